@@ -1,1 +1,1 @@
-
+"""The networks, their norm, and loading of weights."""
