@@ -7,7 +7,9 @@ shape changes. Pixels stay uint8 until they are on the device.
 from __future__ import annotations
 
 import signal
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -141,7 +143,9 @@ class Loader:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        for batch in self.batches:
+        with _worker_count_is_the_callers():
+            batches = iter(self.batches)
+        for batch in batches:
             for video in batch.bad:
                 self.bad_videos[video.path] = video.reason
             if len(self.bad_videos) > self.max_bad_share * self.num_videos:
@@ -194,15 +198,24 @@ def _data_loader(
     num_workers: int,
     pin_memory: bool,
 ) -> DataLoader[Batch]:
-    return DataLoader(
-        _BatchDataset(dataset),
-        sampler=request_lists,
-        batch_size=None,  # an item is a whole batch already
-        num_workers=num_workers,
-        persistent_workers=num_workers > 0,
-        pin_memory=pin_memory,
-        worker_init_fn=_start_worker,
-    )
+    with _worker_count_is_the_callers():
+        return DataLoader(
+            _BatchDataset(dataset),
+            sampler=request_lists,
+            batch_size=None,  # an item is a whole batch already
+            num_workers=num_workers,
+            persistent_workers=num_workers > 0,
+            pin_memory=pin_memory,
+            worker_init_fn=_start_worker,
+        )
+
+
+@contextmanager
+def _worker_count_is_the_callers() -> Iterator[None]:
+    """Torch warns of more workers than cores, which is what a loader-bound run may want."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        yield
 
 
 def _start_worker(worker: int) -> None:
