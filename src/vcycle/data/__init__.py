@@ -1,1 +1,1 @@
-
+"""From a manifest of videos to batches of clips on any grid."""

@@ -1,1 +1,1 @@
-
+"""What is trained when: pure Python, standard library only."""

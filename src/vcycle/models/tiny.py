@@ -1,0 +1,94 @@
+"""A small 3D ResNet for a demo on two cores.
+
+In: clips of (B, 3, T, H, W) at any shape from about 4 x 16 x 16. Out: class scores. It is ours,
+not the paper's: the same parts (residual blocks, batch normalisation, global average pooling, one
+linear classifier), sized so that a batch of 8 x 8 x 64 x 64 is a fraction of a second of one core.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+WIDTHS = (16, 32, 64, 128)
+
+
+class BasicBlock(nn.Module):
+    """Two 3 x 3 convolutions, the first one also over three frames, and a shortcut."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, stride: int) -> None:
+        super().__init__()
+        self.a = nn.Conv3d(
+            in_channels, out_channels, 3, stride=(1, stride, stride), padding=1, bias=False
+        )
+        self.a_bn = nn.BatchNorm3d(out_channels)
+        self.b = nn.Conv3d(out_channels, out_channels, (1, 3, 3), padding=(0, 1, 1), bias=False)
+        self.b_bn = nn.BatchNorm3d(out_channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != out_channels:
+            projection = nn.Conv3d(
+                in_channels, out_channels, 1, stride=(1, stride, stride), bias=False
+            )
+            self.shortcut = nn.Sequential(
+                OrderedDict(conv=projection, bn=nn.BatchNorm3d(out_channels))
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.relu(self.a_bn(self.a(x)))
+        total: Tensor = self.b_bn(self.b(out)) + self.shortcut(x)
+        return total.relu_()
+
+
+class TinyResNet3d(nn.Module):
+    """Ten layers: a stem, four blocks of two convolutions, a classifier.
+
+    In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. Space shrinks
+    by 2 in the stem and in each of the last three blocks; time is kept up to the global pooling.
+    """
+
+    def __init__(
+        self, *, num_classes: int, widths: tuple[int, ...] = WIDTHS, dropout: float = 0.2
+    ) -> None:
+        super().__init__()
+        self.stem = nn.Conv3d(
+            3, widths[0], (3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False
+        )
+        self.stem_bn = nn.BatchNorm3d(widths[0])
+        self.relu = nn.ReLU(inplace=True)
+        in_widths = (widths[0], *widths[:-1])
+        self.blocks = nn.Sequential(
+            *(
+                BasicBlock(w_in, w_out, stride=1 if i == 0 else 2)
+                for i, (w_in, w_out) in enumerate(zip(in_widths, widths, strict=True))
+            )
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(widths[-1], num_classes)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv3d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, BasicBlock):
+                nn.init.zeros_(module.b_bn.weight)
+        nn.init.normal_(self.head.weight, std=0.01)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        x = self.relu(self.stem_bn(self.stem(clips)))  # (B, C, T, H / 2, W / 2)
+        x = self.blocks(x)  # (B, C, T, H / 16, W / 16)
+        x = x.mean((2, 3, 4))  # (B, C)
+        scores: Tensor = self.head(self.dropout(x))  # (B, num_classes)
+        return scores
+
+
+def resnet3d_tiny(*, num_classes: int, width: int = 16, dropout: float = 0.2) -> TinyResNet3d:
+    """The demo's model; `width` channels in the stem, doubled in each of the last three blocks."""
+    if width < 1:
+        raise ValueError(f"resnet3d_tiny: width is {width}; give at least 1 channel")
+    return TinyResNet3d(
+        num_classes=num_classes, widths=tuple(width * 2**i for i in range(4)), dropout=dropout
+    )

@@ -1,0 +1,106 @@
+"""The constant-shape run that one would do without multigrid.
+
+In: what a training recipe states (mini-batch shape, steps, learning rate). Out: a value that a
+Plan turns into a schedule of grids. The paper changes nothing else about a run (section 4: "the
+exact same recipe, aside from multigrid specific changes").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from vcycle.schedule.shape import Shape
+
+
+@dataclass(frozen=True)
+class LearningRate:
+    """The baseline's learning rate as a function of stage and progress.
+
+    ``step`` is ``base * gamma ** stage``; ``cosine`` falls from ``base`` to ``base * final`` over
+    half a period; ``one-cycle`` rises from ``base / 25`` over the first ``rise`` of the run, then
+    falls to ``base * final``. A warm-up is linear from ``warmup_start`` over ``warmup_steps``
+    steps of the baseline.
+    """
+
+    base: float
+    decay: Literal["step", "cosine", "one-cycle"] = "step"
+    gamma: float = 0.1
+    final: float = 0.0
+    rise: float = 0.3
+    warmup_steps: int = 0
+    warmup_start: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.base) and self.base > 0):
+            raise ValueError(f"learning rate {self.base}: give a positive number")
+        if self.decay not in ("step", "cosine", "one-cycle"):
+            raise ValueError(f"decay {self.decay!r}: choose step, cosine or one-cycle")
+        if self.warmup_steps < 0 or self.warmup_start < 0:
+            raise ValueError("warm-up: steps and start rate cannot be negative")
+        if self.decay == "one-cycle" and self.warmup_steps:
+            raise ValueError("warmup_steps: a one-cycle rate has its own rise; set warmup_steps 0")
+        if not 0 < self.rise < 1:
+            raise ValueError(f"rise {self.rise}: give a share of the run between 0 and 1")
+
+    def at(self, *, stage: int, progress: float) -> float:
+        """The rate in learning-rate stage ``stage``, ``progress`` in [0, 1) through the run."""
+        if self.decay == "step":
+            return self.base * self.gamma**stage
+        if self.decay == "cosine":
+            return _anneal(self.base, self.base * self.final, progress)
+        if progress < self.rise:
+            return _anneal(self.base / 25, self.base, progress / self.rise)
+        return _anneal(self.base, self.base * self.final, (progress - self.rise) / (1 - self.rise))
+
+
+def _anneal(start: float, end: float, progress: float) -> float:
+    return end + (start - end) * (1 + math.cos(math.pi * progress)) / 2
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """B x T x H x W for ``steps`` optimizer steps.
+
+    ``stage_ends`` are the steps at which the learning rate drops, without the last step: a run
+    of 112k steps that drops at 44k, 72k and 92k has four stages. With a cosine or one-cycle rate
+    they only say where long cycles begin. ``num_videos`` is the size of an epoch.
+    """
+
+    shape: Shape
+    batch_size: int
+    steps: int
+    num_videos: int
+    learning_rate: LearningRate
+    stage_ends: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "steps", "num_videos"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)}: give a number of at least 1")
+        edges = (0, *self.stage_ends, self.steps)
+        if any(end <= start for start, end in pairwise(edges)):
+            raise ValueError(
+                f"stage_ends {list(self.stage_ends)}: give rising steps between 1 and "
+                f"{self.steps - 1}, the steps at which the learning rate drops"
+            )
+        if self.learning_rate.warmup_steps >= self.steps:
+            raise ValueError(
+                f"warmup_steps {self.learning_rate.warmup_steps}: the run has {self.steps} steps"
+            )
+
+    @property
+    def num_stages(self) -> int:
+        return len(self.stage_ends) + 1
+
+    @property
+    def num_clips(self) -> int:
+        """Clips that the run consumes."""
+        return self.batch_size * self.steps
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the data set."""
+        return self.num_clips / self.num_videos

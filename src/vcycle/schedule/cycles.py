@@ -1,0 +1,193 @@
+"""Long and short cycles: from factors to the mini-batch shapes of the paper, section 3.2.
+
+In: a baseline's shape and the factors of the two cycles. Out: for every base shape of the long
+cycle, its batch factor and the shapes that the short cycle visits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vcycle.schedule.shape import Shape
+
+SQRT_HALF = math.sqrt(0.5)
+
+
+@dataclass(frozen=True)
+class LongCycle:
+    """Base shapes as factors of the baseline's (frames, side), coarse to fine.
+
+    The default is the paper's: 8B x T/4 x H/sqrt(2), 4B x T/2 x H/sqrt(2), 2B x T/2 x H,
+    B x T x H (widths as heights).
+    """
+
+    factors: tuple[tuple[float, float], ...] = (
+        (0.25, SQRT_HALF),
+        (0.5, SQRT_HALF),
+        (0.5, 1.0),
+        (1.0, 1.0),
+    )
+
+    def __post_init__(self) -> None:
+        if not self.factors or tuple(self.factors[-1]) != (1.0, 1.0):
+            raise ValueError(
+                f"long-cycle factors {self.factors}: the last shape must be the baseline's, (1, 1)"
+            )
+        for pair in self.factors:
+            if not all(0 < factor <= 1 for factor in pair):
+                raise ValueError(f"long-cycle factors {pair}: give factors above 0 and at most 1")
+
+    def last(self, num_shapes: int) -> LongCycle:
+        """The last ``num_shapes`` shapes (S' of table 1a)."""
+        return LongCycle(self.factors[_last(num_shapes, len(self.factors), "long") :])
+
+
+@dataclass(frozen=True)
+class ShortCycle:
+    """Side factors of the baseline's H and W; after them comes the long cycle's own shape.
+
+    The default is the paper's for step i: H/2 for i mod 3 = 0, H/sqrt(2) for 1, else the base
+    shape.
+    """
+
+    factors: tuple[float, ...] = (0.5, SQRT_HALF)
+
+    def __post_init__(self) -> None:
+        for factor in self.factors:
+            if not 0 < factor <= 1:
+                raise ValueError(
+                    f"short-cycle factor {factor}: give a factor above 0 and at most 1"
+                )
+
+    def last(self, num_shapes: int) -> ShortCycle:
+        """The last ``num_shapes`` shapes, the base shape counted (table 1b)."""
+        return ShortCycle(self.factors[_last(num_shapes, len(self.factors) + 1, "short") :])
+
+
+def _last(num_shapes: int, available: int, cycle: str) -> int:
+    if not 1 <= num_shapes <= available:
+        raise ValueError(
+            f"{cycle}-cycle shapes {num_shapes}: choose 1 to {available}, the shapes of this cycle"
+        )
+    return available - num_shapes
+
+
+@dataclass(frozen=True)
+class ShapeRule:
+    """What a model accepts: frames and sides in whole multiples, and a least size of each.
+
+    A vision transformer wants its patch (``frame_multiple=2, side_multiple=16``), SlowFast a
+    ``min_frames`` of its alpha.
+    """
+
+    frame_multiple: int = 1
+    side_multiple: int = 1
+    min_frames: int = 1
+    min_side: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("frame_multiple", "side_multiple", "min_frames", "min_side"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)}: give a number of at least 1")
+
+    def scale(self, shape: Shape, *, frames: float, side: float) -> Shape:
+        """``shape`` times the factors, each size to the nearest multiple that is accepted.
+
+        A baseline's own sizes are never changed; ValueError where a size is not accepted.
+        """
+        return Shape(
+            self._size("frames", shape.frames, frames),
+            self._size("height", shape.height, side),
+            self._size("width", shape.width, side),
+        )
+
+    def _size(self, name: str, size: int, factor: float) -> int:
+        multiple = self.frame_multiple if name == "frames" else self.side_multiple
+        least = self.min_frames if name == "frames" else self.min_side
+        if size % multiple:
+            raise ValueError(
+                f"{name} {size}: the model takes multiples of {multiple}; use "
+                f"{max(multiple, round(size / multiple) * multiple)}"
+            )
+        scaled = round(size * factor / multiple) * multiple
+        if scaled < max(1, least):
+            raise ValueError(
+                f"{name} {size} x {factor:.3g} is {size * factor:.3g}, and the model takes at "
+                f"least {max(multiple, least)}; start from more {name}, or leave that shape out "
+                f"of the cycle"
+            )
+        return scaled
+
+
+@dataclass(frozen=True)
+class ShortShape:
+    """One position of the short cycle; ``batch_factor`` is relative to the base shape's batch."""
+
+    shape: Shape
+    batch_factor: int
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class BaseShape:
+    """One base shape of the long cycle, its batch factor relative to B, and its short cycle."""
+
+    shape: Shape
+    batch_factor: int
+    short_cycle: tuple[ShortShape, ...]
+
+    def at(self, step: int) -> ShortShape:
+        """What the short cycle visits at ``step`` of the whole run: its counter never restarts."""
+        return self.short_cycle[step % len(self.short_cycle)]
+
+    def clips(self, first_step: int, end_step: int) -> int:
+        """Clips that steps ``first_step`` to ``end_step`` (not counted) of the run consume."""
+        period = len(self.short_cycle)
+        return sum(
+            short.batch_size * ((end_step + ahead) // period - (first_step + ahead) // period)
+            for ahead, short in zip(range(period - 1, -1, -1), self.short_cycle, strict=True)
+        )
+
+    @property
+    def batch_size(self) -> int:
+        """Clips of a step on the base shape itself."""
+        return self.short_cycle[-1].batch_size
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Clips of a step, averaged over the short cycle."""
+        return sum(short.batch_size for short in self.short_cycle) / len(self.short_cycle)
+
+
+def base_shapes(
+    shape: Shape,
+    batch_size: int,
+    *,
+    long_cycle: LongCycle | None,
+    short_cycle: ShortCycle | None,
+    rule: ShapeRule,
+    batch_exponent: float,
+) -> tuple[BaseShape, ...]:
+    """The shapes of a long cycle, coarse to fine, each with its short cycle.
+
+    Batch factors are equation 1 to the power ``batch_exponent``, rounded to a whole multiple so
+    that norm groups and ranks divide every batch. A short-cycle shape is never larger than its
+    base shape.
+    """
+
+    def factor(coarse: Shape, fine: Shape) -> int:
+        return max(1, round(math.pow(fine.num_pixels / coarse.num_pixels, batch_exponent)))
+
+    rows = []
+    for frames, side in (long_cycle or LongCycle(((1.0, 1.0),))).factors:
+        base = rule.scale(shape, frames=frames, side=side)
+        base_factor = factor(base, shape)
+        sides = [min(near, side) for near in (short_cycle.factors if short_cycle else ())]
+        visited = [rule.scale(shape, frames=frames, side=near) for near in (*sides, side)]
+        shorts = tuple(
+            ShortShape(near, factor(near, base), batch_size * base_factor * factor(near, base))
+            for near in visited
+        )
+        rows.append(BaseShape(base, base_factor, shorts))
+    return tuple(rows)

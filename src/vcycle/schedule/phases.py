@@ -1,0 +1,137 @@
+"""Phases: how the steps of a run are shared out over learning-rate stages and base shapes.
+
+In: a baseline, the base shapes of the long cycle, and either a number of steps or a number of
+clips. Out: the phases, in order, each with its first step and first sample. Every stage keeps its
+share of the steps; within it every base shape gets the same number, to within one (paper, section
+3.2).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Literal
+
+from vcycle.schedule.baseline import Baseline
+from vcycle.schedule.cycles import BaseShape
+
+PhaseKind = Literal["constant", "cycle", "fine-tuning"]
+
+# Ends of phases are whole steps, and one step more in the run moves several of them at once. The
+# clips of a run are therefore fitted among the neighbours of the real-valued number of steps, and
+# by a few steps more or less of fine-tuning.
+_STEPS_AROUND = 3
+_EXTRA_STEPS = 8
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of steps on one base shape within one learning-rate stage.
+
+    ``rate_stage`` is the stage whose rate applies: during the first half of fine-tuning it is
+    the stage before.
+    """
+
+    kind: PhaseKind
+    stage: int
+    rate_stage: int
+    first_step: int
+    steps: int
+    first_sample: int
+    base: BaseShape
+
+    @property
+    def end_step(self) -> int:
+        """The step after the last one."""
+        return self.first_step + self.steps
+
+    def sample_at(self, step: int) -> int:
+        """Clips that the run has consumed before ``step``, a step of this phase or its end."""
+        return self.first_sample + self.base.clips(self.first_step, step)
+
+    @property
+    def end_sample(self) -> int:
+        """Clips that the run has consumed after this phase."""
+        return self.sample_at(self.end_step)
+
+
+def phases_of_steps(
+    steps: int,
+    baseline: Baseline,
+    shapes: tuple[BaseShape, ...],
+    *,
+    fine_tuning: bool,
+    extra_steps: int = 0,
+) -> tuple[Phase, ...]:
+    """Share out ``steps`` steps, then append ``extra_steps`` to the last stage.
+
+    ValueError names a phase that would get none.
+    """
+    ends = (0, *baseline.stage_ends, baseline.steps)
+    edges = [(2 * steps * end + baseline.steps) // (2 * baseline.steps) for end in ends]
+    edges[-1] += extra_steps
+    phases: list[Phase] = []
+    sample = 0
+    for stage, (start, end) in enumerate(pairwise(edges)):
+        parts = _parts(stage, baseline, shapes, fine_tuning=fine_tuning)
+        cuts = [start + (end - start) * j // len(parts) for j in range(len(parts) + 1)]
+        for (kind, rate_stage, base), (first, last) in zip(parts, pairwise(cuts), strict=True):
+            if last <= first:
+                raise ValueError(
+                    f"{steps} steps leave none for {base.shape} in learning-rate stage "
+                    f"{stage + 1} of {baseline.num_stages}; use a larger epoch factor or more "
+                    f"steps, or fewer long-cycle shapes"
+                )
+            phases.append(Phase(kind, stage, rate_stage, first, last - first, sample, base))
+            sample = phases[-1].end_sample
+    return tuple(phases)
+
+
+def phases_of_clips(
+    clips: float, baseline: Baseline, shapes: tuple[BaseShape, ...], *, fine_tuning: bool
+) -> tuple[Phase, ...]:
+    """The phases of a run that consumes ``clips`` clips, to within a batch.
+
+    Among the neighbours that come within B clips, or else nearest, the one with the fewest steps
+    moved wins.
+    """
+    estimate = max(1, round(clips / _mean_batch_size(baseline, shapes, fine_tuning=fine_tuning)))
+    phases_of_steps(estimate, baseline, shapes, fine_tuning=fine_tuning)  # or ValueError
+    best: tuple[tuple[float, int, float], tuple[Phase, ...]] | None = None
+    extras = range(-_EXTRA_STEPS, _EXTRA_STEPS + 1) if fine_tuning else (0,)
+    around = range(max(1, estimate - _STEPS_AROUND), estimate + _STEPS_AROUND + 1)
+    for steps, extra in product(around, extras):
+        with suppress(ValueError):
+            phases = phases_of_steps(
+                steps, baseline, shapes, fine_tuning=fine_tuning, extra_steps=extra
+            )
+            missed = abs(phases[-1].end_sample - clips)
+            rank = (max(missed, baseline.batch_size), abs(extra), missed)
+            if best is None or rank < best[0]:
+                best = (rank, phases)
+    assert best is not None
+    return best[1]
+
+
+def _mean_batch_size(
+    baseline: Baseline, shapes: tuple[BaseShape, ...], *, fine_tuning: bool
+) -> float:
+    """Clips of a step, averaged over the run."""
+    ends = (0, *baseline.stage_ends, baseline.steps)
+    total = 0.0
+    for stage, (start, end) in enumerate(pairwise(ends)):
+        parts = _parts(stage, baseline, shapes, fine_tuning=fine_tuning)
+        mean = sum(base.mean_batch_size for _, _, base in parts) / len(parts)
+        total += mean * (end - start) / baseline.steps
+    return total
+
+
+def _parts(
+    stage: int, baseline: Baseline, shapes: tuple[BaseShape, ...], *, fine_tuning: bool
+) -> list[tuple[PhaseKind, int, BaseShape]]:
+    """What a learning-rate stage consists of: (kind, stage of the rate, base shape)."""
+    if fine_tuning and stage == baseline.num_stages - 1:
+        return [("fine-tuning", stage - 1, shapes[-1]), ("fine-tuning", stage, shapes[-1])]
+    cycling = len(shapes) > 1 or len(shapes[-1].short_cycle) > 1
+    return [("cycle" if cycling else "constant", stage, base) for base in shapes]
