@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from vcycle.data.randomness import indexed_generator, indexed_seeds
 from vcycle.data.sampler import PlanSampler, clip_requests, video_indices, view_requests
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.plan import Multigrid, Plan
 from vcycle.schedule.shape import Shape
 
 
@@ -141,6 +143,26 @@ def test_what_cannot_be_shared_is_refused(arguments, message):
         PlanSampler(plan, 10, 0, **arguments)
     with pytest.raises(ValueError, match="num_videos is 0"):
         PlanSampler(plan, 0, 0)
+
+
+def test_a_real_plan_drives_it():
+    baseline = Baseline(
+        Shape(8, 64, 64),
+        batch_size=16,
+        steps=300,
+        num_videos=100,
+        learning_rate=LearningRate(0.1),
+        stage_ends=(100, 200),
+    )
+    plan = Plan(baseline, Multigrid())
+    sampler = PlanSampler(plan, 100, seed=0, world_size=2, rank=1)
+    lists = list(sampler)
+    assert len(lists) == len(sampler) == len(plan)
+    for step, requests in zip(plan, lists, strict=True):
+        assert len(requests) == step.batch_size // 2
+        assert {request.shape for request in requests} == {step.shape}
+    resumed = PlanSampler(plan, 100, seed=0, world_size=2, rank=1, first_step=len(plan) - 2)
+    assert list(resumed) == lists[-2:]
 
 
 def test_views_are_all_there_once_in_order():

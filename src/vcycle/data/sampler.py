@@ -31,7 +31,7 @@ class PlannedStep(Protocol):
     @property
     def first_sample(self) -> int: ...
     @property
-    def norm_group(self) -> int: ...
+    def norm_group(self) -> int | None: ...
 
 
 class StepPlan(Protocol):
@@ -105,7 +105,8 @@ class PlanSampler:
         self.world_size = world_size
         self.micro_batches = micro_batches
         self.first_step = first_step
-        sizes = {(plan[i].batch_size, plan[i].norm_group) for i in range(first_step, len(plan))}
+        steps = (plan[i] for i in range(first_step, len(plan)))
+        sizes = {(step.batch_size, step.norm_group or 1) for step in steps}
         for batch_size, norm_group in sorted(sizes):
             _check_shares(batch_size, norm_group, world_size, micro_batches)
 
