@@ -84,7 +84,7 @@ def train(
             save_checkpoint(
                 run.checkpoint,
                 model=model,
-                optimizer=optimizer,
+                optimizer=optimizer.optimizer,
                 next_step=next_step,
                 seconds=seconds,
                 config=config,
@@ -104,7 +104,7 @@ def train(
         began = time.perf_counter()
         while next_step < len(plan):
             step = plan[next_step]
-            set_learning_rate(optimizer, step.learning_rate)
+            set_learning_rate(optimizer.optimizer, step.learning_rate)
             if step.norm_group != norm_group:
                 norm_group = step.norm_group
                 set_group_size(model, norm_group)
