@@ -47,7 +47,7 @@ class Multigrid:
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps {self.steps}: give a number of at least 1")
         if self.norm_group is not None and self.norm_group < 1:
-            raise ValueError(f"norm_group {self.norm_group}: give clips, or none for no groups")
+            raise ValueError(f"norm_group {self.norm_group}: give at least 1 clip, or none")
         for name in ("batch_exponent", "rate_exponent"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} {getattr(self, name)}: give a number from 0 to 1")
