@@ -143,12 +143,19 @@ class BaseShape:
         """What the short cycle visits at ``step`` of the whole run: its counter never restarts."""
         return self.short_cycle[step % len(self.short_cycle)]
 
+    def counts(self, first_step: int, end_step: int) -> tuple[int, ...]:
+        """How often steps ``first_step`` to ``end_step`` (not counted) visit each position."""
+        period = len(self.short_cycle)
+        return tuple(
+            (end_step + ahead) // period - (first_step + ahead) // period
+            for ahead in range(period - 1, -1, -1)
+        )
+
     def clips(self, first_step: int, end_step: int) -> int:
         """Clips that steps ``first_step`` to ``end_step`` (not counted) of the run consume."""
-        period = len(self.short_cycle)
+        counts = self.counts(first_step, end_step)
         return sum(
-            short.batch_size * ((end_step + ahead) // period - (first_step + ahead) // period)
-            for ahead, short in zip(range(period - 1, -1, -1), self.short_cycle, strict=True)
+            count * short.batch_size for count, short in zip(counts, self.short_cycle, strict=True)
         )
 
     @property
