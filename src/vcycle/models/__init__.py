@@ -9,17 +9,56 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from vcycle.models.norm import SubBatchNorm3d, convert, set_group_size
+from vcycle.models.resnet3d import c2d, i3d, slow
+from vcycle.models.slowfast import slowfast
 from vcycle.models.tiny import resnet3d_tiny
 
 __all__ = ["MODELS", "SubBatchNorm3d", "build_model", "convert", "set_group_size"]
 
+R101_50 = (6, 6)
+"""In R101-50-50, res4 has the temporal kernels of R50: none after the sixth block."""
+
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet3d_tiny": resnet3d_tiny,
+    "slowfast_r50": slowfast,
+    "slowfast_r101": partial(slowfast, depth=101, fusion_kernel=5),
+    "i3d_r50": i3d,
+    "i3d_r101": partial(i3d, depth=101),
+    "i3d_nl_r50": partial(i3d, nonlocal_kind="dot_product"),
+    "i3d_nl_r101": partial(i3d, depth=101, nonlocal_kind="dot_product"),
+    "slow_r50": slow,
+    "slow_r101": partial(slow, depth=101),
+    "c2d_r50": c2d,
+    "c2d_r101": partial(c2d, depth=101),
+    # Names of the released models: slow frames x stride, and what differs from the above.
+    "slowfast_r50_4x16": partial(slowfast, alpha=8, fusion_kernel=5),
+    "slowfast_r50_8x8": slowfast,
+    "slowfast_r50_16x8_ssv2": slowfast,
+    "slowfast_r50_16x8_charades": slowfast,
+    "slowfast_r50_16f_alpha2_paper": partial(slowfast, alpha=2),
+    "slowfast_nln_r50_8x8": partial(slowfast, fusion_kernel=5, nonlocal_kind="dot_product"),
+    "slowfast_r101_50_50_8x8": partial(
+        slowfast, depth=101, fusion_kernel=5, temporal_blocks_res4=R101_50
+    ),
+    "slowfast_r101_101_101_8x8": partial(slowfast, depth=101, fusion_kernel=5),
+    "i3d_r50_8x8": i3d,
+    "i3d_r50_16f_paper": i3d,
+    "i3d_r101_8x8": partial(i3d, depth=101),
+    "i3d_nln_r50_8x8": partial(i3d, nonlocal_kind="softmax"),
+    "i3d_nln_r50_16f_dot_paper": partial(i3d, nonlocal_kind="dot_product"),
+    "i3d_nln_r101_8x8": partial(i3d, depth=101, nonlocal_kind="softmax"),
+    "slow_r50_4x16": slow,
+    "slow_r50_8x8": slow,
+    "slow_nln_r50_8x8": partial(slow, nonlocal_kind="dot_product"),
+    "c2d_r50_8x8": c2d,
+    "c2d_nln_r50_8x8": partial(c2d, nonlocal_kind="softmax"),
+    "c2d_nopool_r50_8x8": partial(c2d, pool_frames=False),
 }
 
 

@@ -11,6 +11,8 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
+from vcycle.models.blocks import check_clips
+
 WIDTHS = (16, 32, 64, 128)
 
 
@@ -78,6 +80,7 @@ class TinyResNet3d(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, clips: Tensor) -> Tensor:
+        check_clips(clips)
         x = self.relu(self.stem_bn(self.stem(clips)))  # (B, C, T, H / 2, W / 2)
         x = self.blocks(x)  # (B, C, T, H / 16, W / 16)
         x = x.mean((2, 3, 4))  # (B, C)

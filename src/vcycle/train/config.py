@@ -66,20 +66,28 @@ class Evaluation:
     """Validation at the baseline's shape, whatever the phase.
 
     Args:
-        every_epochs: validate each time the run has seen this many epochs; it always does at the
-            end.
+        times: how often in a run, at even distances in steps; the last is after the last step.
         num_clips: clips a video, spread evenly over it.
         num_crops: 1 (centre) or 3 (along the longer side).
+        batch_size: clips at a time.
     """
 
-    every_epochs: float = 10.0
+    times: int = 20
     num_clips: int = 1
     num_crops: int = 1
+    batch_size: int = 8
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides a run."""
+    """Everything that decides a run.
+
+    Args:
+        recipe: the name of the recipe that it came from.
+        accumulate: micro-batches that a process splits its part of a batch into; a step's memory
+            shrinks by as much, its result does not change.
+        threads: CPU threads of the training process; 0 leaves it to torch.
+    """
 
     recipe: str
     baseline: Baseline
@@ -90,6 +98,13 @@ class RunConfig:
     evaluation: Evaluation = Evaluation()
     seed: int = 0
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
+    accumulate: int = 1
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (("accumulate", self.accumulate), ("times", self.evaluation.times)):
+            if value < 1:
+                raise ValueError(f"{name} {value}: give a number of at least 1")
 
     def plan(self) -> Plan:
         """The schedule of this run."""

@@ -1,0 +1,191 @@
+"""Sampling grids: which frames and which pixels of a video make a clip of the wanted shape.
+
+A grid has a span and a stride in time and in space (paper, section 3.1), in units of the source
+video. For training both are drawn at random so that any t x h x w comes out of any video (section
+4, Multigrid Training Details); for evaluation they are fixed views. Nothing here touches pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcycle.data.manifest import VideoInfo
+from vcycle.schedule.shape import Shape
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle of whole pixels of the displayed picture."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One clip's sampling grid: the source frames it takes and how each becomes (H, W) pixels.
+
+    ``box`` is the spatial span; the spatial stride is ``box.height / height``. Frames never
+    decrease; at the end of a short video the last one repeats.
+    """
+
+    frames: tuple[int, ...]
+    box: Box
+    height: int
+    width: int
+    flip: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """One of ``num_clips`` x ``num_crops`` deterministic grids of a video."""
+
+    clip: int = 0
+    num_clips: int = 1
+    crop: int = 0
+    num_crops: int = 1
+
+    def __post_init__(self) -> None:
+        if self.num_crops not in (1, 3):
+            raise ValueError(f"num_crops is {self.num_crops}; use 1 (centre) or 3 (along the side)")
+        if self.num_clips < 1:
+            raise ValueError(f"num_clips is {self.num_clips}; use at least 1")
+        if not (0 <= self.clip < self.num_clips and 0 <= self.crop < self.num_crops):
+            raise ValueError(
+                f"view: clip {self.clip} of {self.num_clips}, crop {self.crop} of "
+                f"{self.num_crops}; count both from 0"
+            )
+
+
+@dataclass(frozen=True)
+class GridRange:
+    """What grids may be drawn, stated for the base shape T x H x W (paper, section 4).
+
+    ``stride`` is the base temporal stride in frames, ``short_side`` the interval in pixels that
+    the video's shorter side is scaled to before an H x W crop: 2 and (256, 340) for the paper's
+    32 x 224 x 224. With ``frame_rate`` strides count frames of a video at that rate, whatever
+    its own; without it they count the source's frames, as the paper's footnote 5 has it.
+    """
+
+    base: Shape
+    stride: int
+    short_side: tuple[float, float]
+    frame_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        low, high = self.short_side
+        if self.stride < 1:
+            raise ValueError(f"stride is {self.stride}; use at least 1 frame")
+        if not min(self.base.height, self.base.width) <= low <= high:
+            raise ValueError(
+                f"short_side is ({low}, {high}); use an increasing interval that starts at the "
+                f"base crop or above, {min(self.base.height, self.base.width)} pixels"
+            )
+        if self.frame_rate is not None and not self.frame_rate > 0:
+            raise ValueError(f"frame_rate is {self.frame_rate}; use a positive number of frames/s")
+
+    def strides(self, frames: int) -> tuple[int, int]:
+        """The smallest and largest stride of a t-frame clip: [stride, stride * T / t]."""
+        return self.stride, max(self.stride, self.stride * self.base.frames // frames)
+
+    def short_sides(self, shape: Shape) -> tuple[float, float]:
+        """The interval [low * h / H, high] of the short side, in pixels of the clip."""
+        low, high = self.short_side
+        ratio = max(shape.height / self.base.height, shape.width / self.base.width)
+        return low * ratio, max(high, low * ratio)
+
+
+def draw_grid(
+    info: VideoInfo, shape: Shape, grid_range: GridRange, *, rng: np.random.Generator, flip: bool
+) -> Grid:
+    """Draw a training grid: random stride, start, scale, crop, and mirror where ``flip`` allows.
+
+    The stride is a whole number drawn uniformly from ``grid_range.strides``, and frame i is
+    exactly ``start + i * stride``; the official code stretches the span by up to one stride
+    instead. The crop is taken in source pixels and scaled once, so short sides are not rounded.
+    """
+    low, high = grid_range.strides(shape.frames)
+    stride = _source_stride(int(rng.integers(low, high + 1)), info, grid_range)
+    room = max(info.num_frames - stride * shape.frames, 0.0)
+    start = rng.random() * (math.floor(room) + 1)
+    short_side = rng.uniform(*grid_range.short_sides(shape))
+    box_height, box_width = _box_size(info, shape, short_side)
+    return Grid(
+        frames=_frames(start, stride, shape.frames, info.num_frames),
+        box=Box(
+            int(rng.integers(info.height - box_height + 1)),
+            int(rng.integers(info.width - box_width + 1)),
+            box_height,
+            box_width,
+        ),
+        height=shape.height,
+        width=shape.width,
+        flip=bool(rng.random() < 0.5) and flip,
+    )
+
+
+def view_grid(info: VideoInfo, shape: Shape, grid_range: GridRange, *, view: View) -> Grid:
+    """The grid of one evaluation view, at the base stride and never mirrored.
+
+    Clips are spaced uniformly from the start of the video to its end; a single clip is its middle
+    (the official Kinetics code stops a tenth short of the end; the paper says uniform). One crop
+    is the centre at the smallest short side; three scale the short side to the crop and go along
+    the longer side, as is usual for 10 x 3 views.
+    """
+    stride = _source_stride(grid_range.stride, info, grid_range)
+    room = max(info.num_frames - stride * shape.frames, 0.0)
+    start = room * _spaced(view.clip, view.num_clips)
+    if view.num_crops == 1:
+        short_side = grid_range.short_sides(shape)[0]
+        across = 0.5
+    else:
+        short_side = float(min(shape.height, shape.width))
+        across = _spaced(view.crop, view.num_crops)
+    box_height, box_width = _box_size(info, shape, short_side)
+    tall = info.height > info.width
+    top = (info.height - box_height) * (across if tall else 0.5)
+    left = (info.width - box_width) * (0.5 if tall else across)
+    return Grid(
+        frames=_frames(start, stride, shape.frames, info.num_frames),
+        box=Box(int(top), int(left), box_height, box_width),
+        height=shape.height,
+        width=shape.width,
+        flip=False,
+    )
+
+
+def _source_stride(stride: int, info: VideoInfo, grid_range: GridRange) -> float:
+    """The stride in frames of this video."""
+    if grid_range.frame_rate is None:
+        return float(stride)
+    return stride * info.frame_rate / grid_range.frame_rate
+
+
+def _spaced(k: int, n: int) -> float:
+    return 0.5 if n == 1 else k / (n - 1)
+
+
+def _frames(start: float, stride: float, count: int, num_frames: int) -> tuple[int, ...]:
+    # The small number keeps a product such as 10 * 2.4 from landing just below a whole frame.
+    last = num_frames - 1
+    return tuple(min(math.floor(start + i * stride + 1e-9), last) for i in range(count))
+
+
+def _box_size(info: VideoInfo, shape: Shape, short_side: float) -> tuple[int, int]:
+    """Height and width in source pixels of a crop of the shape at this short side.
+
+    A picture too narrow for the crop (an extreme aspect ratio) is scaled up until it fits.
+    """
+    scale = max(
+        short_side / min(info.height, info.width),
+        shape.height / info.height,
+        shape.width / info.width,
+    )
+    height = min(max(round(shape.height / scale), 1), info.height)
+    width = min(max(round(shape.width / scale), 1), info.width)
+    return height, width

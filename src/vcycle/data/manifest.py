@@ -1,0 +1,161 @@
+"""The manifest: one table of videos, with what they show and what a probe found in them.
+
+On disk it is ``manifest.csv`` with ``classes.txt`` beside it (line number = label), so that it can
+be read, sorted and edited by hand. In memory it is a frozen ``Manifest`` that workers can share.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from dataclasses import dataclass, fields, replace
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoInfo:
+    """What a probe found: counts, seconds, and pixels as displayed (rotation already applied)."""
+
+    num_frames: int
+    frame_rate: float
+    duration_seconds: float
+    width: int
+    height: int
+    codec: str = ""
+    rotation: int = 0  # degrees counter-clockwise that the stored picture is turned for display
+
+
+@dataclass(frozen=True, kw_only=True)
+class Video(VideoInfo):
+    """One line of a manifest: where the video is, what it shows, and the facts of its probe."""
+
+    path: str  # relative to the manifest's folder, with forward slashes; or a URI
+    labels: tuple[int, ...]
+    split: str
+    flip: bool = True  # whether a mirrored clip still deserves its labels
+
+
+_COLUMNS = ("path", "labels", "split", "flip", *(field.name for field in fields(VideoInfo)))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Videos under one root directory. ``classes[label]`` is the label's name."""
+
+    root: Path
+    classes: tuple[str, ...]
+    videos: tuple[Video, ...]
+
+    def __len__(self) -> int:
+        return len(self.videos)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether any video has other than exactly one label; targets are then multi-hot."""
+        return any(len(video.labels) != 1 for video in self.videos)
+
+    def split(self, name: str) -> Manifest:
+        """The videos of one split; ValueError names the splits there are."""
+        videos = tuple(video for video in self.videos if video.split == name)
+        if not videos:
+            known = ", ".join(sorted({video.split for video in self.videos})) or "none"
+            raise ValueError(f"split {name!r}: no video of {self.root} is in it; it has {known}")
+        return replace(self, videos=videos)
+
+    def locate(self, video: Video) -> str:
+        """The file's path for this machine, or the URI as it is."""
+        if "://" not in video.path:
+            return str(self.root / video.path)
+        uri = urlsplit(video.path)
+        return unquote(uri.path) if uri.scheme == "file" else video.path
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Manifest:
+        """Read ``manifest.csv``, given the file or its folder; ValueError names what is wrong."""
+        file = Path(path)
+        if file.is_dir():
+            file = file / "manifest.csv"
+        elif not file.exists():
+            raise ValueError(f"manifest {file}: not found; make one with `vcycle data index`")
+        classes_file = file.with_name("classes.txt")
+        for needed in (file, classes_file):
+            if not needed.is_file():
+                raise ValueError(f"{needed}: not found; make it with `vcycle data index`")
+        classes = tuple(classes_file.read_text(encoding="utf-8").splitlines())
+        with file.open(newline="", encoding="utf-8") as lines:
+            table = csv.DictReader(lines)
+            missing = [name for name in _COLUMNS if name not in (table.fieldnames or ())]
+            if missing:
+                raise ValueError(f"{file}: no column {', '.join(missing)}; index the videos again")
+            videos = tuple(
+                _video_of_row(row, num_classes=len(classes), where=f"{file} line {table.line_num}")
+                for row in table
+            )
+        if not videos:
+            raise ValueError(f"{file}: lists no video; index a folder that holds some")
+        return cls(file.parent, classes, videos)
+
+    def write(self, directory: str | os.PathLike[str] | None = None) -> Path:
+        """Write ``manifest.csv`` and ``classes.txt``, each at once; returns the manifest's path."""
+        folder = Path(directory) if directory is not None else self.root
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace_text(folder / "classes.txt", "".join(f"{name}\n" for name in self.classes))
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(_COLUMNS)
+        table.writerows(_row_of_video(video) for video in self.videos)
+        _replace_text(folder / "manifest.csv", text.getvalue())
+        return folder / "manifest.csv"
+
+
+def _row_of_video(video: Video) -> list[str]:
+    row = {name: str(getattr(video, name)) for name in _COLUMNS}
+    row["labels"] = ";".join(str(label) for label in video.labels)
+    row["flip"] = str(int(video.flip))
+    return [row[name] for name in _COLUMNS]
+
+
+def _video_of_row(row: dict[str, str], *, num_classes: int, where: str) -> Video:
+    path = row["path"]
+    parts = PurePosixPath(path).parts
+    if "://" not in path and (path.startswith("/") or ".." in parts or not parts):
+        raise ValueError(
+            f"{where}: path {path!r} leaves the manifest's folder; "
+            "write it relative to that folder, or as a URI such as file:///videos/a.mp4"
+        )
+    try:
+        labels = tuple(int(text) for text in row["labels"].split(";") if text.strip())
+        video = Video(
+            path=path,
+            labels=labels,
+            split=row["split"],
+            flip=bool(int(row["flip"])),
+            num_frames=int(row["num_frames"]),
+            frame_rate=float(row["frame_rate"]),
+            duration_seconds=float(row["duration_seconds"]),
+            width=int(row["width"]),
+            height=int(row["height"]),
+            codec=row["codec"],
+            rotation=int(row["rotation"]),
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}; index the videos again") from None
+    for label in labels:
+        if not 0 <= label < num_classes:
+            raise ValueError(
+                f"{where}: label {label} of {path} is out of range; classes.txt names "
+                f"{num_classes} classes, 0 to {num_classes - 1}"
+            )
+    return video
+
+
+def _replace_text(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

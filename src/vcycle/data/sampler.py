@@ -1,0 +1,148 @@
+"""Which clips make the batch of a step: a plan, a seed and a rank become lists of clip requests.
+
+Sample position p is clip p of the whole run, counted over all ranks. It belongs to epoch p // n of
+n videos, and its place in that epoch's permutation names the video. All of it is a function of
+(seed, position): starting at any step costs one permutation, and no number of processes or
+micro-batches changes which clips a step takes (they take contiguous parts of one global list).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcycle.data.dataset import ClipRequest
+from vcycle.data.grid import View
+from vcycle.data.randomness import indexed_generator, indexed_seeds
+from vcycle.schedule.shape import Shape
+
+
+class PlannedStep(Protocol):
+    """What of a plan's step decides its clips."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def first_sample(self) -> int: ...
+    @property
+    def norm_group(self) -> int | None: ...
+
+
+class StepPlan(Protocol):
+    """A sequence of steps; ``vcycle.schedule.plan.Plan`` is one."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> PlannedStep: ...
+
+
+@lru_cache(maxsize=4)
+def _permutation(seed: int, epoch: int, num_videos: int) -> NDArray[np.int64]:
+    return indexed_generator(seed, "shuffle", epoch).permutation(num_videos)
+
+
+def video_indices(positions: NDArray[np.int64], *, seed: int, num_videos: int) -> NDArray[np.int64]:
+    """(n,) the video at each sample position; every epoch shows every video once."""
+    indices = np.empty_like(positions)
+    epochs, places = np.divmod(positions, num_videos)
+    for epoch in np.unique(epochs):
+        here = epochs == epoch
+        indices[here] = _permutation(seed, int(epoch), num_videos)[places[here]]
+    return indices
+
+
+def clip_requests(
+    step: PlannedStep, *, seed: int, num_videos: int, part: int = 0, num_parts: int = 1
+) -> list[ClipRequest]:
+    """The requests of one contiguous part of a step's global batch, in order."""
+    size = step.batch_size // num_parts
+    first = step.first_sample + part * size
+    positions = np.arange(first, first + size, dtype=np.int64)
+    indices = video_indices(positions, seed=seed, num_videos=num_videos)
+    seeds = indexed_seeds(seed, "clip", positions)
+    return [
+        ClipRequest(index, step.shape, clip_seed)
+        for index, clip_seed in zip(indices.tolist(), seeds.tolist(), strict=True)
+    ]
+
+
+class PlanSampler:
+    """One list of clip requests for each micro-batch of each step of a plan, for one rank.
+
+    ``micro_batches`` splits a rank's share further (gradient accumulation); ``first_step`` resumes.
+    Raises ValueError for a step whose batch the ranks and micro-batches cannot share evenly in
+    whole norm groups.
+    """
+
+    def __init__(
+        self,
+        plan: StepPlan,
+        num_videos: int,
+        seed: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        micro_batches: int = 1,
+        first_step: int = 0,
+    ) -> None:
+        if num_videos < 1:
+            raise ValueError(f"num_videos is {num_videos}; a plan needs at least 1 video")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank is {rank}; with world_size {world_size} count it from 0")
+        if not 0 <= first_step <= len(plan):
+            raise ValueError(f"first_step is {first_step}; the plan has {len(plan)} steps")
+        if micro_batches < 1:
+            raise ValueError(f"micro_batches is {micro_batches}; use at least 1")
+        self.plan = plan
+        self.num_videos = num_videos
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self.micro_batches = micro_batches
+        self.first_step = first_step
+        steps = (plan[i] for i in range(first_step, len(plan)))
+        sizes = {(step.batch_size, step.norm_group or 1) for step in steps}
+        for batch_size, norm_group in sorted(sizes):
+            _check_shares(batch_size, norm_group, world_size, micro_batches)
+
+    def __len__(self) -> int:
+        return (len(self.plan) - self.first_step) * self.micro_batches
+
+    def __iter__(self) -> Iterator[list[ClipRequest]]:
+        for index in range(self.first_step, len(self.plan)):
+            step = self.plan[index]
+            for micro in range(self.micro_batches):
+                yield clip_requests(
+                    step,
+                    seed=self.seed,
+                    num_videos=self.num_videos,
+                    part=self.rank * self.micro_batches + micro,
+                    num_parts=self.world_size * self.micro_batches,
+                )
+
+
+def _check_shares(batch_size: int, norm_group: int, world_size: int, micro_batches: int) -> None:
+    share, rest = divmod(batch_size, world_size * micro_batches)
+    if rest or share % norm_group:
+        raise ValueError(
+            f"batch size {batch_size}: {world_size} processes x {micro_batches} micro-batches do "
+            f"not share it in whole norm groups of {norm_group}; choose counts whose product "
+            f"divides {batch_size // norm_group}"
+        )
+
+
+def view_requests(
+    num_videos: int, shape: Shape, *, num_clips: int = 1, num_crops: int = 1
+) -> list[ClipRequest]:
+    """Every view of every video, video by video: what an evaluation looks at."""
+    views = [
+        View(clip, num_clips, crop, num_crops)
+        for clip in range(num_clips)
+        for crop in range(num_crops)
+    ]
+    return [ClipRequest(index, shape, index, view) for index in range(num_videos) for view in views]

@@ -1,0 +1,59 @@
+"""Accuracy of a model on a data set, from its scores for every view of every video.
+
+In: scores of views, in any order, from any process. Out: top-1 and top-5 accuracy, or mean average
+precision where videos have several labels. The views of a video are combined as in the paper's
+evaluation: the mean of their softmax (section 4), or the maximum of their sigmoid (section 7).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torchmetrics.functional.classification import (
+    multiclass_accuracy,
+    multilabel_average_precision,
+)
+
+
+class VideoScores:
+    """Collects scores: (videos, classes) on the host."""
+
+    def __init__(self, *, num_videos: int, num_classes: int, multi_label: bool) -> None:
+        self.multi_label = multi_label
+        self.scores = torch.zeros(num_videos, num_classes)
+        self.labels = torch.zeros(
+            (num_videos, num_classes) if multi_label else (num_videos,), dtype=torch.int64
+        )
+        self.num_views = torch.zeros(num_videos, dtype=torch.int64)
+
+    def add(self, videos: Tensor, scores: Tensor, labels: Tensor) -> None:
+        """Add (N,) video numbers, (N, classes) scores before softmax, and labels of N views."""
+        videos, scores, labels = videos.cpu(), scores.float().cpu(), labels.cpu()
+        if self.multi_label:
+            rows = videos.unsqueeze(1).expand_as(scores)
+            self.scores.scatter_reduce_(0, rows, scores.sigmoid(), "amax")
+        else:
+            self.scores.index_add_(0, videos, scores.softmax(1))
+        self.labels[videos] = labels.to(self.labels.dtype)
+        self.num_views.index_add_(0, videos, torch.ones_like(videos))
+
+    def compute(self) -> dict[str, float]:
+        """Accuracies in [0, 1] over the videos that had a view."""
+        seen = self.num_views > 0
+        scores, labels = self.scores[seen], self.labels[seen]
+        num_classes = scores.shape[1]
+        if self.multi_label:
+            present = labels.any(0)
+            mean = multilabel_average_precision(
+                scores[:, present], labels[:, present], num_labels=int(present.sum())
+            )
+            return {"map": float(mean)}
+        return {
+            f"top{k}": float(
+                multiclass_accuracy(
+                    scores, labels, num_classes=num_classes, top_k=k, average="micro"
+                )
+            )
+            for k in (1, 5)
+            if k <= num_classes
+        }

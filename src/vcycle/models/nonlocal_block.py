@@ -1,0 +1,49 @@
+"""The non-local block: self-attention over all positions of a clip, inside a convolutional net.
+
+In: (B, C, T, H, W). Out: the same shape. Wang et al., "Non-local neural networks", CVPR 2018; the
+multigrid paper's I3D-NL has five of them, of the dot-product kind (section 4.4).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+KINDS = ("dot_product", "softmax")
+
+
+class NonLocalBlock(nn.Module):
+    """x + norm(out(attention(theta(x), phi(x'), g(x')))), x' being x pooled by 2 in space.
+
+    `kind` is "softmax" (scaled by 1 / sqrt(C / 2), as in the released models) or "dot_product"
+    (divided by the number of keys, as in the paper). Raises ValueError for another kind.
+    """
+
+    def __init__(self, channels: int, *, kind: str) -> None:
+        super().__init__()
+        if kind not in KINDS:
+            raise ValueError(f"nonlocal kind is {kind!r}; choose one of {', '.join(KINDS)}")
+        self.kind = kind
+        inner = channels // 2
+        self.conv_theta = nn.Conv3d(channels, inner, 1)
+        self.conv_phi = nn.Conv3d(channels, inner, 1)
+        self.conv_g = nn.Conv3d(channels, inner, 1)
+        self.conv_out = nn.Conv3d(inner, channels, 1)
+        self.bn = nn.BatchNorm3d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        theta = self.conv_theta(x).flatten(2)  # (B, C / 2, queries)
+        pool = (1, min(2, x.shape[3]), min(2, x.shape[4]))
+        pooled = F.max_pool3d(x, pool, stride=pool)  # (B, C, T, H / 2, W / 2)
+        phi = self.conv_phi(pooled).flatten(2)  # (B, C / 2, keys)
+        g = self.conv_g(pooled).flatten(2)  # (B, C / 2, keys)
+        affinity = torch.bmm(theta.transpose(1, 2), phi)  # (B, queries, keys)
+        if self.kind == "softmax":
+            affinity = (affinity * theta.shape[1] ** -0.5).softmax(2)
+        else:
+            affinity = affinity / affinity.shape[2]
+        y = torch.bmm(g, affinity.transpose(1, 2))  # (B, C / 2, queries)
+        y = y.view(*y.shape[:2], *x.shape[2:])  # (B, C / 2, T, H, W)
+        out: Tensor = x + self.bn(self.conv_out(y))
+        return out

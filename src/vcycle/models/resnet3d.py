@@ -1,0 +1,142 @@
+"""C2D, Slow and I3D: ResNets over clips that differ in where they look across frames.
+
+In: clips of (B, 3, T, H, W) at any shape. Out: (B, num_classes) scores before softmax. The
+multigrid paper trains I3D and its non-local extension I3D-NL in section 4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from vcycle.models.blocks import (
+    Head,
+    Pathways,
+    StemPathway,
+    check_clips,
+    check_depth,
+    halve_frames,
+    initialise,
+    stage_layers,
+    temporal_kernels,
+)
+
+NONLOCAL_AFTER = {3: (1, 3), 4: (1, 3, 5)}
+"""The five non-local blocks follow these blocks of res3 and res4."""
+
+
+class ResNet3d(nn.Module):
+    """A stem, four residual stages (res2 to res5), global average pooling, a classifier.
+
+    `stem_frames` and `patterns` are the temporal kernels of the stem and of the blocks of each
+    stage; `pool_frames` halves the number of frames after res2.
+    """
+
+    s2: Pathways
+    s3: Pathways
+    s4: Pathways
+    s5: Pathways
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        depth: int,
+        stem_frames: int,
+        patterns: Sequence[Sequence[int]],
+        pool_frames: bool,
+        dropout: float,
+        nonlocal_kind: str | None,
+    ) -> None:
+        super().__init__()
+        num_blocks = check_depth(depth)
+        self.pool_frames = pool_frames
+        self.s1 = Pathways([[("stem", StemPathway(64, frames=stem_frames))]])
+        channels = 64
+        for i, (pattern, blocks) in enumerate(zip(patterns, num_blocks, strict=True)):
+            stage, channels_out = i + 2, 256 * 2**i
+            layers = stage_layers(
+                channels,
+                channels_out,
+                frames=temporal_kernels(pattern, num_blocks=blocks, num_temporal=blocks),
+                stride=1 if stage == 2 else 2,
+                nonlocal_after=NONLOCAL_AFTER.get(stage, ()),
+                nonlocal_kind=nonlocal_kind,
+            )
+            self.add_module(f"s{stage}", Pathways([layers]))
+            channels = channels_out
+        self.head = Head(channels, num_classes=num_classes, dropout=dropout)
+        initialise(self)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        check_clips(clips)
+        xs = self.s1([clips])  # (B, 64, T, H / 4, W / 4)
+        xs = self.s2(xs)  # (B, 256, T, H / 4, W / 4)
+        if self.pool_frames:
+            xs = [halve_frames(x) for x in xs]
+        xs = self.s5(self.s4(self.s3(xs)))  # (B, 2048, T or T / 2, H / 32, W / 32)
+        scores: Tensor = self.head(xs)
+        return scores
+
+
+def c2d(
+    *,
+    num_classes: int,
+    depth: int = 50,
+    dropout: float = 0.5,
+    nonlocal_kind: str | None = None,
+    pool_frames: bool = True,
+) -> ResNet3d:
+    """A 2D ResNet on every frame; frames meet in one max pooling and in the global average."""
+    return ResNet3d(
+        num_classes=num_classes,
+        depth=depth,
+        stem_frames=1,
+        patterns=((1,), (1,), (1,), (1,)),
+        pool_frames=pool_frames,
+        dropout=dropout,
+        nonlocal_kind=nonlocal_kind,
+    )
+
+
+def slow(
+    *,
+    num_classes: int,
+    depth: int = 50,
+    dropout: float = 0.5,
+    nonlocal_kind: str | None = None,
+) -> ResNet3d:
+    """SlowFast's slow pathway alone: three frames in every block of res4 and res5."""
+    return ResNet3d(
+        num_classes=num_classes,
+        depth=depth,
+        stem_frames=1,
+        patterns=((1,), (1,), (3,), (3,)),
+        pool_frames=False,
+        dropout=dropout,
+        nonlocal_kind=nonlocal_kind,
+    )
+
+
+def i3d(
+    *,
+    num_classes: int,
+    depth: int = 50,
+    dropout: float = 0.5,
+    nonlocal_kind: str | None = None,
+    pool_frames: bool = True,
+) -> ResNet3d:
+    """The inflated ResNet: five frames in the stem, three in res2 and in every other block.
+
+    `nonlocal_kind` "dot_product" makes the paper's I3D-NL, "softmax" that of the released models.
+    """
+    return ResNet3d(
+        num_classes=num_classes,
+        depth=depth,
+        stem_frames=5,
+        patterns=((3,), (3, 1), (3, 1), (1, 3)),
+        pool_frames=pool_frames,
+        dropout=dropout,
+        nonlocal_kind=nonlocal_kind,
+    )

@@ -1,0 +1,167 @@
+"""SlowFast: a wide pathway on few frames and a narrow one on all, the paper's default model.
+
+In: clips of (B, 3, T, H, W) at any shape; the slow pathway's frames are picked inside. Out:
+(B, num_classes) scores before softmax. Feichtenhofer et al., ICCV 2019; section 4 of the paper.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vcycle.models.blocks import (
+    Head,
+    Pathways,
+    StemPathway,
+    check_clips,
+    check_depth,
+    initialise,
+    stage_layers,
+    temporal_kernels,
+)
+from vcycle.models.resnet3d import NONLOCAL_AFTER
+
+PATTERNS = (((1,), (1,), (3,), (3,)), ((3,), (3,), (3,), (3,)))
+"""Temporal kernels of res2 to res5, of the slow and of the fast pathway."""
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def slow_frame_indices(num_frames: int, alpha: int) -> list[int]:
+    """The frames of the slow pathway: every alpha-th on average, first and last included.
+
+    The official code's rule, `linspace(0, T - 1, T / alpha)` cut to whole numbers; where alpha
+    does not divide T, T / alpha is rounded up, as many as the lateral convolutions give.
+    """
+    count = -(-num_frames // alpha)
+    return torch.linspace(0, num_frames - 1, count, device="cpu").long().tolist()
+
+
+class FastToSlow(nn.Module):
+    """The lateral connection: fast features, strided to the slow frames, beside slow features."""
+
+    def __init__(self, fast_channels: int, *, alpha: int, kernel: int) -> None:
+        super().__init__()
+        self.conv_f2s = nn.Conv3d(
+            fast_channels,
+            2 * fast_channels,
+            (kernel, 1, 1),
+            stride=(alpha, 1, 1),
+            padding=(kernel // 2, 0, 0),
+            bias=False,
+        )
+        self.bn = nn.BatchNorm3d(2 * fast_channels)
+
+    def forward(self, xs: list[Tensor]) -> list[Tensor]:
+        slow, fast = xs
+        lateral = F.relu(self.bn(self.conv_f2s(fast)), inplace=True)  # (B, 2 C, T / alpha, H, W)
+        return [torch.cat([slow, lateral], 1), fast]
+
+
+class SlowFast(nn.Module):
+    """Two residual pathways with four lateral connections; see `slowfast` for the arguments."""
+
+    s2: Pathways
+    s2_fuse: FastToSlow
+    s3: Pathways
+    s3_fuse: FastToSlow
+    s4: Pathways
+    s4_fuse: FastToSlow
+    s5: Pathways
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        depth: int,
+        alpha: int,
+        beta_inverse: int,
+        fusion_kernel: int,
+        temporal_blocks_res4: tuple[int, int],
+        dropout: float,
+        nonlocal_kind: str | None,
+    ) -> None:
+        super().__init__()
+        self.alpha = alpha
+        num_blocks = check_depth(depth)
+        widths = (64, 64 // beta_inverse)
+        self.s1 = Pathways(
+            [[("stem", StemPathway(w, frames=f))] for w, f in zip(widths, (1, 5), strict=True)]
+        )
+        self.s1_fuse = FastToSlow(widths[1], alpha=alpha, kernel=fusion_kernel)
+        channels = widths
+        for i, blocks in enumerate(num_blocks):
+            stage = i + 2
+            outs = (256 * 2**i, 256 * 2**i // beta_inverse)
+            ins = (channels[0] + 2 * channels[1], channels[1])
+            temporal = temporal_blocks_res4 if stage == 4 else (blocks, blocks)
+            layers = [
+                stage_layers(
+                    ins[p],
+                    outs[p],
+                    frames=temporal_kernels(
+                        PATTERNS[p][i], num_blocks=blocks, num_temporal=temporal[p]
+                    ),
+                    stride=1 if stage == 2 else 2,
+                    nonlocal_after=NONLOCAL_AFTER.get(stage, ()) if p == 0 else (),
+                    nonlocal_kind=nonlocal_kind,
+                )
+                for p in (0, 1)
+            ]
+            self.add_module(f"s{stage}", Pathways(layers))
+            if stage < 5:
+                self.add_module(
+                    f"s{stage}_fuse", FastToSlow(outs[1], alpha=alpha, kernel=fusion_kernel)
+                )
+            channels = outs
+        self.head = Head(sum(channels), num_classes=num_classes, dropout=dropout)
+        initialise(self)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        check_clips(clips)
+        # A stack of views copies nothing to the device, unlike an index tensor.
+        frames = slow_frame_indices(clips.shape[2], self.alpha)
+        slow = torch.stack([clips[:, :, i] for i in frames], 2)  # (B, 3, T / alpha, H, W)
+        xs = self.s1_fuse(self.s1([slow, clips]))
+        xs = self.s2_fuse(self.s2(xs))
+        xs = self.s3_fuse(self.s3(xs))
+        xs = self.s4_fuse(self.s4(xs))
+        scores: Tensor = self.head(self.s5(xs))  # (B, num_classes)
+        return scores
+
+
+def slowfast(
+    *,
+    num_classes: int,
+    depth: int = 50,
+    alpha: int = 4,
+    beta_inverse: int = 8,
+    fusion_kernel: int = 7,
+    temporal_blocks_res4: tuple[int, int] | None = None,
+    dropout: float = 0.5,
+    nonlocal_kind: str | None = None,
+) -> SlowFast:
+    """SlowFast with `alpha` times more fast than slow frames and 1 / `beta_inverse` the channels.
+
+    `fusion_kernel` is the temporal size of the lateral convolutions, odd. The first
+    `temporal_blocks_res4` blocks of res4 (slow, fast) see three frames; None: all of them.
+    Raises ValueError for a depth other than 50 and 101, an even kernel, an alpha below 1 and a
+    beta_inverse that does not divide 64.
+    """
+    if alpha < 1:
+        raise ValueError(f"slowfast: alpha is {alpha}; give at least 1")
+    if beta_inverse < 1 or 64 % beta_inverse:
+        raise ValueError(f"slowfast: beta_inverse is {beta_inverse}; give a divisor of 64")
+    if fusion_kernel < 1 or fusion_kernel % 2 == 0:
+        raise ValueError(f"slowfast: fusion_kernel is {fusion_kernel}; give an odd number")
+    blocks_res4 = check_depth(depth)[2]
+    return SlowFast(
+        num_classes=num_classes,
+        depth=depth,
+        alpha=alpha,
+        beta_inverse=beta_inverse,
+        fusion_kernel=fusion_kernel,
+        temporal_blocks_res4=temporal_blocks_res4 or (blocks_res4, blocks_res4),
+        dropout=dropout,
+        nonlocal_kind=nonlocal_kind,
+    )

@@ -1,0 +1,46 @@
+"""The picture of a comparison: accuracy over wall-clock seconds of training, a line a run.
+
+In: run folders. Out: a PNG or SVG file. Seconds are those of training; validation, which is the
+same for every run, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+COLOURS = ("#4c566a", "#d08770", "#2e7d5b", "#5e81ac", "#b48ead")
+
+
+def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str = "top1") -> None:
+    """Draw ``metric`` of each named run folder over its seconds of training."""
+    with matplotlib.rc_context({"svg.hashsalt": "vcycle", "font.size": 11}):
+        figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+        axes = figure.subplots()
+        for (name, folder), colour in zip(runs.items(), COLOURS, strict=False):
+            lines = (folder / "validation.jsonl").read_text().splitlines()
+            rows = [json.loads(line) for line in lines]
+            seconds = [row["seconds"] for row in rows]
+            scores = [100 * row[metric] for row in rows]
+            axes.plot(seconds, scores, color=colour, linewidth=2, marker="o", markersize=4)
+            axes.annotate(
+                f"{name}\n{scores[-1]:.1f}%",
+                (seconds[-1], scores[-1]),
+                xytext=(8, 0),
+                textcoords="offset points",
+                color=colour,
+                va="center",
+                fontweight="bold",
+            )
+        axes.set_xlabel("seconds of training")
+        axes.set_ylabel("top-1 accuracy on held-out videos (%)")
+        axes.set_title(title, loc="left")
+        axes.set_xlim(left=0, right=axes.get_xlim()[1] * 1.15)
+        axes.set_ylim(0, 100)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)

@@ -1,0 +1,59 @@
+"""Checkpoints: what a run needs to go on, and what others need to use its model.
+
+A checkpoint is a plain dictionary of tensors and numbers, written at once and read with
+``weights_only=True``. Random state is not in it: every draw of a run is indexed by its step.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vcycle.train.config import RunConfig
+
+FORMAT = 1
+
+
+def save_checkpoint(
+    path: Path,
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    next_step: int,
+    seconds: float,
+    config: RunConfig,
+    classes: tuple[str, ...],
+) -> None:
+    """Write the state after ``next_step`` steps, with what it takes to build the model again."""
+    partial = path.with_name(f".{path.name}.partial")
+    state = {
+        "format": FORMAT,
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "next_step": next_step,
+        "seconds": seconds,
+        "model_name": config.model.name,
+        "model_options": config.model.options,
+        "shape": str(config.baseline.shape),
+        "classes": list(classes),
+    }
+    torch.save(state, partial)
+    partial.replace(path)
+
+
+def load_checkpoint(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read a checkpoint; ValueError for a file that is none. Code inside it never runs."""
+    if not path.is_file():
+        raise ValueError(f"checkpoint {path}: there is no such file")
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else "unreadable"
+        raise ValueError(f"checkpoint {path}: it is damaged or unsafe ({reason})") from None
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise ValueError(f"checkpoint {path}: not a checkpoint of vcycle train")
+    return state

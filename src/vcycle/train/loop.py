@@ -1,0 +1,179 @@
+"""The training loop, top to bottom.
+
+In: a RunConfig and a folder. Out: that folder, filled (see run_folder), and the run's result. The
+plan says what each step is; the loop does it. Nothing is rebuilt at a phase change: the rate and
+the norm group come from the step, the shape comes with the clips.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from rich.console import Console
+from torch.nn import functional as F
+
+from vcycle.data.loader import normalize
+from vcycle.data.manifest import Manifest
+from vcycle.data.randomness import indexed_seeds
+from vcycle.evaluate import evaluate
+from vcycle.models import set_group_size
+from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
+from vcycle.train.config import RunConfig
+from vcycle.train.optim import set_learning_rate
+from vcycle.train.progress import Display
+from vcycle.train.rehearsal import rehearse
+from vcycle.train.run_folder import RunFolder
+from vcycle.train.setup import make_fabric, make_loaders, make_model
+
+# Reading a loss waits for the device, so losses are read and written this many steps at a time.
+_FLUSH_STEPS = 10
+
+
+def train(
+    config: RunConfig,
+    folder: str | Path,
+    *,
+    resume: bool = False,
+    title: str | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Train as ``config`` says; all that the run leaves behind is in ``folder``.
+
+    Processes that torchrun started each call this alike. Returns the run's totals with its last
+    validation. Raises ValueError before step 0 for what a user has to change; KeyboardInterrupt
+    after Ctrl-C or SIGTERM, once the step under way is done and a checkpoint is written.
+    """
+    plan = config.plan()
+    fabric = make_fabric(config)
+    run = RunFolder(Path(folder), writes=fabric.is_global_zero)
+    run.check(config, resume=resume)
+    manifest = Manifest.read(config.data.manifest)
+    model, optimizer = make_model(config, manifest, fabric)
+    next_step, seconds = 0, 0.0
+    if resume:
+        state = load_checkpoint(run.checkpoint, device=fabric.device)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        next_step, seconds = state["next_step"], state["seconds"]
+    loader, val_loader = make_loaders(config, plan, manifest, fabric, first_step=next_step)
+    num_parts = fabric.world_size * config.accumulate
+    rehearse(model, plan, fabric=fabric, num_classes=manifest.num_classes, num_parts=num_parts)
+    run.start(config, plan, first_step=next_step)
+
+    def validate() -> dict[str, Any]:
+        began = time.perf_counter()
+        scores = evaluate(model, val_loader, manifest.split("val"), fabric=fabric)
+        took = time.perf_counter() - began
+        row = {"step": next_step - 1, "seconds": seconds, "validation_seconds": took, **scores}
+        run.add_validation(row)
+        display.validation(row)
+        return row
+
+    def save() -> None:
+        run.flush()
+        if fabric.is_global_zero:
+            save_checkpoint(
+                run.checkpoint,
+                model=model,
+                optimizer=optimizer.optimizer,
+                next_step=next_step,
+                seconds=seconds,
+                config=config,
+                classes=manifest.classes,
+            )
+
+    loss_of = F.binary_cross_entropy_with_logits if manifest.multi_label else F.cross_entropy
+    # Dropout is indexed by the step, so that a resumed run draws what an uninterrupted one does.
+    step_seeds = indexed_seeds(config.seed, f"model/{fabric.global_rank}", np.arange(len(plan)))
+    validation_steps = _evenly_spaced(len(plan), config.evaluation.times)
+    validation: dict[str, Any] = {}
+    norm_group: int | None = None
+    set_group_size(model, norm_group)
+    batches = iter(loader)
+    display = Display(plan, title=title or config.recipe, first_step=next_step, console=console)
+    with run, display, _stop_requests() as stop_requests:
+        began = time.perf_counter()
+        while next_step < len(plan):
+            step = plan[next_step]
+            set_learning_rate(optimizer.optimizer, step.learning_rate)
+            if step.norm_group != norm_group:
+                norm_group = step.norm_group
+                set_group_size(model, norm_group)
+            torch.manual_seed(int(step_seeds[next_step]))
+            loss = torch.zeros((), device=fabric.device)
+            waited = 0.0
+            for micro in range(config.accumulate):
+                asked = time.perf_counter()
+                batch = next(batches).to(fabric.device)
+                waited += time.perf_counter() - asked
+                is_last = micro == config.accumulate - 1
+                with fabric.no_backward_sync(model, enabled=not is_last):
+                    scores = model(normalize(batch.clips))  # (B / parts, classes)
+                    part = loss_of(scores, batch.labels) / config.accumulate
+                    fabric.backward(part)
+                loss += part.detach()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+            next_step += 1
+            step_seconds = time.perf_counter() - began
+            began += step_seconds
+            seconds += step_seconds
+            run.add_step(step, loss, seconds=seconds, step_seconds=step_seconds, waited=waited)
+            display.step(step, seconds=step_seconds)
+            if next_step % _FLUSH_STEPS == 0:
+                run.flush()
+            if _any_process(bool(stop_requests), next_step, fabric):
+                save()
+                raise KeyboardInterrupt(f"stopped after step {next_step} of {len(plan)}")
+            if next_step in validation_steps:
+                validation = validate()
+                save()
+                began = time.perf_counter()
+        return run.finish(plan, validation, bad_videos=loader.bad_videos)
+
+
+def _evenly_spaced(num_steps: int, times: int) -> set[int]:
+    """Numbers of done steps after which to validate; the last is ``num_steps``."""
+    return {max(1, num_steps * k // times) for k in range(1, times + 1)}
+
+
+@contextmanager
+def _stop_requests() -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM, so that a step is never cut in half; a second one is not held."""
+    received: list[int] = []
+
+    def keep(number: int, _frame: object) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {number: signal.signal(number, keep) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _any_process(stopping: bool, next_step: int, fabric: Fabric) -> bool:
+    """Whether any process was asked to stop; with several, they agree at every flush."""
+    if fabric.world_size == 1:
+        return stopping
+    if next_step % _FLUSH_STEPS:
+        return False
+    votes = torch.tensor(float(stopping), device=fabric.device)
+    torch.distributed.all_reduce(votes)
+    return votes.item() > 0

@@ -1,0 +1,125 @@
+"""What a person sees while a run goes on: phase, shape, rate of work, time left.
+
+On a terminal it is one live line; elsewhere a line a phase and a validation, so that logs stay
+short. Time left is the plan's remaining steps at each shape times the seconds that such a step
+has taken so far.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from vcycle.schedule.plan import Plan, Step
+from vcycle.schedule.shape import Shape
+
+
+class TimeLeft:
+    """Predicts the seconds that the rest of a plan takes, from the steps timed so far."""
+
+    def __init__(self, plan: Plan, *, first_step: int = 0) -> None:
+        self._remaining: Counter[Shape] = Counter()
+        self._num_pixels: dict[Shape, int] = {}
+        for phase in plan.phases:
+            for place, short in enumerate(phase.base.short_cycle):
+                steps = range(max(phase.first_step, first_step), phase.end_step)
+                period = len(phase.base.short_cycle)
+                self._remaining[short.shape] += len(steps[(place - steps.start) % period :: period])
+                self._num_pixels[short.shape] = short.batch_size * short.shape.num_pixels
+        self._seconds: defaultdict[Shape, float] = defaultdict(float)
+        self._timed: Counter[Shape] = Counter()
+
+    def add(self, shape: Shape, seconds: float) -> None:
+        """One more step at ``shape`` is done."""
+        self._remaining[shape] -= 1
+        self._timed[shape] += 1
+        self._seconds[shape] += seconds
+
+    def seconds(self) -> float:
+        """Seconds left; a shape not seen yet costs as much a pixel as those that were."""
+        pixels = sum(count * self._num_pixels[shape] for shape, count in self._timed.items())
+        if not pixels:
+            return float("nan")
+        per_pixel = sum(self._seconds.values()) / pixels
+        total = 0.0
+        for shape, steps in self._remaining.items():
+            timed = self._timed[shape]
+            each = self._seconds[shape] / timed if timed else per_pixel * self._num_pixels[shape]
+            total += steps * each
+        return total
+
+
+class Display:
+    """A run's live line. Use it as a context manager."""
+
+    def __init__(
+        self, plan: Plan, *, title: str, first_step: int, console: Console | None = None
+    ) -> None:
+        self._plan, self._title = plan, title
+        self._console = console = console or Console()
+        self._left = TimeLeft(plan, first_step=first_step)
+        self._phase = -1
+        self._live = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[detail]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._live.add_task(
+            title, total=len(plan), completed=first_step, detail="", start=True
+        )
+
+    def __enter__(self) -> Display:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def step(self, step: Step, *, seconds: float) -> None:
+        """A step is done."""
+        self._left.add(step.shape, seconds)
+        phase = self._plan.phases[step.phase]
+        where = f"phase {step.phase + 1}/{len(self._plan.phases)}"
+        if self._console.is_terminal:
+            self._live.update(
+                self._task,
+                completed=step.index + 1,
+                description=f"{self._title}  {where}",
+                detail=(
+                    f"{step.batch_size} x {step.shape}  {step.batch_size / seconds:.0f} clips/s"
+                    f"  {duration(self._left.seconds())} left"
+                ),
+            )
+        elif step.phase != self._phase:
+            self._console.print(
+                f"{self._title}: {where} ({phase.kind}), step {step.index} of "
+                f"{len(self._plan)}, base {phase.base.batch_size} x {phase.base.shape}"
+            )
+        self._phase = step.phase
+
+    def validation(self, row: dict[str, Any]) -> None:
+        """A validation is done."""
+        scores = ", ".join(f"{key} {row[key]:.1%}" for key in ("top1", "top5", "map") if key in row)
+        self._console.print(
+            f"{self._title}: step {row['step'] + 1} of {len(self._plan)}, "
+            f"{duration(row['seconds'])} trained, {scores}"
+            + (f", {duration(self._left.seconds())} left" if self._left.seconds() > 0 else "")
+        )
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person writes them: 42 s, 3:05 min, 7:30 h."""
+    if seconds != seconds:
+        return "?"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"

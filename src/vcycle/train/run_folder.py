@@ -1,0 +1,153 @@
+"""The folder of a run: everything that a run leaves behind, readable at any moment.
+
+    config.yaml        the resolved configuration
+    plan.json          the plan's totals and phases
+    metrics.jsonl      a line a step
+    validation.jsonl   a line a validation
+    checkpoint.pt      model, optimizer and step, replaced at each validation
+    result.json        written when the last step is done: its presence means the run is complete
+
+Lines are whole when they are written, files are replaced at once, so an interrupted run can be
+read and resumed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from vcycle.schedule.plan import Plan, Step
+from vcycle.train.config import RunConfig
+
+
+class RunFolder:
+    """Writes a run's files; with ``writes`` False (every rank but 0) it only checks."""
+
+    def __init__(self, path: Path, *, writes: bool = True) -> None:
+        self.path = path
+        self._writes = writes
+        self._rows: list[tuple[dict[str, Any], Tensor]] = []
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.pt"
+
+    def check(self, config: RunConfig, *, resume: bool) -> None:
+        """ValueError where another run is in the way, or this one cannot be resumed."""
+        if not resume:
+            if self.path.exists() and not self.path.is_dir():
+                raise ValueError(f"run folder {self.path}: it is a file; choose another name")
+            if self.path.is_dir() and any(self.path.iterdir()):
+                raise ValueError(
+                    f"run folder {self.path}: it is not empty; choose another, or resume that run"
+                )
+            return
+        if not self.checkpoint.is_file():
+            raise ValueError(f"run folder {self.path}: it has no checkpoint to resume from")
+        if (self.path / "config.yaml").read_text() != config_text(config):
+            raise ValueError(
+                f"run folder {self.path}: its config.yaml differs from this configuration; "
+                f"resume with the same one, or choose another folder"
+            )
+
+    def start(self, config: RunConfig, plan: Plan, *, first_step: int) -> None:
+        """Make the folder, and forget what was logged from ``first_step`` on."""
+        if not self._writes:
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        replace_text(self.path / "config.yaml", config_text(config))
+        values = {"recipe": config.recipe, **plan.to_dict()}
+        replace_text(self.path / "plan.json", json.dumps(values, indent=1) + "\n")
+        for name in ("metrics.jsonl", "validation.jsonl"):
+            file = self.path / name
+            rows = read_rows(file) if file.exists() else []
+            kept = [json.dumps(row) + "\n" for row in rows if row["step"] < first_step]
+            replace_text(file, "".join(kept))
+
+    def add_step(
+        self, step: Step, loss: Tensor, *, seconds: float, step_seconds: float, waited: float
+    ) -> None:
+        """Keep a step's row until the next flush; its loss may still be on the way to the host."""
+        row = {
+            "step": step.index,
+            "phase": step.phase,
+            "shape": str(step.shape),
+            "batch_size": step.batch_size,
+            "learning_rate": step.learning_rate,
+            "norm_group": step.norm_group,
+            "clips_per_second": step.batch_size / step_seconds,
+            "waiting_seconds": waited,
+            "seconds": seconds,
+        }
+        self._rows.append((row, loss))
+
+    def flush(self) -> None:
+        """Write the kept rows."""
+        rows, self._rows = self._rows, []
+        if self._writes and rows:
+            losses = torch.stack([loss for _, loss in rows]).tolist()
+            lines = [
+                json.dumps({**row, "loss": loss}) + "\n"
+                for (row, _), loss in zip(rows, losses, strict=True)
+            ]
+            with (self.path / "metrics.jsonl").open("a") as file:
+                file.write("".join(lines))
+
+    def add_validation(self, row: dict[str, Any]) -> None:
+        """Append a validation's row."""
+        if self._writes:
+            with (self.path / "validation.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+    def finish(
+        self, plan: Plan, validation: dict[str, Any], *, bad_videos: dict[str, str]
+    ) -> dict[str, Any]:
+        """Write and return the run's totals, with its last validation and its bad videos."""
+        self.flush()
+        result = {
+            "steps": len(plan),
+            "epochs": plan.epochs,
+            "clips": plan.num_clips,
+            **{key: value for key, value in validation.items() if key != "step"},
+            "bad_videos": bad_videos,
+        }
+        if self._writes:
+            rows = read_rows(self.path / "metrics.jsonl")
+            result["waiting_seconds"] = sum(row["waiting_seconds"] for row in rows)
+            replace_text(self.path / "result.json", json.dumps(result, indent=1) + "\n")
+        return result
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
+
+
+def config_text(config: RunConfig) -> str:
+    """The configuration as YAML."""
+    return yaml.safe_dump(asdict(config), sort_keys=False)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON-lines file; a last line that a crash cut short is left out."""
+    rows = []
+    for line in path.read_text().splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file at once: readers see the old or the new one."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)

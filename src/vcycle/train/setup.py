@@ -1,0 +1,77 @@
+"""What a run is made of, built once from its configuration: devices, model, optimizer, loaders."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.wrappers import _FabricModule, _FabricOptimizer
+
+from vcycle.data.dataset import ClipDataset
+from vcycle.data.grid import GridRange
+from vcycle.data.loader import Loader, eval_loader, train_loader
+from vcycle.data.manifest import Manifest
+from vcycle.data.sampler import PlanSampler
+from vcycle.models import build_model, convert
+from vcycle.schedule.plan import Plan
+from vcycle.train.config import RunConfig
+from vcycle.train.optim import make_optimizer
+
+
+def make_fabric(config: RunConfig) -> Fabric:
+    """One process on one device, or this process's place among those that torchrun started."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    local, world = (int(os.environ.get(name, 1)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    fabric = Fabric(
+        accelerator="auto", devices=local, num_nodes=world // local, precision=config.precision
+    )
+    fabric.launch()
+    return fabric
+
+
+def make_model(
+    config: RunConfig, manifest: Manifest, fabric: Fabric
+) -> tuple[_FabricModule, _FabricOptimizer]:
+    """The model with sub-batch norm and its optimizer, on the device; same weights on all ranks."""
+    torch.manual_seed(config.seed)
+    model = convert(
+        build_model(config.model.name, num_classes=manifest.num_classes, **config.model.options)
+    )
+    module, optimizer = fabric.setup(model, make_optimizer(model, config.optimizer))
+    return module, optimizer
+
+
+def make_loaders(
+    config: RunConfig, plan: Plan, manifest: Manifest, fabric: Fabric, *, first_step: int
+) -> tuple[Loader, Loader]:
+    """Batches of the plan from ``first_step`` on, and of validation at the baseline's shape."""
+    grids = GridRange(config.baseline.shape, config.data.stride, config.data.short_side)
+    train_videos, val_videos = manifest.split("train"), manifest.split("val")
+    pin_memory = fabric.device.type == "cuda"
+    sampler = PlanSampler(
+        plan,
+        len(train_videos),
+        config.seed,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+        micro_batches=config.accumulate,
+        first_step=first_step,
+    )
+    training = train_loader(
+        ClipDataset(train_videos, grids),
+        sampler,
+        num_workers=config.data.num_workers,
+        pin_memory=pin_memory,
+    )
+    validation = eval_loader(
+        ClipDataset(val_videos, grids),
+        config.baseline.shape,
+        batch_size=config.evaluation.batch_size,
+        num_clips=config.evaluation.num_clips,
+        num_crops=config.evaluation.num_crops,
+        num_workers=config.data.num_workers,
+        pin_memory=pin_memory,
+    )
+    return training, validation

@@ -1,0 +1,65 @@
+"""Small real video files for the tests: each frame says which one it is."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+
+def numbered_frames(num_frames: int, height: int = 64, width: int = 96) -> np.ndarray:
+    """(T, H, W, 3) RGB: grey level tells the frame, a gradient and a bright corner the place."""
+    y, x = np.mgrid[:height, :width]
+    frames = np.zeros((num_frames, height, width, 3), np.uint8)
+    for k in range(num_frames):
+        frames[k] = _level(k, num_frames)
+        frames[k, ..., 0::2] //= 2
+        frames[k, ..., 0] += (50 * x / width).astype(np.uint8)
+        frames[k, ..., 2] += (50 * y / height).astype(np.uint8)
+        frames[k, : height // 4, : width // 4, 1] = 250
+    return frames
+
+
+def _level(k: int, num_frames: int) -> int:
+    return 20 + 200 * k // max(num_frames - 1, 1)
+
+
+def encode(
+    path: Path,
+    frames: np.ndarray,
+    *,
+    rate: int | Fraction = 10,
+    codec: str = "libx264",
+    pix_fmt: str = "yuv420p",
+    gop: int = 12,
+    options: dict[str, str] | None = None,
+    times: list[float] | None = None,
+) -> Path:
+    """Encode (T, H, W, 3) RGB; ``times`` gives each frame's seconds (variable frame rate)."""
+    default = {"crf": "8", "preset": "veryfast"} if codec == "libx264" else {}
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=rate, options=default | (options or {}))
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = pix_fmt
+        stream.codec_context.gop_size = gop
+        stream.codec_context.thread_count = 1
+        if times is not None:
+            stream.codec_context.time_base = Fraction(1, 1000)
+        for k, rgb in enumerate(frames):
+            frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
+            if times is not None:
+                frame.pts = round(times[k] * 1000)
+                frame.time_base = Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
+def frame_number(picture: np.ndarray, num_frames: int) -> int:
+    """Which of ``numbered_frames`` a resampled picture shows."""
+    height, width = picture.shape[:2]
+    level = picture[height // 2 :, width // 2 :, 1].mean()
+    levels = [_level(k, num_frames) for k in range(num_frames)]
+    return int(np.abs(np.array(levels) - level).argmin())

@@ -1,0 +1,73 @@
+"""Clip requests: the same request gives the same clip, and bad videos are replaced in the open."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.grid import GridRange, View
+from vcycle.data.manifest import Manifest
+from vcycle.data.synthetic import write_videos
+from vcycle.schedule.shape import Shape
+
+RANGE = GridRange(Shape(8, 64, 64), 2, (73, 97))
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return write_videos(
+        tmp_path_factory.mktemp("videos"), train_videos=12, val_videos=1, num_workers=1
+    ).split("train")
+
+
+def broken(manifest: Manifest, tmp_path, *indices: int) -> Manifest:
+    """The manifest with some videos' files replaced by a text file."""
+    (tmp_path / "text.mp4").write_text("no video")
+    videos = list(manifest.videos)
+    for i in indices:
+        videos[i] = dataclasses.replace(videos[i], path=f"file://{tmp_path}/text.mp4")
+    return dataclasses.replace(manifest, videos=tuple(videos))
+
+
+@pytest.mark.parametrize("shape", [Shape(8, 64, 64), Shape(4, 45, 45), Shape(1, 32, 48)])
+def test_a_request_has_the_shape_asked_for_and_the_label(manifest, shape):
+    for index in range(12):
+        clip = ClipDataset(manifest, RANGE)[ClipRequest(index, shape, seed=index)]
+        assert clip.pixels.shape == (shape.frames, shape.height, shape.width, 3)
+        assert (clip.index, clip.labels, clip.bad) == (index, manifest.videos[index].labels, ())
+
+
+def test_the_seed_decides_the_clip(manifest):
+    dataset = ClipDataset(manifest, RANGE)
+    shape = Shape(4, 45, 45)
+    one = dataset[ClipRequest(0, shape, seed=2**63 + 1)].pixels
+    assert np.array_equal(one, dataset[ClipRequest(0, shape, seed=2**63 + 1)].pixels)
+    assert not np.array_equal(one, dataset[ClipRequest(0, shape, seed=2**63 + 2)].pixels)
+    view = dataset[ClipRequest(0, shape, 5, View())].pixels
+    assert np.array_equal(view, dataset[ClipRequest(0, shape, 6, View())].pixels)
+
+
+def test_a_bad_video_is_replaced_reproducibly_and_named(manifest, tmp_path):
+    dataset = ClipDataset(broken(manifest, tmp_path, 3, 4), RANGE)
+    shape = Shape(4, 45, 45)
+    seen = set()
+    for seed in range(20):
+        clip = dataset[ClipRequest(3, shape, seed)]
+        again = dataset[ClipRequest(3, shape, seed)]
+        assert clip.index == again.index
+        assert np.array_equal(clip.pixels, again.pixels)
+        assert clip.index not in (3, 4)
+        assert clip.labels == manifest.videos[clip.index].labels
+        assert clip.bad[0].path.endswith("text.mp4")
+        assert "Invalid data" in clip.bad[0].reason
+        seen.add(clip.index)
+    assert len(seen) > 5
+
+
+def test_a_dataset_of_bad_videos_gives_up(manifest, tmp_path):
+    dataset = ClipDataset(broken(manifest, tmp_path, *range(12)), RANGE)
+    with pytest.raises(RuntimeError, match=r"no readable video in 21 attempts .*text\.mp4"):
+        dataset[ClipRequest(0, Shape(1, 32, 32), 0)]

@@ -1,0 +1,164 @@
+"""Sampling grids against the paper's ranges, by property and by worked example."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcycle.data.grid import Box, GridRange, View, draw_grid, view_grid
+from vcycle.data.manifest import VideoInfo
+from vcycle.schedule.shape import Shape
+
+KINETICS = GridRange(Shape(32, 224, 224), 2, (256, 340))
+INFO = VideoInfo(num_frames=300, frame_rate=30, duration_seconds=10, width=340, height=256)
+
+infos = st.builds(
+    VideoInfo,
+    num_frames=st.integers(1, 400),
+    frame_rate=st.floats(1, 120),
+    duration_seconds=st.just(1.0),
+    width=st.integers(1, 500),
+    height=st.integers(1, 500),
+)
+shapes = st.builds(Shape, st.integers(1, 32), st.integers(1, 224), st.integers(1, 224))
+rates = st.sampled_from([None, 30.0, 12.5])
+
+
+def check_inside(grid, info, shape):
+    assert len(grid.frames) == shape.frames
+    assert all(0 <= a <= b < info.num_frames for a, b in itertools.pairwise(grid.frames))
+    assert (grid.height, grid.width) == (shape.height, shape.width)
+    box = grid.box
+    assert box.height >= 1
+    assert box.width >= 1
+    assert 0 <= box.top <= info.height - box.height
+    assert 0 <= box.left <= info.width - box.width
+
+
+@given(infos, shapes, rates, st.integers(0, 2**32))
+def test_any_grid_lies_inside_its_video(info, shape, rate, seed):
+    grid_range = dataclasses.replace(KINETICS, frame_rate=rate)
+    grid = draw_grid(info, shape, grid_range, rng=np.random.default_rng(seed), flip=True)
+    check_inside(grid, info, shape)
+
+
+@given(infos, shapes, rates, st.integers(1, 10), st.sampled_from([1, 3]))
+def test_any_view_lies_inside_its_video_and_never_mirrors(info, shape, rate, clips, crops):
+    grid_range = dataclasses.replace(KINETICS, frame_rate=rate)
+    for clip in range(clips):
+        for crop in range(crops):
+            view = View(clip, clips, crop, crops)
+            grid = view_grid(info, shape, grid_range, view=view)
+            check_inside(grid, info, shape)
+            assert not grid.flip
+            assert grid == view_grid(info, shape, grid_range, view=view)
+
+
+@pytest.mark.parametrize(("frames", "strides"), [(32, {2}), (16, {2, 3, 4}), (8, set(range(2, 9)))])
+def test_the_stride_is_uniform_in_the_papers_range(frames, strides):
+    """[2, 2 T/t]: 2; 2 to 4; 2 to 8 for the 32-frame model."""
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(2000):
+        grid = draw_grid(INFO, Shape(frames, 112, 112), KINETICS, rng=rng, flip=False)
+        steps = set(np.diff(grid.frames).tolist())
+        assert len(steps) == 1
+        drawn.append(steps.pop())
+    assert set(drawn) == strides
+    counts = np.array([drawn.count(stride) for stride in strides])
+    assert counts.min() > 0.8 * 2000 / len(strides)
+
+
+@pytest.mark.parametrize("size", [112, 158, 224])
+def test_the_short_side_is_uniform_in_the_papers_range(size):
+    """[256 h / H, 340]: mean as for a uniform variable, ends reached, square source pixels."""
+    rng = np.random.default_rng(0)
+    low = 256 * size / 224
+    sides, tops = [], []
+    info = dataclasses.replace(INFO, width=3400, height=2560)
+    for _ in range(4000):
+        grid = draw_grid(info, Shape(8, size, size), KINETICS, rng=rng, flip=False)
+        assert abs(grid.box.height - grid.box.width) <= 1
+        sides.append(info.height * size / grid.box.height)
+        tops.append(grid.box.top / (info.height - grid.box.height))
+    assert low - 0.5 < min(sides) < low + 1
+    assert 339 < max(sides) < 340.5
+    assert np.mean(sides) == pytest.approx((low + 340) / 2, abs=0.02 * low)
+    assert np.mean(tops) == pytest.approx(0.5, abs=0.02)
+
+
+def test_every_start_is_equally_likely():
+    rng = np.random.default_rng(0)
+    info = dataclasses.replace(INFO, num_frames=70)
+    first = [
+        draw_grid(info, Shape(32, 224, 224), KINETICS, rng=rng, flip=True).frames[0]
+        for _ in range(2100)
+    ]
+    assert set(first) == set(range(7))  # 70 frames hold a span of 64 at 0 to 6
+    assert min(first.count(start) for start in range(7)) > 220
+
+
+def test_flips_happen_half_the_time_and_only_where_allowed():
+    rng = np.random.default_rng(0)
+    shape = Shape(4, 64, 64)
+    flips = [draw_grid(INFO, shape, KINETICS, rng=rng, flip=True).flip for _ in range(1000)]
+    assert 430 < sum(flips) < 570
+    assert not any(draw_grid(INFO, shape, KINETICS, rng=rng, flip=False).flip for _ in range(100))
+
+
+def test_frame_rates_are_normalised():
+    """At a target of 30, stride 2 of a 60 frames/s video is 4 of its frames; of 15, one."""
+    for rate, step in ((60, 4), (30, 2), (15, 1)):
+        info = dataclasses.replace(INFO, frame_rate=rate, num_frames=1000)
+        grid_range = dataclasses.replace(KINETICS, frame_rate=30.0)
+        grid = view_grid(info, KINETICS.base, grid_range, view=View())
+        assert set(np.diff(grid.frames)) == {step}
+
+
+def test_a_short_video_repeats_its_last_frame():
+    info = dataclasses.replace(INFO, num_frames=5)
+    grid = view_grid(info, Shape(6, 224, 224), KINETICS, view=View())
+    assert grid.frames == (0, 2, 4, 4, 4, 4)
+    one = dataclasses.replace(INFO, num_frames=1)
+    rng = np.random.default_rng(0)
+    assert draw_grid(one, Shape(4, 8, 8), KINETICS, rng=rng, flip=True).frames == (0, 0, 0, 0)
+
+
+def test_views_by_hand():
+    """340 x 256, 300 frames: the 256 -> 224 centre crop, and left, centre, right at 224."""
+    shape = KINETICS.base
+    middle = view_grid(INFO, shape, KINETICS, view=View())
+    assert middle.frames == tuple(range(118, 182, 2))
+    assert middle.box == Box(16, 58, 224, 224)
+    starts = [view_grid(INFO, shape, KINETICS, view=View(k, 5)).frames[0] for k in range(5)]
+    assert starts == [0, 59, 118, 177, 236]
+    three = [view_grid(INFO, shape, KINETICS, view=View(0, 1, k, 3)).box for k in range(3)]
+    assert three == [Box(0, 0, 256, 256), Box(0, 42, 256, 256), Box(0, 84, 256, 256)]
+    tall = dataclasses.replace(INFO, width=256, height=340)
+    three = [view_grid(tall, shape, KINETICS, view=View(0, 1, k, 3)).box for k in range(3)]
+    assert three == [Box(0, 0, 256, 256), Box(42, 0, 256, 256), Box(84, 0, 256, 256)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stride": 0}, "stride is 0"),
+        ({"short_side": (340, 256)}, "increasing interval"),
+        ({"short_side": (200, 256)}, "224 pixels"),
+        ({"frame_rate": 0.0}, "frame_rate is 0"),
+    ],
+)
+def test_a_range_that_cannot_be_drawn_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(KINETICS, **change)
+
+
+@pytest.mark.parametrize("view", [(1, 1), (0, 0), (0, 1, 3, 3), (0, 1, 0, 2)])
+def test_a_view_that_is_none_of_its_number_is_refused(view):
+    with pytest.raises(ValueError, match=r"num_c|view"):
+        View(*view)

@@ -1,0 +1,192 @@
+"""Batches: what is in them, the same with any number of workers, and what ends a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vcycle.data.dataset import BadVideo, Clip, ClipDataset
+from vcycle.data.grid import GridRange
+from vcycle.data.loader import (
+    Batch,
+    TooManyBadVideos,
+    collate,
+    eval_loader,
+    normalize,
+    train_loader,
+)
+from vcycle.data.sampler import PlanSampler
+from vcycle.data.synthetic import write_videos
+from vcycle.schedule.shape import Shape
+
+RANGE = GridRange(Shape(8, 64, 64), 2, (73, 97))
+
+
+@dataclass(frozen=True)
+class FakeStep:
+    shape: Shape
+    batch_size: int
+    first_sample: int
+    norm_group: int = 2
+
+
+PLAN = [
+    FakeStep(Shape(4, 32, 32), 16, 0),
+    FakeStep(Shape(4, 45, 45), 8, 16),
+    FakeStep(Shape(8, 64, 64), 4, 24),
+]
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return write_videos(
+        tmp_path_factory.mktemp("videos"), train_videos=12, val_videos=5, num_workers=1
+    )
+
+
+@pytest.fixture(scope="module")
+def train(manifest):
+    return ClipDataset(manifest.split("train"), RANGE)
+
+
+def test_one_loader_serves_every_shape_with_any_number_of_workers(train):
+    sampler = PlanSampler(PLAN, len(train), seed=0)
+    alone = list(train_loader(train, sampler, num_workers=0))
+    assert [(len(b), b.shape) for b in alone] == [(s.batch_size, s.shape) for s in PLAN]
+    loader = train_loader(train, sampler, num_workers=2)
+    assert len(loader) == 3
+    for a, b in zip(alone, loader, strict=True):
+        assert torch.equal(a.clips, b.clips)
+        assert torch.equal(a.labels, b.labels)
+        assert torch.equal(a.indices, b.indices)
+        expected = [train.manifest.videos[i].labels[0] for i in b.indices]
+        assert b.labels.tolist() == expected
+
+
+def test_two_ranks_see_what_one_sees(train):
+    whole = next(iter(train_loader(train, PlanSampler(PLAN, 12, 0), num_workers=0)))
+    halves = [
+        next(
+            iter(train_loader(train, PlanSampler(PLAN, 12, 0, rank=r, world_size=2), num_workers=0))
+        )
+        for r in range(2)
+    ]
+    assert torch.equal(whole.clips, torch.cat([half.clips for half in halves]))
+
+
+def test_evaluation_sees_every_view_and_repeats_exactly(manifest):
+    dataset = ClipDataset(manifest.split("val"), RANGE)
+    loader = eval_loader(dataset, RANGE.base, batch_size=4, num_clips=2, num_crops=3, num_workers=0)
+    first, second = list(loader), list(loader)
+    assert [len(batch) for batch in first] == [4] * 7 + [2]
+    assert torch.cat([b.indices for b in first]).tolist() == np.repeat(range(5), 6).tolist()
+    assert all(torch.equal(a.clips, b.clips) for a, b in zip(first, second, strict=True))
+
+
+def with_bad(dataset, tmp_path, count):
+    (tmp_path / "bad.mp4").write_text("no video")
+    videos = list(dataset.manifest.videos)
+    for i in range(count):
+        videos[i] = dataclasses.replace(videos[i], path=f"file://{tmp_path}/bad.mp4?{i}")
+    return ClipDataset(dataclasses.replace(dataset.manifest, videos=tuple(videos)), RANGE)
+
+
+def test_bad_videos_are_listed_and_too_many_stop_the_run(train, tmp_path):
+    bad = with_bad(train, tmp_path, 2)
+    sampler = PlanSampler(PLAN, 12, seed=0)
+    loader = train_loader(bad, sampler, num_workers=0, max_bad_share=0.2)
+    assert sum(len(batch) for batch in loader) == 28
+    assert len(loader.bad_videos) == 2
+    assert all("Invalid data" in reason for reason in loader.bad_videos.values())
+    loader = train_loader(bad, sampler, num_workers=0)
+    with pytest.raises(TooManyBadVideos, match=r"of 12 videos cannot be read, more than 1\.0%"):
+        list(loader)
+
+
+def test_labels_become_classes_or_many_hot():
+    pixels = np.arange(2 * 3 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 3)
+    bad = BadVideo("x.mp4", "truncated")
+    clips = [Clip(pixels, 5, (1,), (bad,)), Clip(pixels + 1, 6, (0,))]
+    batch = collate(clips, num_classes=3, multi_label=False)
+    assert batch.labels.tolist() == [1, 0]
+    assert batch.bad == (bad,)
+    assert batch.clips.shape == (2, 3, 2, 3, 4)
+    assert batch.clips[1, 2, 1, 0, 3] == pixels[1, 0, 3, 2] + 1
+    clips = [Clip(pixels, 5, (0, 2)), Clip(pixels, 6, ())]
+    batch = collate(clips, num_classes=3, multi_label=True)
+    assert batch.labels.tolist() == [[1, 0, 1], [0, 0, 0]]
+
+
+def test_a_batch_checks_itself():
+    good = Batch(
+        torch.zeros(2, 3, 1, 4, 4, dtype=torch.uint8), torch.zeros(2).long(), torch.arange(2)
+    )
+    assert good.to("cpu").shape == Shape(1, 4, 4)
+    for change, message in (
+        ({"clips": good.clips.float()}, "clips is torch.float32"),
+        ({"clips": good.clips[:, :2]}, "clips is"),
+        ({"labels": good.labels[:1]}, r"labels is torch.int64 \(1,\)"),
+        ({"labels": torch.zeros(2)}, "labels is torch.float32"),
+        ({"indices": good.indices.int()}, "indices is torch.int32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(good, **change)
+
+
+def test_normalisation_is_the_papers():
+    clips = torch.randint(0, 256, (2, 4, 5, 6, 3), dtype=torch.uint8).permute(0, 4, 1, 2, 3)
+    x = normalize(clips)
+    assert x.is_contiguous()
+    torch.testing.assert_close(x, (clips / 255 - 0.45) / 0.225)
+
+
+INTERRUPTED = """
+import sys
+from vcycle.data.dataset import ClipDataset
+from vcycle.data.grid import GridRange
+from vcycle.data.loader import eval_loader
+from vcycle.data.manifest import Manifest
+from vcycle.schedule.shape import Shape
+
+dataset = ClipDataset(Manifest.read(sys.argv[1]), GridRange(Shape(8, 64, 64), 2, (73, 97)))
+loader = eval_loader(dataset, Shape(8, 64, 64), batch_size=2, num_workers=2)
+try:
+    while True:
+        for batch in loader:
+            print("batch", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_leaves_no_worker_behind(manifest):
+    """The signal goes to the whole process group, as a terminal sends it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(manifest.root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == "batch\n"
+    os.killpg(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    assert out.endswith("interrupted\n")
+    assert process.returncode == 0
+    time.sleep(0.2)
+    group = [
+        stat
+        for stat in Path("/proc").glob("[0-9]*/stat")
+        if stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[2] == str(process.pid)
+    ]
+    assert group == []

@@ -1,0 +1,171 @@
+"""The sampler's contract: random access, every epoch a permutation, any split the same trajectory.
+
+The plans here are drawn by hypothesis: any batch sizes, any shapes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcycle.data.randomness import indexed_generator, indexed_seeds
+from vcycle.data.sampler import PlanSampler, clip_requests, video_indices, view_requests
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.shape import Shape
+
+
+@dataclass(frozen=True)
+class FakeStep:
+    shape: Shape
+    batch_size: int
+    first_sample: int
+    norm_group: int
+
+
+@st.composite
+def plans(draw):
+    """Up to 12 steps whose batches are multiples of 4 groups of 2."""
+    steps, first = [], 0
+    for _ in range(draw(st.integers(1, 12))):
+        size = 8 * draw(st.integers(1, 6))
+        side = draw(st.sampled_from([32, 45, 64]))
+        steps.append(FakeStep(Shape(draw(st.integers(1, 8)), side, side), size, first, 2))
+        first += size
+    return steps
+
+
+seeds = st.integers(0, 2**63)
+num_videos = st.integers(1, 50)
+
+
+@given(plans(), num_videos, seeds)
+def test_every_epoch_shows_every_video_once(plan, n, seed):
+    requests = list(itertools.chain(*PlanSampler(plan, n, seed)))
+    assert len(requests) == sum(step.batch_size for step in plan)
+    for epoch in range(len(requests) // n):
+        assert sorted(r.index for r in requests[epoch * n : (epoch + 1) * n]) == list(range(n))
+    assert len({r.seed for r in requests}) == len(requests)
+
+
+@given(plans(), num_videos, seeds, st.data())
+def test_resuming_at_any_step_continues_the_same_run(plan, n, seed, data):
+    first_step = data.draw(st.integers(0, len(plan)))
+    whole = list(PlanSampler(plan, n, seed))
+    resumed = PlanSampler(plan, n, seed, first_step=first_step)
+    assert list(resumed) == whole[first_step:]
+    assert len(resumed) == len(plan) - first_step
+
+
+@given(plans(), num_videos, seeds, st.sampled_from([(1, 4), (2, 2), (4, 1), (2, 1), (1, 2)]))
+def test_ranks_and_micro_batches_are_parts_of_one_global_batch(plan, n, seed, counts):
+    world_size, micro_batches = counts
+    whole = list(PlanSampler(plan, n, seed))
+    ranks = [
+        list(PlanSampler(plan, n, seed, rank=r, world_size=world_size, micro_batches=micro_batches))
+        for r in range(world_size)
+    ]
+    assert all(len(lists) == len(plan) * micro_batches for lists in ranks)
+    for i, batch in enumerate(whole):
+        parts = [lists[i * micro_batches + m] for lists in ranks for m in range(micro_batches)]
+        assert list(itertools.chain(*parts)) == batch
+        assert len({len(part) for part in parts}) == 1
+        assert all(len(part) % plan[i].norm_group == 0 for part in parts)
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50), num_videos, seeds)
+def test_access_is_random_and_independent_of_company(positions, n, seed):
+    """Brute force: each position alone, from the permutation of its own epoch."""
+    together = video_indices(np.array(positions), seed=seed, num_videos=n)
+    for position, index in zip(positions, together, strict=True):
+        order = indexed_generator(seed, "shuffle", position // n).permutation(n)
+        assert order[position % n] == index
+
+
+@given(plans(), seeds)
+def test_a_different_seed_or_epoch_is_a_different_order(plan, seed):
+    n = 50
+    a, b = (
+        np.concatenate([video_indices(np.arange(n), seed=s, num_videos=n)])
+        for s in (seed, seed + 1)
+    )
+    c = video_indices(np.arange(n, 2 * n), seed=seed, num_videos=n)
+    assert not np.array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+def test_golden_values():
+    """A change of these changes every run that people have on disk."""
+    positions = np.array([0, 1, 2, 10**9])
+    assert indexed_seeds(0, "clip", positions).tolist() == [
+        10478577460714314472,
+        12200328743117129641,
+        6805623031880319158,
+        14404794917729746902,
+    ]
+    indices = video_indices(np.arange(12), seed=7, num_videos=6)
+    assert indices.tolist() == [0, 4, 2, 5, 3, 1, 0, 4, 5, 3, 2, 1]
+
+
+def test_purposes_do_not_share_draws():
+    positions = np.arange(1000)
+    words = [indexed_seeds(s, p, positions) for s in (0, 1) for p in ("clip", "shuffle")]
+    assert len(np.unique(np.concatenate(words))) == 4000
+    bits = np.unpackbits(words[0].view(np.uint8))
+    assert 0.49 < bits.mean() < 0.51
+
+
+def test_the_shape_travels_with_the_request():
+    step = FakeStep(Shape(4, 32, 32), 8, 16, 8)
+    requests = clip_requests(step, seed=0, num_videos=100)
+    assert {request.shape for request in requests} == {step.shape}
+    assert {request.view for request in requests} == {None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rank": 2, "world_size": 2}, "rank is 2"),
+        ({"first_step": 3}, "plan has 2 steps"),
+        ({"micro_batches": 0}, "micro_batches is 0"),
+        ({"world_size": 3}, "batch size 16: 3 processes x 1 micro-batches"),
+        ({"world_size": 2, "micro_batches": 2}, "whole norm groups of 8"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(arguments, message):
+    plan = [FakeStep(Shape(4, 32, 32), 16, 0, 8), FakeStep(Shape(4, 32, 32), 64, 16, 8)]
+    with pytest.raises(ValueError, match=message):
+        PlanSampler(plan, 10, 0, **arguments)
+    with pytest.raises(ValueError, match="num_videos is 0"):
+        PlanSampler(plan, 0, 0)
+
+
+def test_a_real_plan_drives_it():
+    baseline = Baseline(
+        Shape(8, 64, 64),
+        batch_size=16,
+        steps=300,
+        num_videos=100,
+        learning_rate=LearningRate(0.1),
+        stage_ends=(100, 200),
+    )
+    plan = Plan(baseline, Multigrid())
+    sampler = PlanSampler(plan, 100, seed=0, world_size=2, rank=1)
+    lists = list(sampler)
+    assert len(lists) == len(sampler) == len(plan)
+    for step, requests in zip(plan, lists, strict=True):
+        assert len(requests) == step.batch_size // 2
+        assert {request.shape for request in requests} == {step.shape}
+    resumed = PlanSampler(plan, 100, seed=0, world_size=2, rank=1, first_step=len(plan) - 2)
+    assert list(resumed) == lists[-2:]
+
+
+def test_views_are_all_there_once_in_order():
+    requests = view_requests(3, Shape(8, 64, 64), num_clips=2, num_crops=3)
+    assert [r.index for r in requests] == [i for i in range(3) for _ in range(6)]
+    assert len({(r.index, r.view) for r in requests}) == 18

@@ -1,0 +1,122 @@
+"""What the models of the paper must do beyond the numbers of the reference."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vcycle.models import MODELS, build_model
+from vcycle.models.blocks import Bottleneck
+from vcycle.models.nonlocal_block import NonLocalBlock
+from vcycle.models.slowfast import slow_frame_indices
+
+SMALL = ["c2d_r50", "slow_r50", "i3d_nl_r50", "slowfast_r50", "slowfast_r50_16f_alpha2_paper"]
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("shape", [(1, 16, 16), (5, 17, 33), (4, 50, 20)])
+def test_any_shape_works(name: str, shape: tuple[int, int, int]) -> None:
+    torch.manual_seed(0)
+    model = build_model(name, num_classes=3).eval()
+    with torch.no_grad():
+        scores = model(torch.randn(1, 3, *shape))
+    assert scores.shape == (1, 3)
+    assert scores.isfinite().all()
+
+
+def test_every_name_takes_a_clip() -> None:
+    for name in MODELS:
+        with torch.device("meta"):
+            model = build_model(name, num_classes=5).eval()
+        assert model(torch.empty(2, 3, 8, 64, 64, device="meta")).shape == (2, 5)
+
+
+@pytest.mark.parametrize("clips", [torch.zeros(3, 8, 16, 16), torch.zeros(1, 1, 8, 16, 16)])
+def test_other_tensors_are_refused(clips: Tensor) -> None:
+    for name in ("i3d_r50", "slowfast_r50", "resnet3d_tiny"):
+        model = build_model(name, num_classes=3)
+        with pytest.raises(ValueError, match=r"give \(B, 3, T, H, W\)"):
+            model(clips)
+
+
+@pytest.mark.parametrize(("frames", "alpha"), [(32, 4), (16, 2), (64, 4), (8, 8), (16, 8)])
+def test_slow_frames_follow_the_official_rule(frames: int, alpha: int) -> None:
+    expected = torch.linspace(0, frames - 1, frames // alpha).long().tolist()
+    assert slow_frame_indices(frames, alpha) == expected
+
+
+def test_slow_frames_where_alpha_does_not_divide() -> None:
+    assert slow_frame_indices(1, 4) == [0]
+    assert slow_frame_indices(6, 4) == [0, 5]
+    assert len(slow_frame_indices(17, 4)) == 5
+
+
+@pytest.mark.parametrize("name", ["slowfast_r50", "i3d_nl_r50"])
+def test_initialisation(name: str) -> None:
+    torch.manual_seed(0)
+    model = build_model(name, num_classes=400)
+    finals = [m.c_bn for m in model.modules() if isinstance(m, Bottleneck)]
+    finals += [m.bn for m in model.modules() if isinstance(m, NonLocalBlock)]
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm3d)]
+    assert len(finals) >= 16
+    for norm in norms:
+        assert (norm.weight == (0 if norm in finals else 1)).all()
+        assert not norm.bias.any()
+    for module in model.modules():
+        if isinstance(module, nn.Conv3d):
+            fan_out = module.out_channels * module.weight[0, 0].numel()
+            if module.weight.numel() > 5000:
+                assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.05)
+            assert module.bias is None or not module.bias.any()
+    assert model.head.projection.weight.std().item() == pytest.approx(0.01, rel=0.02)
+    assert not model.head.projection.bias.any()
+
+
+def brute_force_nonlocal(block: NonLocalBlock, x: Tensor) -> Tensor:
+    """One query position at a time."""
+    pooled = nn.functional.max_pool3d(x, (1, 2, 2))
+    theta, phi, g = block.conv_theta(x), block.conv_phi(pooled), block.conv_g(pooled)
+    y = torch.zeros_like(theta)
+    for t in range(x.shape[2]):
+        for i in range(x.shape[3]):
+            for j in range(x.shape[4]):
+                scores = torch.einsum("bc,bcthw->bthw", theta[:, :, t, i, j], phi).flatten(1)
+                if block.kind == "softmax":
+                    weights = (scores / theta.shape[1] ** 0.5).softmax(1)
+                else:
+                    weights = scores / scores.shape[1]
+                y[:, :, t, i, j] = torch.einsum("bk,bck->bc", weights, g.flatten(2))
+    return x + block.bn(block.conv_out(y))
+
+
+@pytest.mark.parametrize("kind", ["softmax", "dot_product"])
+def test_nonlocal_block_against_brute_force(kind: str) -> None:
+    torch.manual_seed(0)
+    block = NonLocalBlock(6, kind=kind).eval()
+    nn.init.normal_(block.bn.weight)
+    x = torch.randn(2, 6, 2, 5, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(block(x), brute_force_nonlocal(block, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("slowfast_r50", {"alpha": 0}, "alpha is 0"),
+        ("slowfast_r50", {"beta_inverse": 7}, "beta_inverse is 7"),
+        ("slowfast_r50", {"fusion_kernel": 4}, "fusion_kernel is 4"),
+        ("i3d_r50", {"depth": 18}, r"depth is 18; choose one of \[50, 101\]"),
+        ("i3d_r50", {"nonlocal_kind": "gauss"}, "nonlocal kind is 'gauss'"),
+        ("i3d_r50", {"aplha": 4}, "it takes depth, dropout"),
+    ],
+)
+def test_wrong_options(name: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_model(name, num_classes=2, **options)
+
+
+def test_slowfast_options_change_the_model() -> None:
+    model = build_model("slowfast_r50", num_classes=2, alpha=2, fusion_kernel=5, beta_inverse=4)
+    assert model.s1_fuse.conv_f2s.weight.shape == (32, 16, 5, 1, 1)
+    assert model.s1_fuse.conv_f2s.stride == (2, 1, 1)
