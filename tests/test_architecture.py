@@ -18,10 +18,21 @@ LAYERS = [
     {"report"},
     {"bench"},
     {"recipes"},
+    {"config_flags", "demo"},
+    {"plan_command"},
     {"cli"},
 ]
+# The loop validates: it calls one function further down the list, which knows nothing of the loop.
+EXCEPTIONS = {("vcycle.train.loop", "vcycle.evaluate.evaluate")}
 # The configuration is plain values: recipes and reports read it without torch.
-NO_TORCH = ["vcycle.schedule", "vcycle.report", "vcycle.recipes", "vcycle.train.config"]
+NO_TORCH = [
+    "vcycle.schedule",
+    "vcycle.report",
+    "vcycle.train.config",
+    "vcycle.recipes",
+    "vcycle.config_flags",
+    "vcycle.plan_command",
+]
 
 
 def module_name(path: Path) -> str:
@@ -80,10 +91,10 @@ def wrong_arrow(name: str, imported: str) -> bool:
     if not imported.startswith("vcycle"):
         return False
     source, target = part_of(name), part_of(imported)
-    if source is None or source == target:
+    if source is None or source == target or (name, imported) in EXCEPTIONS:
         return False
-    if target is None:  # the package's own names, a way around the layers
-        return True
+    if target is None:  # `vcycle.Plan`, a way around the layers; `import vcycle` is none
+        return imported != "vcycle"
     if layer_of(source) == layer_of(target):
         return {source, target} == {"data", "models"}
     return layer_of(target) > layer_of(source)
@@ -102,6 +113,10 @@ def test_imports_go_up_the_list(name: str) -> None:
 def test_schedule_needs_only_the_standard_library(name: str) -> None:
     roots = {imported.partition(".")[0] for imported in imports_of(name)}
     assert roots <= set(sys.stdlib_module_names) | {"vcycle"}
+
+
+def test_exceptions_are_in_use() -> None:
+    assert all(imported in imports_of(name) for name, imported in EXCEPTIONS)
 
 
 def reached_from(start: str) -> dict[str, str]:
