@@ -38,12 +38,20 @@ class LearningRate:
             raise ValueError(f"learning rate {self.base}: give a positive number")
         if self.decay not in ("step", "cosine", "one-cycle"):
             raise ValueError(f"decay {self.decay!r}: choose step, cosine or one-cycle")
-        if self.warmup_steps < 0 or self.warmup_start < 0:
-            raise ValueError("warm-up: steps and start rate cannot be negative")
-        if self.decay == "one-cycle" and self.warmup_steps:
-            raise ValueError("warmup_steps: a one-cycle rate has its own rise; set warmup_steps 0")
+        if not 0 < self.gamma <= 1:
+            raise ValueError(f"gamma {self.gamma}: give a factor above 0 and at most 1")
+        if not 0 <= self.final <= 1:
+            raise ValueError(f"final {self.final}: give a share of the base rate, from 0 to 1")
         if not 0 < self.rise < 1:
             raise ValueError(f"rise {self.rise}: give a share of the run between 0 and 1")
+        if self.warmup_steps < 0:
+            raise ValueError(f"warmup_steps {self.warmup_steps}: give 0 for none, or more")
+        if not (math.isfinite(self.warmup_start) and self.warmup_start >= 0):
+            raise ValueError(f"warmup_start {self.warmup_start}: give a rate of 0 or more")
+        if self.decay == "one-cycle" and self.warmup_steps:
+            raise ValueError(
+                f"warmup_steps {self.warmup_steps}: a one-cycle rate has its own rise; use 0"
+            )
 
     def at(self, *, stage: int, progress: float) -> float:
         """The rate in learning-rate stage ``stage``, ``progress`` in [0, 1) through the run."""
@@ -78,8 +86,9 @@ class Baseline:
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "steps", "num_videos"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} {getattr(self, name)}: give a number of at least 1")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} {value}: give a whole number of at least 1")
         edges = (0, *self.stage_ends, self.steps)
         if any(end <= start for start, end in pairwise(edges)):
             raise ValueError(
@@ -88,7 +97,8 @@ class Baseline:
             )
         if self.learning_rate.warmup_steps >= self.steps:
             raise ValueError(
-                f"warmup_steps {self.learning_rate.warmup_steps}: the run has {self.steps} steps"
+                f"warmup_steps {self.learning_rate.warmup_steps}: the run has {self.steps} steps; "
+                f"use fewer"
             )
 
     @property

@@ -14,29 +14,26 @@ from vcycle.schedule.shape import Shape
 SQRT_HALF = math.sqrt(0.5)
 
 
+Factors = tuple[tuple[float, float], ...]  # (of the frames, of the height and width)
+
+
 @dataclass(frozen=True)
 class LongCycle:
     """Base shapes as factors of the baseline's (frames, side), coarse to fine.
 
     The default is the paper's: 8B x T/4 x H/sqrt(2), 4B x T/2 x H/sqrt(2), 2B x T/2 x H,
-    B x T x H (widths as heights).
+    B x T x H (widths as heights). ``((1, 0.5), (1, 0.71), (1, 1))`` is a spatial cycle, which
+    suits images (T = 1); ``((0.25, 1), (0.5, 1), (1, 1))`` a temporal one.
     """
 
-    factors: tuple[tuple[float, float], ...] = (
-        (0.25, SQRT_HALF),
-        (0.5, SQRT_HALF),
-        (0.5, 1.0),
-        (1.0, 1.0),
-    )
+    factors: Factors = ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0))
 
     def __post_init__(self) -> None:
         if not self.factors or tuple(self.factors[-1]) != (1.0, 1.0):
             raise ValueError(
                 f"long-cycle factors {self.factors}: the last shape must be the baseline's, (1, 1)"
             )
-        for pair in self.factors:
-            if not all(0 < factor <= 1 for factor in pair):
-                raise ValueError(f"long-cycle factors {pair}: give factors above 0 and at most 1")
+        _check_factors("long", self.factors)
 
     def last(self, num_shapes: int) -> LongCycle:
         """The last ``num_shapes`` shapes (S' of table 1a)."""
@@ -45,24 +42,29 @@ class LongCycle:
 
 @dataclass(frozen=True)
 class ShortCycle:
-    """Side factors of the baseline's H and W; after them comes the long cycle's own shape.
+    """Factors of the baseline's (frames, side); after them comes the long cycle's own shape.
 
     The default is the paper's for step i: H/2 for i mod 3 = 0, H/sqrt(2) for 1, else the base
-    shape.
+    shape. No size is ever larger than the base shape's, so a factor of 1 leaves a size as it is.
     """
 
-    factors: tuple[float, ...] = (0.5, SQRT_HALF)
+    factors: Factors = ((1.0, 0.5), (1.0, SQRT_HALF))
 
     def __post_init__(self) -> None:
-        for factor in self.factors:
-            if not 0 < factor <= 1:
-                raise ValueError(
-                    f"short-cycle factor {factor}: give a factor above 0 and at most 1"
-                )
+        _check_factors("short", self.factors)
 
     def last(self, num_shapes: int) -> ShortCycle:
         """The last ``num_shapes`` shapes, the base shape counted (table 1b)."""
         return ShortCycle(self.factors[_last(num_shapes, len(self.factors) + 1, "short") :])
+
+
+def _check_factors(cycle: str, factors: Factors) -> None:
+    for pair in factors:
+        if len(pair) != 2 or not all(0 < factor <= 1 for factor in pair):
+            raise ValueError(
+                f"{cycle}-cycle factors {pair}: give one for the frames and one for the height "
+                f"and width, each above 0 and at most 1"
+            )
 
 
 def _last(num_shapes: int, available: int, cycle: str) -> int:
@@ -111,10 +113,10 @@ class ShapeRule:
                 f"{max(multiple, round(size / multiple) * multiple)}"
             )
         scaled = round(size * factor / multiple) * multiple
-        if scaled < max(1, least):
+        if min(scaled, size * factor) < least or scaled == 0:
             raise ValueError(
                 f"{name} {size} x {factor:.3g} is {size * factor:.3g}, and the model takes at "
-                f"least {max(multiple, least)}; start from more {name}, or leave that shape out "
+                f"least {max(multiple, least)}; start from more {name}, or leave that factor out "
                 f"of the cycle"
             )
         return scaled
@@ -141,12 +143,19 @@ class BaseShape:
         """What the short cycle visits at ``step`` of the whole run: its counter never restarts."""
         return self.short_cycle[step % len(self.short_cycle)]
 
+    def counts(self, first_step: int, end_step: int) -> tuple[int, ...]:
+        """How often steps ``first_step`` to ``end_step`` (not counted) visit each position."""
+        period = len(self.short_cycle)
+        return tuple(
+            (end_step + ahead) // period - (first_step + ahead) // period
+            for ahead in range(period - 1, -1, -1)
+        )
+
     def clips(self, first_step: int, end_step: int) -> int:
         """Clips that steps ``first_step`` to ``end_step`` (not counted) of the run consume."""
-        period = len(self.short_cycle)
+        counts = self.counts(first_step, end_step)
         return sum(
-            short.batch_size * ((end_step + ahead) // period - (first_step + ahead) // period)
-            for ahead, short in zip(range(period - 1, -1, -1), self.short_cycle, strict=True)
+            count * short.batch_size for count, short in zip(counts, self.short_cycle, strict=True)
         )
 
     @property
@@ -183,8 +192,11 @@ def base_shapes(
     for frames, side in (long_cycle or LongCycle(((1.0, 1.0),))).factors:
         base = rule.scale(shape, frames=frames, side=side)
         base_factor = factor(base, shape)
-        sides = [min(near, side) for near in (short_cycle.factors if short_cycle else ())]
-        visited = [rule.scale(shape, frames=frames, side=near) for near in (*sides, side)]
+        pairs = [*(short_cycle.factors if short_cycle else ()), (1.0, 1.0)]
+        visited = [
+            rule.scale(shape, frames=min(frames, near_frames), side=min(side, near_side))
+            for near_frames, near_side in pairs
+        ]
         shorts = tuple(
             ShortShape(near, factor(near, base), batch_size * base_factor * factor(near, base))
             for near in visited

@@ -18,11 +18,9 @@ from vcycle.schedule.cycles import BaseShape
 
 PhaseKind = Literal["constant", "cycle", "fine-tuning"]
 
-# Ends of phases are whole steps, and one step more in the run moves several of them at once. The
-# clips of a run are therefore fitted among the neighbours of the real-valued number of steps, and
-# by a few steps more or less of fine-tuning.
-_STEPS_AROUND = 3
-_EXTRA_STEPS = 8
+# How far from the real-valued number of steps, and from the last stage's share of them, a run may
+# end so that its clips come out right.
+_STEPS_AROUND = 8
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,12 @@ def phases_of_steps(
     *,
     fine_tuning: bool,
     extra_steps: int = 0,
+    turn: int = 0,
 ) -> tuple[Phase, ...]:
-    """Share out ``steps`` steps, then append ``extra_steps`` to the last stage.
+    """Share out ``steps`` steps, then lengthen the last stage by ``extra_steps``.
 
-    ValueError names a phase that would get none.
+    Where the steps of a stage do not divide evenly, ``turn`` (from 0) says which of its phases
+    get one more. ValueError names a phase that would get none.
     """
     ends = (0, *baseline.stage_ends, baseline.steps)
     edges = [(2 * steps * end + baseline.steps) // (2 * baseline.steps) for end in ends]
@@ -75,7 +75,8 @@ def phases_of_steps(
     sample = 0
     for stage, (start, end) in enumerate(pairwise(edges)):
         parts = _parts(stage, baseline, shapes, fine_tuning=fine_tuning)
-        cuts = [start + (end - start) * j // len(parts) for j in range(len(parts) + 1)]
+        shift = turn % len(parts)
+        cuts = [start + ((end - start) * j + shift) // len(parts) for j in range(len(parts) + 1)]
         for (kind, rate_stage, base), (first, last) in zip(parts, pairwise(cuts), strict=True):
             if last <= first:
                 raise ValueError(
@@ -91,27 +92,40 @@ def phases_of_steps(
 def phases_of_clips(
     clips: float, baseline: Baseline, shapes: tuple[BaseShape, ...], *, fine_tuning: bool
 ) -> tuple[Phase, ...]:
-    """The phases of a run that consumes ``clips`` clips, to within a batch.
+    """The phases of a run that consumes ``clips`` clips.
 
-    Among the neighbours that come within B clips, or else nearest, the one with the fewest steps
-    moved wins.
+    Phases end at whole steps, so the clips of a run do not grow evenly with its steps. The first
+    of its neighbours that comes within B clips is taken, or else the nearest of them, which is
+    within the largest batch.
     """
     estimate = max(1, round(clips / _mean_batch_size(baseline, shapes, fine_tuning=fine_tuning)))
-    phases_of_steps(estimate, baseline, shapes, fine_tuning=fine_tuning)  # or ValueError
-    best: tuple[tuple[float, int, float], tuple[Phase, ...]] | None = None
-    extras = range(-_EXTRA_STEPS, _EXTRA_STEPS + 1) if fine_tuning else (0,)
-    around = range(max(1, estimate - _STEPS_AROUND), estimate + _STEPS_AROUND + 1)
-    for steps, extra in product(around, extras):
-        with suppress(ValueError):
+    nearest = phases_of_steps(estimate, baseline, shapes, fine_tuning=fine_tuning)
+    for steps, extra_steps, turn in _neighbours(estimate, turns=len(shapes)):
+        if abs(nearest[-1].end_sample - clips) <= baseline.batch_size:
+            break
+        with suppress(ValueError):  # a neighbour with an empty phase
             phases = phases_of_steps(
-                steps, baseline, shapes, fine_tuning=fine_tuning, extra_steps=extra
+                steps,
+                baseline,
+                shapes,
+                fine_tuning=fine_tuning,
+                extra_steps=extra_steps,
+                turn=turn,
             )
-            missed = abs(phases[-1].end_sample - clips)
-            rank = (max(missed, baseline.batch_size), abs(extra), missed)
-            if best is None or rank < best[0]:
-                best = (rank, phases)
-    assert best is not None
-    return best[1]
+            nearest = min(nearest, phases, key=lambda run: abs(run[-1].end_sample - clips))
+    return nearest
+
+
+def _neighbours(steps: int, *, turns: int) -> list[tuple[int, int, int]]:
+    """(steps, extra steps of the last stage, turn), the least changed first."""
+    around = range(-_STEPS_AROUND, _STEPS_AROUND + 1)
+    moved = sorted(product(around, around), key=lambda move: abs(move[0]) + abs(move[1]))
+    return [
+        (steps + more, extra_steps, turn)
+        for more, extra_steps in moved
+        for turn in range(turns)
+        if steps + more >= 1
+    ]
 
 
 def _mean_batch_size(

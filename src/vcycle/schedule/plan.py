@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -47,7 +48,7 @@ class Multigrid:
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps {self.steps}: give a number of at least 1")
         if self.norm_group is not None and self.norm_group < 1:
-            raise ValueError(f"norm_group {self.norm_group}: give clips, or none for no groups")
+            raise ValueError(f"norm_group {self.norm_group}: give at least 1 clip, or none")
         for name in ("batch_exponent", "rate_exponent"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} {getattr(self, name)}: give a number from 0 to 1")
@@ -147,10 +148,19 @@ class Plan(Sequence[Step]):
     def mini_batches(self) -> dict[Shape, int]:
         """Every shape of the run with its largest batch size, cheapest clip first."""
         largest: dict[Shape, int] = {}
+        for shape, batch_size in self.step_counts():
+            largest[shape] = max(batch_size, largest.get(shape, 0))
+        return largest
+
+    def step_counts(self) -> dict[tuple[Shape, int], int]:
+        """Steps of every (shape, batch size) of the run, cheapest clip first."""
+        steps: Counter[tuple[Shape, int]] = Counter()
         for phase in self.phases:
-            for short in phase.base.short_cycle:
-                largest[short.shape] = max(short.batch_size, largest.get(short.shape, 0))
-        return dict(sorted(largest.items(), key=lambda item: (item[0].num_pixels, item[0])))
+            counts = phase.base.counts(phase.first_step, phase.end_step)
+            for short, count in zip(phase.base.short_cycle, counts, strict=True):
+                if count:
+                    steps[short.shape, short.batch_size] += count
+        return dict(sorted(steps.items(), key=lambda item: (item[0][0].num_pixels, item[0])))
 
     def _learning_rate(self, index: int, phase: Phase) -> float:
         """The scheduled rate, or the straight line to it during warm-up."""

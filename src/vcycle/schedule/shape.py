@@ -21,8 +21,8 @@ class Shape:
     def __post_init__(self) -> None:
         for name in ("frames", "height", "width"):
             value = getattr(self, name)
-            if value != int(value) or value < 1:
-                raise ValueError(f"shape: {name} is {value}; give a whole number of at least 1")
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} {value}: give a whole number of at least 1")
 
     @classmethod
     def parse(cls, text: str) -> Shape:

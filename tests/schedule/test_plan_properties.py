@@ -1,0 +1,201 @@
+"""Random plans: counts, clips, offsets, rates and groups add up, and equal a walk step by step."""
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
+from vcycle.schedule.plan import Multigrid, Plan, Step
+from vcycle.schedule.shape import Shape
+
+factors = st.sampled_from([0.25, 0.4, 0.5, 0.5**0.5, 0.8, 1.0])
+pairs = st.lists(st.tuples(factors, factors), max_size=4)
+long_cycles = pairs.map(lambda coarse: LongCycle((*coarse, (1.0, 1.0))))
+short_cycles = pairs.map(lambda near: ShortCycle(tuple(near)))
+learning_rates = st.builds(
+    LearningRate,
+    base=st.floats(1e-5, 10),
+    decay=st.sampled_from(["step", "cosine"]),
+    gamma=st.floats(0.1, 1.0),
+    final=st.floats(0.0, 0.5),
+    warmup_steps=st.integers(0, 200),
+    warmup_start=st.floats(0.0, 1.0),
+) | st.builds(LearningRate, base=st.floats(1e-5, 10), decay=st.just("one-cycle"))
+
+
+@st.composite
+def baselines(draw: st.DrawFn) -> Baseline:
+    steps = draw(st.integers(300, 3000))
+    gaps = draw(st.lists(st.integers(60, 600), max_size=3))
+    ends = [sum(gaps[: i + 1]) for i in range(len(gaps))]
+    size = st.sampled_from([64, 96, 160, 224])
+    return Baseline(
+        Shape(draw(st.sampled_from([8, 16, 24, 32])), draw(size), draw(size)),
+        batch_size=draw(st.sampled_from([4, 8, 20, 64])),
+        steps=steps,
+        num_videos=draw(st.integers(1, 10_000)),
+        learning_rate=draw(learning_rates),
+        stage_ends=tuple(end for end in ends if end < steps - 60),
+    )
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    baseline = draw(baselines())
+    multigrid = Multigrid(
+        long_cycle=draw(st.none() | long_cycles),
+        short_cycle=draw(st.none() | short_cycles),
+        epoch_factor=draw(st.floats(0.5, 3)),
+        steps=draw(st.none() | st.integers(200, 3000)),
+        fine_tuning=baseline.num_stages > 1 and draw(st.booleans()),
+        norm_group=draw(st.sampled_from([None, 2, 4])),
+        batch_exponent=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        rate_exponent=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        rule=ShapeRule(frame_multiple=draw(st.sampled_from([1, 2])), side_multiple=4),
+    )
+    try:
+        return Plan(baseline, multigrid)
+    except ValueError as error:
+        assume("leave none for" not in str(error))
+        raise
+
+
+def scaled(plan: Plan, frames: float, side: float) -> Shape:
+    """A baseline's shape times factors, rounded to the rule of these tests."""
+    shape, multiple = plan.baseline.shape, plan.multigrid.rule.frame_multiple
+    return Shape(
+        round(shape.frames * frames / multiple) * multiple,
+        round(shape.height * side / 4) * 4,
+        round(shape.width * side / 4) * 4,
+    )
+
+
+def whole_factor(plan: Plan, coarse: Shape, fine: Shape) -> int:
+    """Equation 1 as a whole multiple, with the exponent p on the ratio."""
+    ratio = Fraction(fine.num_pixels, coarse.num_pixels)
+    return max(1, round(float(ratio) ** plan.multigrid.batch_exponent))
+
+
+def walk(plan: Plan) -> list[Step]:
+    """Every step one after the other from the rules of section 3.2; phase lengths are given."""
+    baseline, multigrid = plan.baseline, plan.multigrid
+    long_factors = multigrid.long_cycle.factors if multigrid.long_cycle else ((1.0, 1.0),)
+    short_factors = multigrid.short_cycle.factors if multigrid.short_cycle else ()
+    cycles = len(long_factors) > 1 or len(short_factors) > 0
+    lengths = iter(phase.steps for phase in plan.phases)
+    steps: list[Step] = []
+    sample = number = 0
+    for stage in range(baseline.num_stages):
+        fine_tuning = multigrid.fine_tuning and cycles and stage == baseline.num_stages - 1
+        rows = [(stage - 1, (1.0, 1.0)), (stage, (1.0, 1.0))] if fine_tuning else []
+        for rate_stage, (frames, side) in rows or [(stage, pair) for pair in long_factors]:
+            base = scaled(plan, frames, side)
+            base_factor = whole_factor(plan, base, baseline.shape)
+            for _ in range(next(lengths)):
+                near = (*short_factors, (1.0, 1.0))[len(steps) % (len(short_factors) + 1)]
+                shape = scaled(plan, min(frames, near[0]), min(side, near[1]))
+                short_factor = whole_factor(plan, shape, base)
+                batch_size = baseline.batch_size * base_factor * short_factor
+                rate = baseline.learning_rate.at(stage=rate_stage, progress=len(steps) / len(plan))
+                group = multigrid.norm_group
+                steps.append(
+                    Step(
+                        index=len(steps),
+                        phase=number,
+                        shape=shape,
+                        batch_size=batch_size,
+                        learning_rate=rate * base_factor**multigrid.rate_exponent,
+                        norm_group=None if group is None else group * short_factor,
+                        first_sample=sample,
+                    )
+                )
+                sample += batch_size
+            number += 1
+    assert next(lengths, None) is None
+    return steps
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans())
+def test_every_step_equals_a_walk(plan: Plan) -> None:
+    walked = walk(plan)
+    assert len(plan) == len(walked)
+    for step, expected in zip(plan, walked, strict=True):
+        if step.index < plan.warmup_steps:
+            continue  # a rate of its own, tested below
+        assert step.learning_rate == pytest.approx(expected.learning_rate, rel=1e-12)
+    compared = [
+        (step.index, step.phase, step.shape, step.batch_size, step.norm_group, step.first_sample)
+        for step in plan
+    ]
+    assert compared == [
+        (step.index, step.phase, step.shape, step.batch_size, step.norm_group, step.first_sample)
+        for step in walked
+    ]
+    assert plan.num_clips == sum(step.batch_size for step in walked)
+    assert plan.first_sample(len(plan)) == plan.num_clips
+    largest: dict[Shape, int] = {}
+    for step in walked:
+        largest[step.shape] = max(step.batch_size, largest.get(step.shape, 0))
+    assert plan.mini_batches() == largest
+
+
+@settings(max_examples=150, deadline=None)
+@given(plans())
+def test_clips_steps_and_groups_add_up(plan: Plan) -> None:
+    baseline, multigrid = plan.baseline, plan.multigrid
+    if multigrid.steps is None:
+        target = multigrid.epoch_factor * baseline.num_clips
+        assert abs(plan.num_clips - target) <= max(plan.mini_batches().values())
+    else:
+        assert len(plan) == multigrid.steps
+    for phase, after in pairwise(plan.phases):
+        assert phase.end_step == after.first_step
+        assert phase.end_sample == after.first_sample
+    stages = [[p for p in plan.phases if p.stage == n] for n in range(baseline.num_stages)]
+    ends = (*baseline.stage_ends, baseline.steps)
+    for phases, (start, end) in zip(stages, pairwise((0, *ends)), strict=True):
+        counts = [phase.steps for phase in phases]
+        assert min(counts) >= 1
+        assert max(counts) - min(counts) <= 1
+        share = len(plan) * (end - start) / baseline.steps
+        assert abs(sum(counts) - share) <= (1 if multigrid.steps else 10)
+    for base in {phase.base for phase in plan.phases}:
+        for short in base.short_cycle:
+            assert short.batch_size % plan.baseline.batch_size == 0
+            group = multigrid.norm_group
+            assert group is None or short.batch_size % (group * short.batch_factor) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans())
+def test_warmup_is_a_line_of_the_baselines_clips(plan: Plan) -> None:
+    rate, count = plan.baseline.learning_rate, plan.warmup_steps
+    budget = rate.warmup_steps * plan.baseline.batch_size
+    budget *= min(1, plan.num_clips / plan.baseline.num_clips)
+    if count < len(plan) - 1:
+        assert plan.first_sample(count) >= math.floor(budget)
+    if count == 0:
+        assert rate.warmup_steps == 0 or budget < 1
+        return
+    assert plan.first_sample(count - 1) < budget
+    rates = [step.learning_rate for step in plan[: count + 1]]
+    assert rates[0] == pytest.approx(rate.warmup_start)
+    assert rates == pytest.approx(
+        [rates[0] + (rates[-1] - rates[0]) * i / count for i in range(count + 1)]
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(plans(), st.integers(-4000, 4000))
+def test_look_up_outside_a_plan(plan: Plan, index: int) -> None:
+    if -len(plan) <= index < len(plan):
+        assert plan[index] == plan[index % len(plan)]
+    else:
+        with pytest.raises(IndexError, match=f"the plan has {len(plan)} steps"):
+            plan[index]

@@ -1,0 +1,33 @@
+import pytest
+
+from vcycle.schedule.shape import Shape
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("16x224x224", Shape(16, 224, 224)),
+        ("16x224", Shape(16, 224, 224)),
+        ("1X90x160", Shape(1, 90, 160)),
+    ],
+)
+def test_parse(text: str, shape: Shape) -> None:
+    assert Shape.parse(text) == shape
+    assert Shape.parse(str(shape)) == shape
+
+
+@pytest.mark.parametrize("text", ["", "16", "16x", "axbxc", "1x2x3x4", "8x-1x4", "8x1.5x4"])
+def test_text_that_is_no_shape(text: str) -> None:
+    with pytest.raises(ValueError, match="write frames x height x width") as error:
+        Shape.parse(text)
+    assert repr(text) in str(error.value)
+
+
+@pytest.mark.parametrize("sizes", [(0, 4, 4), (4, -1, 4), (4, 4, 2.5), (8.0, 4, 4)])
+def test_sizes_are_whole_and_positive(sizes: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="give a whole number of at least 1"):
+        Shape(*sizes)
+
+
+def test_num_pixels() -> None:
+    assert Shape(4, 90, 160).num_pixels == 4 * 90 * 160

@@ -1,0 +1,163 @@
+"""Imports go one way: what docs and reviewers rely on, checked on the source."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "vcycle"
+
+# A module imports from its own layer or from one above it in this list. A new top-level module
+# takes its place here.
+LAYERS = [
+    {"schedule"},
+    {"data", "models"},
+    {"train"},
+    {"evaluate", "predict", "metrics"},
+    {"report"},
+    {"bench"},
+    {"recipes"},
+    {"config_flags", "demo"},
+    {"plan_command"},
+    {"cli"},
+]
+# The loop validates: it calls one function further down the list, which knows nothing of the loop.
+EXCEPTIONS = {("vcycle.train.loop", "vcycle.evaluate.evaluate")}
+# The configuration is plain values: recipes and reports read it without torch.
+NO_TORCH = [
+    "vcycle.schedule",
+    "vcycle.report",
+    "vcycle.train.config",
+    "vcycle.recipes",
+    "vcycle.config_flags",
+    "vcycle.plan_command",
+]
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+
+
+def imports_of(name: str, *, at_import_only: bool = False) -> set[str]:
+    """Full names that a module imports; ``at_import_only`` leaves out those in functions."""
+    path = MODULES[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    nodes: list[ast.AST] = [ast.parse(path.read_text(), str(path))]
+    found: set[str] = set()
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1])
+            module = node.module or ""
+            if node.level:
+                module = f"{base}.{module}".rstrip(".")
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+        elif at_import_only and (is_function(node) or is_type_checking(node)):
+            continue
+        nodes.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def is_function(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def part_of(full_name: str) -> str | None:
+    """The top-level part of vcycle that a full name lies in, None for the package itself."""
+    pieces = full_name.split(".")
+    named = len(pieces) > 1 and any(name.split(".")[1:2] == pieces[1:2] for name in MODULES)
+    return pieces[1] if named else None
+
+
+def layer_of(part: str) -> int:
+    for number, parts in enumerate(LAYERS):
+        if part in parts:
+            return number
+    raise AssertionError(f"vcycle.{part} has no place in the order of the architecture")
+
+
+def wrong_arrow(name: str, imported: str) -> bool:
+    if not imported.startswith("vcycle"):
+        return False
+    source, target = part_of(name), part_of(imported)
+    if source is None or source == target or (name, imported) in EXCEPTIONS:
+        return False
+    if target is None:  # `vcycle.Plan`, a way around the layers; `import vcycle` is none
+        return imported != "vcycle"
+    if layer_of(source) == layer_of(target):
+        return {source, target} == {"data", "models"}
+    return layer_of(target) > layer_of(source)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if part_of(name)))
+def test_imports_go_up_the_list(name: str) -> None:
+    part = part_of(name)
+    assert part is not None
+    layer_of(part)
+    wrong = sorted(imported for imported in imports_of(name) if wrong_arrow(name, imported))
+    assert not wrong, f"{name} imports {wrong}"
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if part_of(name) == "schedule"))
+def test_schedule_needs_only_the_standard_library(name: str) -> None:
+    roots = {imported.partition(".")[0] for imported in imports_of(name)}
+    assert roots <= set(sys.stdlib_module_names) | {"vcycle"}
+
+
+def test_exceptions_are_in_use() -> None:
+    assert all(imported in imports_of(name) for name, imported in EXCEPTIONS)
+
+
+def reached_from(start: str) -> dict[str, str]:
+    """Every import that importing ``start`` runs, with the module of ours that does it."""
+    reached: dict[str, str] = {}
+    todo = [start]
+    seen: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        imported = imports_of(name, at_import_only=True)
+        reached.update(dict.fromkeys(imported, name))
+        for each in {name, *imported}:
+            pieces = each.split(".")
+            ours = [".".join(pieces[:end]) for end in range(1, len(pieces) + 1)]
+            todo += [package for package in ours if package in MODULES]
+    return reached
+
+
+@pytest.mark.parametrize("start", [n for n in sorted(MODULES) if n.startswith(tuple(NO_TORCH))])
+def test_plans_and_reports_import_no_torch(start: str) -> None:
+    heavy = ("torch", "torchmetrics", "lightning_fabric", "av")
+    reached = {
+        name: via for name, via in reached_from(start).items() if name.split(".")[0] in heavy
+    }
+    assert not reached, f"importing {start} runs {reached}"
+
+
+@pytest.mark.parametrize(
+    ("name", "imported", "wrong"),
+    [
+        ("vcycle.schedule.plan", "vcycle.schedule.shape.Shape", False),
+        ("vcycle.schedule.plan", "vcycle.data.video", True),
+        ("vcycle.schedule.plan", "math", False),
+        ("vcycle.data.grid", "vcycle.models.norm", True),
+        ("vcycle.models.norm", "vcycle.data.grid", True),
+        ("vcycle.train.config", "vcycle.schedule.plan.Plan", False),
+        ("vcycle.train.config", "vcycle.Plan", True),
+    ],
+)
+def test_the_rule_itself(name: str, imported: str, wrong: bool) -> None:
+    assert wrong_arrow(name, imported) is wrong
