@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from lightning_fabric import Fabric
 from rich.console import Console
 from torch.nn import functional as F
 
@@ -40,7 +41,7 @@ def main() -> None:
     requests = iter(PlanSampler(plan, config.baseline.num_videos, config.seed))
 
     with tempfile.TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder))
+        run = RunFolder(Path(folder), fabric=Fabric(accelerator="cpu", devices=1))
         console = Console(file=io.StringIO(), force_terminal=True)
         with Display(plan, title="benchmark", first_step=0, console=console) as display:
 

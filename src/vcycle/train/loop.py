@@ -54,7 +54,7 @@ def train(
     """
     plan = config.plan()
     fabric = make_fabric(config)
-    run = RunFolder(Path(folder), writes=fabric.is_global_zero)
+    run = RunFolder(Path(folder), fabric=fabric)
     run.check(config, resume=resume)
     manifest = Manifest.read(config.data.manifest)
     model, optimizer = make_model(config, manifest, fabric)

@@ -73,6 +73,8 @@ def make_loaders(
         num_crops=config.evaluation.num_crops,
         num_workers=config.data.num_workers,
         pin_memory=pin_memory,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
     )
     return training, validation
 
