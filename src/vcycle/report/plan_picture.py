@@ -8,7 +8,9 @@ clips of a step. Bands within a box are what the short cycle visits.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib import colormaps
@@ -23,9 +25,9 @@ from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
 TEXT, EDGE, GRID, RATE = "#2e3440", "#173f2d", "#aab2c0", "#c2593f"
-STYLE = {
+TIMES = "\u00d7"
+STYLE: Any = {
     "svg.hashsalt": "vcycle",
-    "svg.fonttype": "none",
     "font.size": 9,
     "axes.edgecolor": GRID,
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), TEXT),
@@ -36,7 +38,7 @@ AXES_INCHES = 7.4
 DEPTH = (0.018, 0.17)
 """How far back the deepest box goes: right and up, as shares of the axes."""
 HEADROOM = 1.72
-"""Height of the upper panel, in heights of the highest box."""
+"""Height of the upper panel, in heights of the baseline's box."""
 
 
 def draw_plans(plans: Mapping[str, Plan], file: Path) -> None:
@@ -110,7 +112,7 @@ def _draw_boxes(axes: Axes, plan: Plan, colours: Mapping[Shape, str]) -> None:
         _draw_box(axes, phase, back, colours)
         _label_box(axes, phase, colours, steps=len(plan))
     starts = [*_stage_starts(plan), len(plan)]
-    for stage, (start, end) in enumerate(zip(starts, starts[1:], strict=False), 1):
+    for stage, (start, end) in enumerate(pairwise(starts), 1):
         tuned = any(p.kind == "fine-tuning" and p.stage == stage - 1 for p in plan.phases)
         axes.text(
             (start + end) / 2,
@@ -134,7 +136,7 @@ def _draw_box(
 ) -> None:
     start, end, height = phase.first_step, phase.end_step, phase.base.shape.height
     right, up = back
-    line = {"edgecolor": EDGE, "linewidth": 0.7, "joinstyle": "round"}
+    line: Any = {"edgecolor": EDGE, "linewidth": 0.7, "joinstyle": "round"}
     face = colours[phase.base.shape]
     lid = [(start, height), (end, height), (end + right, height + up), (start + right, height + up)]
     side = [(end, 0), (end + right, up), (end + right, height + up), (end, height)]
@@ -174,8 +176,8 @@ def _ink(background: str) -> str:
 
 def _sizes(shape: Shape) -> str:
     if shape.height == shape.width:
-        return f"{shape.frames} × {shape.height}²"
-    return f"{shape.frames} × {shape.height} × {shape.width}"
+        return f"{shape.frames} {TIMES} {shape.height}²"
+    return f"{shape.frames} {TIMES} {shape.height} {TIMES} {shape.width}"
 
 
 def _draw_batches(

@@ -102,7 +102,7 @@ def _or_dash(value: int | None) -> str:
 def _align(
     heading: Sequence[str], rows: Iterable[Sequence[str] | None], *, left: tuple[int, ...]
 ) -> str:
-    """Columns as wide as their content, to the right except those of ``left``; None is an empty line."""
+    """Columns as wide as their content, the ``left`` ones aligned there; None is an empty line."""
     rows = list(rows)
     filled = [heading, *(row for row in rows if row is not None)]
     widths = [max(len(row[column]) for row in filled) for column in range(len(heading))]
