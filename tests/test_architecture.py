@@ -17,7 +17,7 @@ LAYERS = [
     {"evaluate", "predict", "metrics"},
     {"report"},
     {"bench"},
-    {"recipes"},
+    {"recipes", "user_recipes", "multiply_adds"},
     {"config_flags", "demo"},
     {"plan_command"},
     {"cli"},
@@ -30,6 +30,8 @@ NO_TORCH = [
     "vcycle.report",
     "vcycle.train.config",
     "vcycle.recipes",
+    "vcycle.user_recipes",
+    "vcycle.multiply_adds",
     "vcycle.config_flags",
     "vcycle.plan_command",
 ]

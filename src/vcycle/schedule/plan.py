@@ -187,7 +187,11 @@ class Plan(Sequence[Step]):
         return bisect_left(range(len(self) - 1), clips, key=self.first_sample)
 
     def to_dict(self) -> dict[str, Any]:
-        """Totals and phases as plain values, for JSON."""
+        """Totals and phases as plain values, for JSON.
+
+        Stages and steps count from 0; sizes and rate of a phase are those of its base shape, and
+        the rate is without warm-up.
+        """
         return {
             "steps": len(self),
             "baseline_steps": self.baseline.steps,
@@ -207,12 +211,14 @@ class Plan(Sequence[Step]):
             "kind": phase.kind,
             "stage": phase.stage,
             "first_step": phase.first_step,
+            "last_step": phase.end_step - 1,
             "steps": phase.steps,
             "first_sample": phase.first_sample,
             "clips": phase.end_sample - phase.first_sample,
             "epochs": (phase.end_sample - phase.first_sample) / self.baseline.num_videos,
             **_sizes(phase.base.shape, phase.base.batch_size, group),
             "learning_rate": self._scheduled_rate(phase.first_step, phase),
+            "last_learning_rate": self._scheduled_rate(phase.end_step - 1, phase),
             "short_cycle": [
                 _sizes(
                     short.shape,

@@ -39,11 +39,14 @@ class Model:
         name: a name of ``vcycle models``, or ``package.module:function``.
         options: keyword arguments of the builder.
         weights: a checkpoint to start from.
+        pretrained_on: what ``weights`` must have been trained on; None if the run starts from
+            random weights.
     """
 
     name: str = "slowfast_r50"
     options: dict[str, Any] = field(default_factory=dict)
     weights: str | None = None
+    pretrained_on: Literal["imagenet", "kinetics400"] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ class RunConfig:
         accumulate: micro-batches that a process splits its part of a batch into; a step's memory
             shrinks by as much, its result does not change.
         threads: CPU threads of the training process; 0 leaves it to torch.
+        notes: what the recipe chose and why, a line each, printed with the plan.
     """
 
     recipe: str
@@ -100,6 +104,7 @@ class RunConfig:
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
     accumulate: int = 1
     threads: int = 0
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in (("accumulate", self.accumulate), ("times", self.evaluation.times)):

@@ -1,0 +1,40 @@
+"""Multiply-adds of one clip at every shape of every recipe, as JSON.
+
+Its output is ``src/vcycle/multiply_adds.json``, which ``vcycle plan`` reads so as not to need
+torch:
+
+    python benchmarks/recipe_multiply_adds.py > src/vcycle/multiply_adds.json
+"""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from vcycle.models import build_model
+from vcycle.models.count import multiply_adds
+from vcycle.recipes import PAPER_RECIPES, USER_RECIPES, recipe
+from vcycle.schedule.shape import Shape
+
+NUM_CLASSES = 400
+
+
+def main() -> None:
+    """Print the table: model, shape, multiply-adds."""
+    shapes: dict[str, set[Shape]] = {}
+    for name in (*PAPER_RECIPES, *USER_RECIPES):
+        config = recipe(name)
+        shapes.setdefault(config.model.name, set()).update(config.plan().mini_batches())
+    table = {}
+    for model_name in sorted(shapes):
+        with torch.device("meta"):
+            model = build_model(model_name, num_classes=NUM_CLASSES)
+        table[model_name] = {
+            str(shape): multiply_adds(model, shape) for shape in sorted(shapes[model_name])
+        }
+    print(json.dumps(table, indent=1))
+
+
+if __name__ == "__main__":
+    main()

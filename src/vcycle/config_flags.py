@@ -1,0 +1,186 @@
+"""The flags that make a configuration: a recipe, what changes its plan, and any field.
+
+In: command-line arguments. Out: a RunConfig. ``vcycle plan`` and ``vcycle train`` take the same
+flags, so that what was printed is what is trained.
+
+    RECIPE --epoch-factor 2 --baseline.batch_size 64
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from vcycle.recipes import recipe
+from vcycle.schedule.plan import Multigrid
+from vcycle.train.config import RunConfig
+
+PLAN_FLAGS = (
+    "--config",
+    "--num-videos",
+    "--num-gpus",
+    "--epoch-factor",
+    "--long-cycle-shapes",
+    "--short-cycle-shapes",
+    "--no-fine-tuning",
+    "--baseline",
+    "--baseline-steps",
+)
+
+
+class FlagParser(argparse.ArgumentParser):
+    """An argparse parser whose errors are a ValueError of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """ValueError instead of a usage text and an exit."""
+        raise ValueError(message)
+
+
+def add_config_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the recipe and the flags that change its plan.
+
+    Dotted flags of fields are not added: ``parse_known_args`` leaves them over for ``run_config``.
+    """
+    parser.add_argument("recipe", nargs="?", help="a name of `vcycle plan --list`; write it first")
+    parser.add_argument("--config", metavar="FILE", help="start from a run's config.yaml instead")
+    parser.add_argument("--num-videos", type=int, help="training videos (finetune and scratch)")
+    parser.add_argument("--num-gpus", type=int, help="GPUs, 1 to 8 (finetune and scratch)")
+    parser.add_argument("--epoch-factor", type=float, help="epochs, times the baseline's")
+    parser.add_argument(
+        "--long-cycle-shapes",
+        type=int,
+        metavar="1..4",
+        help="only the last shapes of the long cycle, in as many steps (table 1a)",
+    )
+    parser.add_argument(
+        "--short-cycle-shapes",
+        type=int,
+        metavar="1..3",
+        help="only the last shapes of the short cycle, in as many steps (table 1b)",
+    )
+    parser.add_argument(
+        "--no-fine-tuning",
+        action="store_true",
+        help="a long cycle in the last learning-rate stage too, in as many steps",
+    )
+    parser.add_argument("--baseline", action="store_true", help="no multigrid")
+    parser.add_argument("--baseline-steps", type=int, help="no multigrid, in so many steps")
+
+
+def run_config(options: argparse.Namespace, fields: Sequence[str] = ()) -> RunConfig:
+    """The configuration that parsed flags ask for.
+
+    ``fields`` are dotted flags such as ``--baseline.steps 5000``; the flags of ``add_config_flags``
+    change the plan that they leave. ValueError in one line for what does not fit.
+    """
+    if (options.recipe is None) == (options.config is None):
+        raise ValueError("recipe: name one (vcycle plan --list shows them), or give --config FILE")
+    if options.recipe is not None:
+        config = recipe(options.recipe, num_videos=options.num_videos, num_gpus=options.num_gpus)
+        values = asdict(config)
+    else:
+        if options.num_videos is not None or options.num_gpus is not None:
+            raise ValueError("--num-videos and --num-gpus: --config has chosen the batch already")
+        values = _read(Path(options.config))
+    if fields or options.config is not None:
+        config = _from_values(values, fields)
+    return _change_plan(config, options)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(file.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: not YAML ({error}); give a run's config.yaml") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{file}: no configuration in it; give a run's config.yaml")
+    return values
+
+
+def _from_values(values: dict[str, Any], fields: Sequence[str]) -> RunConfig:
+    """``values`` changed by dotted flags, checked and turned into a RunConfig."""
+    # Imported here: it takes longer than planning, and most plans need no field changed.
+    from jsonargparse import ArgumentError, ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(RunConfig, None)
+    try:
+        parser.set_defaults(values)
+        chosen = parser.instantiate(parser.parse_args(list(fields)))
+        return RunConfig(**vars(chosen))
+    except (ArgumentError, KeyError, TypeError) as error:
+        raise ValueError(_explain(" ".join(str(error).split()), values, fields)) from error
+
+
+def _explain(message: str, values: dict[str, Any], fields: Sequence[str]) -> str:
+    """The message of the field parser, with the nearest flag where one is unknown."""
+    if "unrecognized arguments" not in message:
+        return message
+    known = [*PLAN_FLAGS, *(f"--{name}" for name in _names(values))]
+    given = [field.partition("=")[0] for field in fields if field.startswith("-")]
+    unknown = next((flag for flag in given if flag not in known), fields[0])
+    nearest = get_close_matches(unknown, known, n=1)
+    return f"unknown argument {unknown}" + (f"; did you mean {nearest[0]}?" if nearest else "")
+
+
+def _names(values: dict[str, Any], prefix: str = "") -> list[str]:
+    """Dotted names of all fields."""
+    names = []
+    for key, value in values.items():
+        names.append(f"{prefix}{key}")
+        if isinstance(value, dict):
+            names += _names(value, f"{prefix}{key}.")
+    return names
+
+
+def _change_plan(config: RunConfig, options: argparse.Namespace) -> RunConfig:
+    """Apply the flags that change the plan."""
+    multigrid = config.multigrid
+    ablations = {
+        "--long-cycle-shapes": options.long_cycle_shapes is not None,
+        "--short-cycle-shapes": options.short_cycle_shapes is not None,
+        "--no-fine-tuning": options.no_fine_tuning,
+    }
+    ablation = next((flag for flag, given in ablations.items() if given), None)
+    if options.baseline or options.baseline_steps is not None:
+        if ablation:
+            raise ValueError(f"--baseline and {ablation}: a baseline has no cycles; leave one out")
+        if options.baseline_steps is not None and options.epoch_factor is not None:
+            raise ValueError(
+                "--baseline-steps and --epoch-factor: both fix the steps; leave one out"
+            )
+        multigrid = Multigrid.off(
+            steps=options.baseline_steps, norm_group=multigrid.norm_group, rule=multigrid.rule
+        )
+    elif ablation:
+        multigrid = _ablated(config, options)
+    if options.epoch_factor is not None:
+        multigrid = replace(multigrid, epoch_factor=options.epoch_factor, steps=None)
+    return replace(config, multigrid=multigrid)
+
+
+def _ablated(config: RunConfig, options: argparse.Namespace) -> Multigrid:
+    """Fewer shapes or no fine-tuning, in as many steps (section 4.2).
+
+    An epoch factor given beside them fixes the clips instead, as in figure 3.
+    """
+    multigrid = config.multigrid
+    steps = len(config.plan()) if options.epoch_factor is None else None
+    if options.long_cycle_shapes is not None:
+        if multigrid.long_cycle is None:
+            raise ValueError(f"--long-cycle-shapes: recipe {config.recipe} has no long cycle")
+        long_cycle = multigrid.long_cycle.last(options.long_cycle_shapes)
+        multigrid = replace(multigrid, long_cycle=long_cycle)
+    if options.short_cycle_shapes is not None:
+        if multigrid.short_cycle is None:
+            raise ValueError(f"--short-cycle-shapes: recipe {config.recipe} has no short cycle")
+        short_cycle = multigrid.short_cycle.last(options.short_cycle_shapes)
+        multigrid = replace(multigrid, short_cycle=short_cycle)
+    fine_tuning = multigrid.fine_tuning and not options.no_fine_tuning
+    return replace(multigrid, fine_tuning=fine_tuning, steps=steps)

@@ -1,0 +1,116 @@
+"""A plan as text: a row for every phase, the short cycle of every base shape, and the totals.
+
+In: a plan. Out: lines of plain text, as wide as they need to be (about 100 columns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from vcycle.schedule.cost import Cost
+from vcycle.schedule.cycles import BaseShape
+from vcycle.schedule.plan import Plan
+
+
+def plan_table(plan: Plan, costs: Mapping[str, Cost]) -> str:
+    """The whole text; ``costs`` are totals to show besides steps, epochs and clips."""
+    parts = [_phase_table(plan), _short_cycle_table(plan), _totals(plan, costs)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _phase_table(plan: Plan) -> str:
+    heading = (
+        *("stage", "phase", "kind", "shape", "batch", "steps", "last step"),
+        *("epochs", "clips", "rate", "norm group"),
+    )
+    rows: list[Sequence[str] | None] = []
+    previous_stage = 0
+    for number, phase in enumerate(plan.to_dict()["phases"], 1):
+        if phase["stage"] != previous_stage:
+            rows.append(None)
+        previous_stage = phase["stage"]
+        rows.append(
+            (
+                str(phase["stage"] + 1),
+                str(number),
+                phase["kind"],
+                f"{phase['frames']}x{phase['height']}x{phase['width']}",
+                f"{phase['batch_size']:,}",
+                f"{phase['steps']:,}",
+                f"{phase['last_step']:,}",
+                f"{phase['epochs']:.1f}",
+                f"{phase['clips']:,}",
+                _rate(phase["learning_rate"], phase["last_learning_rate"]),
+                _or_dash(phase["norm_group"]),
+            )
+        )
+    return _align(heading, rows, left=(2, 3))
+
+
+def _rate(first: float, last: float) -> str:
+    return f"{first:.4g}" if first == last else f"{first:.3g} to {last:.3g}"
+
+
+def _short_cycle_table(plan: Plan) -> str:
+    """What each base shape's short cycle visits; empty where no plan has one."""
+    bases: dict[BaseShape, None] = dict.fromkeys(phase.base for phase in plan.phases)
+    period = max(len(base.short_cycle) for base in bases)
+    if period == 1:
+        return ""
+    rows = []
+    for base in bases:
+        for position, short in enumerate(base.short_cycle):
+            group = plan.multigrid.norm_group
+            rows.append(
+                (
+                    str(base.shape) if position == 0 else "",
+                    str(position),
+                    str(short.shape),
+                    f"{short.batch_size:,}",
+                    _or_dash(None if group is None else group * short.batch_factor),
+                )
+            )
+    heading = ("base shape", f"step mod {period}", "shape", "clips", "norm group")
+    return "The short cycle:\n" + _align(heading, rows, left=(0, 2))
+
+
+def _totals(plan: Plan, costs: Mapping[str, Cost]) -> str:
+    rows = [
+        ("steps", f"{len(plan):,}", f"{plan.baseline.steps:,}", f"{plan.step_reduction:.2f}x"),
+        *(
+            (name, _large(each.plan), _large(each.baseline), f"{each.reduction:.2f}x")
+            for name, each in costs.items()
+        ),
+        ("epochs", f"{plan.epochs:.1f}", f"{plan.baseline.epochs:.1f}", _more(plan)),
+        ("clips", f"{plan.num_clips:,}", f"{plan.baseline.num_clips:,}", _more(plan)),
+    ]
+    return _align(("total", "plan", "baseline", "reduction"), rows, left=(0,))
+
+
+def _more(plan: Plan) -> str:
+    return f"{plan.num_clips / plan.baseline.num_clips:.2f}x as many"
+
+
+def _large(value: float) -> str:
+    return f"{value:,.0f}" if value < 1e12 else f"{value:.3g}"
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _align(
+    heading: Sequence[str], rows: Iterable[Sequence[str] | None], *, left: tuple[int, ...]
+) -> str:
+    """Columns as wide as their content, the ``left`` ones aligned there; None is an empty line."""
+    rows = list(rows)
+    filled = [heading, *(row for row in rows if row is not None)]
+    widths = [max(len(row[column]) for row in filled) for column in range(len(heading))]
+    lines = []
+    for row in (heading, ["-" * width for width in widths], *rows):
+        cells = [
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row or (), widths, strict=row is not None))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
