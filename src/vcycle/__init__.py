@@ -1,1 +1,69 @@
-"""Multigrid training for video models: the same accuracy, several times faster."""
+"""Multigrid training for video models: the same accuracy, several times faster.
+
+The names below are the library. Those of the schedule need only the standard library; the others
+are imported when they are first used, so that printing a plan does not wait for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
+from vcycle.schedule.plan import Multigrid, Plan, Step
+from vcycle.schedule.shape import Shape
+
+if TYPE_CHECKING:
+    from vcycle.data.dataset import ClipDataset
+    from vcycle.data.grid import GridRange
+    from vcycle.data.loader import eval_loader, normalize, train_loader
+    from vcycle.data.manifest import Manifest
+    from vcycle.data.sampler import PlanSampler
+    from vcycle.models import SubBatchNorm3d, build_model, convert, set_group_size
+    from vcycle.train.loop import train
+
+_MODULES = {
+    "ClipDataset": "vcycle.data.dataset",
+    "GridRange": "vcycle.data.grid",
+    "Manifest": "vcycle.data.manifest",
+    "PlanSampler": "vcycle.data.sampler",
+    "SubBatchNorm3d": "vcycle.models",
+    "build_model": "vcycle.models",
+    "convert": "vcycle.models",
+    "eval_loader": "vcycle.data.loader",
+    "normalize": "vcycle.data.loader",
+    "set_group_size": "vcycle.models",
+    "train": "vcycle.train.loop",
+    "train_loader": "vcycle.data.loader",
+}
+
+__all__ = [
+    "Baseline",
+    "ClipDataset",
+    "GridRange",
+    "LearningRate",
+    "LongCycle",
+    "Manifest",
+    "Multigrid",
+    "Plan",
+    "PlanSampler",
+    "Shape",
+    "ShapeRule",
+    "ShortCycle",
+    "Step",
+    "SubBatchNorm3d",
+    "build_model",
+    "convert",
+    "eval_loader",
+    "normalize",
+    "set_group_size",
+    "train",
+    "train_loader",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'vcycle' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -18,7 +18,9 @@ from vcycle.metrics import VideoScores
 def evaluate(
     model: nn.Module, loader: Loader, videos: Manifest, *, fabric: Fabric
 ) -> dict[str, float]:
-    """Score every view of ``videos`` that ``loader`` yields; leaves the model in training mode.
+    """Score the views of ``videos`` that the processes' loaders yield together.
+
+    The model is left in training mode.
 
     Returns ``top1`` (and ``top5`` from five classes on), or ``map`` for multi-label videos.
     """
@@ -32,4 +34,5 @@ def evaluate(
             scores = model(normalize(on_device.clips))  # (N, classes)
             collected.add(batch.indices, scores, batch.labels)
     model.train()
+    collected.gather(fabric)
     return collected.compute()

@@ -8,7 +8,9 @@ evaluation: the mean of their softmax (section 4), or the maximum of their sigmo
 from __future__ import annotations
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
+from torch.distributed import ReduceOp, all_reduce
 from torchmetrics.functional.classification import (
     multiclass_accuracy,
     multilabel_average_precision,
@@ -36,6 +38,20 @@ class VideoScores:
             self.scores.index_add_(0, videos, scores.softmax(1))
         self.labels[videos] = labels.to(self.labels.dtype)
         self.num_views.index_add_(0, videos, torch.ones_like(videos))
+
+    def gather(self, fabric: Fabric) -> None:
+        """Add up what the processes of ``fabric`` collected; each then holds all of it."""
+        if fabric.world_size == 1:
+            return
+        of_views = ReduceOp.MAX if self.multi_label else ReduceOp.SUM
+        for name, operation in (
+            ("scores", of_views),
+            ("labels", ReduceOp.MAX),
+            ("num_views", ReduceOp.SUM),
+        ):
+            on_device = getattr(self, name).to(fabric.device)
+            all_reduce(on_device, operation)
+            setattr(self, name, on_device.cpu())
 
     def compute(self) -> dict[str, float]:
         """Accuracies in [0, 1] over the videos that had a view."""

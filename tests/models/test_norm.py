@@ -1,35 +1,25 @@
 from __future__ import annotations
 
+import pickle
+import socket
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
-from vcycle.models import SubBatchNorm3d, build_model, convert, set_group_size
-
-
-def clips(batch: int, channels: int, *, seed: int = 0) -> Tensor:
-    """Clips whose means and scales differ, so that a wrong grouping shows."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn((batch, channels, 2, 3, 3), generator=generator)
-    position = torch.arange(batch).view(batch, 1, 1, 1, 1)
-    return x * (1 + position / batch) + 0.3 * position
-
-
-def pair(channels: int, **options: object) -> tuple[SubBatchNorm3d, nn.BatchNorm3d]:
-    """The layer under test and a plain one, with the same random parameters."""
-    plain = nn.BatchNorm3d(channels, **options)  # type: ignore[arg-type]
-    if plain.affine:
-        nn.init.uniform_(plain.weight, 0.5, 2)
-        nn.init.normal_(plain.bias)
-    ours = SubBatchNorm3d(channels, **options)  # type: ignore[arg-type]
-    ours.load_state_dict(plain.state_dict())
-    return ours, plain
-
-
-def loop_over_groups(plain: nn.BatchNorm3d, x: Tensor, group: int) -> Tensor:
-    return torch.cat([plain(part) for part in x.split(group)])
+from models import reference
+from models.norm_cases import GROUPS_OF_STEPS, clips, loop_over_groups, pair, run_rank
+from vcycle.models import (
+    SubBatchNorm3d,
+    build_model,
+    check_group_size,
+    commit_statistics,
+    convert,
+    defer_statistics,
+    set_group_size,
+)
 
 
 @settings(deadline=None, max_examples=25)
@@ -120,3 +110,198 @@ def test_group_size_reaches_every_layer() -> None:
     assert len(layers) > 5
     assert {layer.group_clips for layer in layers if isinstance(layer, SubBatchNorm3d)} == {4}
     assert model(torch.randn(8, 3, 4, 16, 16)).shape == (8, 3)
+
+
+@pytest.mark.parametrize("splits", [2, 4, 8])
+def test_against_the_authors_sub_batch_norm(splits: int) -> None:
+    """Theirs takes every splits-th clip; so do we once the clips are put in that order."""
+    facts = reference.read("subbn")
+    expected = facts["results"][f"num_splits={splits}"]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn((16, 4, 2, 3, 3), generator=generator)
+    i = torch.arange(16).view(16, 1, 1, 1, 1)
+    x = x * (1 + 0.5 * i / 15) + 0.25 * i
+    torch.testing.assert_close(x.flatten()[:12], torch.tensor(facts["first12"]))
+    layer = SubBatchNorm3d(4)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([1, 1.5, 0.5, 2]))
+        layer.bias.copy_(torch.tensor([0, 0.1, -0.2, 0.3]))
+    set_group_size(layer, 16 // splits)
+    order = torch.tensor(expected["groups"]).flatten()
+    for step, clips_of_step in enumerate((x, 0.5 * x - 1, 2 * x.flip(0))):
+        out = layer(clips_of_step[order])[order.argsort()]
+        first = torch.tensor(expected["first12"][step])
+        torch.testing.assert_close(out.flatten()[:12], first, rtol=1e-5, atol=1e-5)
+        assert out.sum().item() == pytest.approx(expected["sum"][step], rel=1e-4)
+        assert out.abs().sum().item() == pytest.approx(expected["abs_sum"][step], rel=1e-6)
+    plain_mean, plain_var = (torch.tensor(expected[f"running_{k}"]) for k in ("mean", "var"))
+    torch.testing.assert_close(layer.running_mean, plain_mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(layer.running_var, plain_var, rtol=1e-5, atol=1e-6)
+    # The authors' own aggregate differs in the unbiasing only.
+    of_authors = torch.tensor(expected["aggregate_var"])
+    torch.testing.assert_close(layer.running_var, of_authors, rtol=0.1, atol=0)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last_3d])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_precisions(dtype: torch.dtype, memory_format: torch.memory_format) -> None:
+    """As under autocast: half-precision clips, float32 parameters; and double throughout."""
+    ours, plain = pair(3)
+    if dtype == torch.float64:
+        ours.double(), plain.double()
+    ours.group_clips = 2
+    x = clips(6, 3).to(dtype).contiguous(memory_format=memory_format)
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    out, expected = ours(a), loop_over_groups(plain, b, 2)
+    assert out.dtype == dtype
+    weights = torch.linspace(-1, 1, out.numel(), dtype=dtype).view(out.shape)
+    (out * weights).sum().backward()
+    (expected * weights).sum().backward()
+    tolerance = {"rtol": 1e-12, "atol": 1e-12}
+    if dtype != torch.float64:
+        tolerance = {"rtol": 4 * torch.finfo(dtype).eps, "atol": torch.finfo(dtype).eps}
+    torch.testing.assert_close(out, expected, **tolerance)
+    torch.testing.assert_close(a.grad, b.grad, **tolerance)
+    torch.testing.assert_close(ours.weight.grad, plain.weight.grad, rtol=1e-3, atol=1e-3)
+    assert ours.running_mean.dtype == plain.running_mean.dtype
+
+
+def test_autocast_as_in_a_model() -> None:
+    torch.manual_seed(0)
+    model = convert(build_model("resnet3d_tiny", num_classes=3, width=4))
+    set_group_size(model, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = model(torch.randn(4, 3, 4, 16, 16))
+    scores.float().square().sum().backward()
+    norm = model.stem_bn
+    assert norm.weight.dtype == norm.running_mean.dtype == torch.float32
+    assert norm.running_mean.abs().sum() > 0
+    assert norm.weight.grad.isfinite().all()
+
+
+def test_gradient_against_finite_differences() -> None:
+    for memory_format in (torch.contiguous_format, torch.channels_last_3d):
+        layer = SubBatchNorm3d(3).double()
+        layer.group_clips = 2
+        x = clips(4, 3)[..., :2].double().contiguous(memory_format=memory_format).requires_grad_()
+        assert torch.autograd.gradcheck(layer, (x,))
+
+
+def test_gradient_of_another_layout_and_of_parameters_alone() -> None:
+    ours, plain = pair(3)
+    ours.group_clips = 2
+    x = clips(4, 3)
+    for layer, out in ((ours, ours(x)), (plain, loop_over_groups(plain, x, 2))):
+        weights = torch.linspace(-1, 1, out.numel()).view(3, *out.shape[2:], 4)
+        (out.permute(1, 2, 3, 4, 0) * weights).sum().backward()
+        assert layer.weight.grad is not None
+    torch.testing.assert_close(ours.weight.grad, plain.weight.grad)
+    torch.testing.assert_close(ours.bias.grad, plain.bias.grad)
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_compiled_equals_eager(deferred: bool) -> None:
+    def build() -> nn.Module:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4), nn.ReLU())
+        convert(model)
+        if deferred:
+            defer_statistics(model)
+        return model
+
+    eager, compiled_from = build(), build()
+    compiled = torch.compile(compiled_from, backend="aot_eager", fullgraph=True)
+    for group in (2, 4, 8, None):
+        set_group_size(eager, group)
+        set_group_size(compiled_from, group)
+        x = clips(8, 3, seed=group or 0)
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        out, expected = compiled(a), eager(b)
+        torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+        out.square().sum().backward()
+        expected.square().sum().backward()
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-4)
+    for model in (eager, compiled_from):
+        if deferred:
+            commit_statistics(model)
+    torch.testing.assert_close(compiled_from.state_dict(), eager.state_dict())
+
+
+def test_micro_batches_give_the_statistics_of_the_whole_batch() -> None:
+    """Two steps, each of 8 clips in micro-batches of 4, against one plain layer."""
+    ours, plain = pair(3)
+    set_group_size(ours, 2)
+    defer_statistics(ours)
+    for step in range(2):
+        x = clips(8, 3, seed=step)
+        outs = [ours(part) for part in x.split(4)]
+        plain(x)
+        assert int(ours.num_batches_tracked) == step
+        commit_statistics(ours)
+        commit_statistics(ours)
+        torch.testing.assert_close(ours.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
+    expected = loop_over_groups(plain, x, 2)
+    torch.testing.assert_close(torch.cat(outs), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("group", "batch", "parts", "fits"),
+    [
+        (8, 64, 1, True),
+        (8, 64, 8, True),
+        (16, 32, 4, True),
+        (32, 32, 4, True),
+        (8, 20, 1, False),
+        (8, 24, 2, False),
+        (0, 8, 1, False),
+        (12, 48, 6, False),
+    ],
+)
+def test_groups_are_checked_before_the_first_step(
+    group: int, batch: int, parts: int, fits: bool
+) -> None:
+    if fits:
+        check_group_size(group, batch_clips=batch, num_parts=parts)
+        return
+    with pytest.raises(ValueError, match=f"norm group: {group} clips"):
+        check_group_size(group, batch_clips=batch, num_parts=parts)
+
+
+def test_groups_that_span_processes() -> None:
+    """4 processes of 2 clips each: groups in one process, in two of them and in all four."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    processes = [context.Process(target=run_rank, args=(rank, port, queue)) for rank in range(4)]
+    for process in processes:
+        process.start()
+    ranks = [pickle.loads(data) for _, data in sorted(queue.get() for _ in processes)]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    torch.manual_seed(0)
+    _, plain = pair(3)
+    statistics = nn.BatchNorm3d(3)
+    for step, group in enumerate(GROUPS_OF_STEPS):
+        x = clips(8, 3, seed=step).requires_grad_()
+        out = loop_over_groups(plain, x, group)
+        (out * torch.linspace(-1, 1, out.numel()).view(out.shape)).sum().backward()
+        statistics(x)
+        for key, expected in (("out", out), ("grad", x.grad)):
+            parts = torch.cat([rank[key][step] for rank in ranks])
+            torch.testing.assert_close(parts, expected, rtol=1e-5, atol=1e-5)
+    for key, expected in (("weight", plain.weight.grad), ("bias", plain.bias.grad)):
+        total = sum(rank[key] for rank in ranks)
+        torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-4)
+    for rank in ranks:
+        for key in ("running_mean", "running_var", "num_batches_tracked"):
+            torch.testing.assert_close(rank["state"][key], statistics.state_dict()[key])
+
+
+def test_a_group_larger_than_the_batch_needs_processes() -> None:
+    layer = SubBatchNorm3d(2)
+    set_group_size(layer, 16)
+    with pytest.raises(ValueError, match="16 clips do not divide a batch of 8"):
+        layer(clips(8, 2))

@@ -183,10 +183,16 @@ def eval_loader(
     num_workers: int,
     max_bad_share: float = 0.01,
     pin_memory: bool = False,
+    rank: int = 0,
+    world_size: int = 1,
 ) -> Loader:
-    """Every view of every video, video by video; iterate as often as wanted."""
+    """Every view of every video, video by video; iterate as often as wanted.
+
+    Of several ranks each gets every ``world_size``-th batch.
+    """
     requests = view_requests(len(dataset), shape, num_clips=num_clips, num_crops=num_crops)
     lists = [requests[i : i + batch_size] for i in range(0, len(requests), batch_size)]
+    lists = lists[rank::world_size]
     batches = _data_loader(dataset, lists, num_workers=num_workers, pin_memory=pin_memory)
     return Loader(batches, num_videos=len(dataset), max_bad_share=max_bad_share)
 

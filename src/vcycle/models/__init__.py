@@ -14,12 +14,28 @@ from typing import Any
 
 from torch import nn
 
-from vcycle.models.norm import SubBatchNorm3d, convert, set_group_size
+from vcycle.models.norm import (
+    SubBatchNorm3d,
+    check_group_size,
+    commit_statistics,
+    convert,
+    defer_statistics,
+    set_group_size,
+)
 from vcycle.models.resnet3d import c2d, i3d, slow
 from vcycle.models.slowfast import slowfast
 from vcycle.models.tiny import resnet3d_tiny
 
-__all__ = ["MODELS", "SubBatchNorm3d", "build_model", "convert", "set_group_size"]
+__all__ = [
+    "MODELS",
+    "SubBatchNorm3d",
+    "build_model",
+    "check_group_size",
+    "commit_statistics",
+    "convert",
+    "defer_statistics",
+    "set_group_size",
+]
 
 R101_50 = (6, 6)
 """In R101-50-50, res4 has the temporal kernels of R50: none after the sixth block."""

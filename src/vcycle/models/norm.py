@@ -7,57 +7,67 @@ time, so that the noise of the statistics does not change with the size of the m
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+
+from vcycle.models.norm_groups import normalise_across_ranks, normalise_groups
 
 
 class SubBatchNorm3d(nn.BatchNorm3d):
     """`nn.BatchNorm3d` whose training statistics are those of groups of contiguous clips.
 
     In: (B, C, T, H, W) floating point; out: the same shape, dtype and memory format. In training,
-    clips i * g to (i + 1) * g - 1 are normalised by their own mean and variance, g being
-    `group_clips`; None means the whole batch. Parameters, buffers and the state dict are those of
-    `nn.BatchNorm3d`. The running statistics are what one plain layer over the whole batch would
-    hold: the mean of the groups' means, and the variance within plus between the groups.
+    clips i * g to (i + 1) * g - 1 of the global batch are normalised by their own mean and
+    variance, g being `group_clips`; None means all clips of this process. A group may span
+    processes (`torch.distributed`, equally many clips in each): they exchange statistics.
 
-    Raises ValueError in training if the groups do not divide the batch.
+    Parameters, buffers and the state dict are those of `nn.BatchNorm3d`. The running statistics
+    are what one plain layer over the whole batch would hold: the mean of the groups' means, and
+    the variance within plus between the groups. See `defer_statistics` for a global batch that is
+    spread over processes or micro-batches.
+
+    Raises ValueError in training if the groups do not divide the batch. Differentiable once.
     """
 
     group_clips: int | None = None
+    _pending: list[tuple[Tensor, Tensor, int]] | None = None
+    """With deferred statistics: per forward pass the groups' means and variances, and B T H W."""
 
     def forward(self, input: Tensor) -> Tensor:
-        group_clips = self.group_clips
-        if not self._uses_batch_statistics() or group_clips in (None, input.shape[0]):
+        if not self.training and self.running_mean is not None:
+            return super().forward(input)
+        num_clips = input.shape[0]
+        group_clips = self.group_clips or num_clips
+        if group_clips == num_clips and self._pending is None:
             return super().forward(input)
         self._check_input_dim(input)
-        if group_clips is None or input.shape[0] % group_clips:
-            raise ValueError(
-                f"norm group: {group_clips} clips do not divide a batch of {input.shape[0]}; "
-                "choose a divisor of the batch size"
-            )
+        num_ranks = _ranks_per_group(group_clips, num_clips)
         output: Tensor
-        output, mean, invstd = _GroupNormalise.apply(  # type: ignore[no-untyped-call]
-            input, self.weight, self.bias, group_clips, self.eps
-        )
-        if self.track_running_stats:
-            variance = invstd.pow(-2) - self.eps  # of each group, biased: (B / g, C)
-            self._update_running(mean, variance, input.numel() // input.shape[1])
+        if num_ranks > 1:
+            output, means, variances = normalise_across_ranks(
+                input, self.weight, self.bias, num_ranks=num_ranks, eps=self.eps
+            )
+        else:
+            output, means, variances = normalise_groups(
+                input, self.weight, self.bias, group_clips=group_clips, eps=self.eps
+            )
+        if self.training and self.track_running_stats:
+            values = input.numel() // input.shape[1]
+            if self._pending is None:
+                self._update_running(means, variances, values * num_ranks)
+            else:
+                self._pending.append((means.detach(), variances.detach(), values))
         return output
 
-    def _uses_batch_statistics(self) -> bool:
-        return self.training or self.running_mean is None
-
     @torch.no_grad()
-    def _update_running(self, means: Tensor, variances: Tensor, count: int) -> None:
-        """Move the running statistics by the batch's: `count` values per channel."""
+    def _update_running(self, means: Tensor, variances: Tensor, num_values: int) -> None:
+        """Move the running statistics by those of a batch of `num_values` per channel."""
         if self.running_mean is None or self.running_var is None:
             return
-        mean = means.mean(0)
-        variance = variances.mean(0) + (means - mean).square().mean(0)
-        variance *= count / max(count - 1, 1)
         assert self.num_batches_tracked is not None
+        between, mean = torch.var_mean(means, 0, correction=0)
+        variance = (variances.mean(0) + between) * (num_values / max(num_values - 1, 1))
         self.num_batches_tracked.add_(1)
         momentum = self.momentum
         weight = 1 / self.num_batches_tracked.float() if momentum is None else momentum
@@ -69,78 +79,42 @@ class SubBatchNorm3d(nn.BatchNorm3d):
         return f"{plain}, group_clips={self.group_clips}"
 
 
-class _GroupNormalise(torch.autograd.Function):
-    """Normalise each group of clips in place of one result: no split, no concatenation."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        group_clips: int,
-        eps: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        num_groups, channels = x.shape[0] // group_clips, x.shape[1]
-        out = torch.empty_like(x)
-        statistics_dtype = x.dtype if weight is None else weight.dtype
-        mean = x.new_empty((num_groups, channels), dtype=statistics_dtype)
-        invstd = torch.empty_like(mean)
-        for i, clips in enumerate(_group_slices(num_groups, group_clips)):
-            torch.native_batch_norm(
-                x[clips],
-                weight,
-                bias,
-                None,
-                None,
-                True,
-                0.0,
-                eps,
-                out=(out[clips], mean[i], invstd[i]),
-            )
-        ctx.save_for_backward(x, weight, mean, invstd)
-        ctx.group_clips, ctx.eps, ctx.has_bias = group_clips, eps, bias is not None
-        ctx.mark_non_differentiable(mean, invstd)
-        return out, mean, invstd
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, mean, invstd = ctx.saved_tensors
-        mask = [ctx.needs_input_grad[0], weight is not None, ctx.has_bias]
-        grad_x = torch.empty_like(x) if mask[0] else None
-        grad_weight = torch.zeros_like(weight) if mask[1] else None
-        grad_bias = mean.new_zeros(mean.shape[1]) if mask[2] else None
-        for i, clips in enumerate(_group_slices(mean.shape[0], ctx.group_clips)):
-            part_x, part_weight, part_bias = torch.ops.aten.native_batch_norm_backward(
-                grad_out[clips],
-                x[clips],
-                weight,
-                None,
-                None,
-                mean[i],
-                invstd[i],
-                True,
-                ctx.eps,
-                mask,
-            )
-            if grad_x is not None:
-                grad_x[clips] = part_x
-            if grad_weight is not None:
-                grad_weight += part_weight
-            if grad_bias is not None:
-                grad_bias += part_bias
-        return grad_x, grad_weight, grad_bias, None, None
+def _ranks_per_group(group_clips: int, num_clips: int) -> int:
+    """How many processes with `num_clips` each a group of `group_clips` spans."""
+    if num_clips % group_clips == 0:
+        return 1
+    world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    num_ranks = group_clips // num_clips
+    if group_clips % num_clips == 0 and world % num_ranks == 0:
+        return num_ranks
+    check_group_size(group_clips, batch_clips=num_clips * world, num_parts=world)
+    return 1
 
 
-def _group_slices(num_groups: int, group_clips: int) -> list[slice]:
-    return [slice(i * group_clips, (i + 1) * group_clips) for i in range(num_groups)]
+def check_group_size(group_clips: int, *, batch_clips: int, num_parts: int = 1) -> None:
+    """Raise ValueError unless norm groups of `group_clips` fit a global batch; for before step 0.
+
+    The batch of `batch_clips` is cut into `num_parts` contiguous equal parts, one per process. A
+    part must hold whole groups, or a group whole parts. Micro-batches that follow each other in
+    one process cannot share a group: for them let `batch_clips` be what all processes hold at once.
+    """
+    if group_clips < 1 or batch_clips % group_clips:
+        raise ValueError(
+            f"norm group: {group_clips} clips do not divide a batch of {batch_clips}; "
+            "choose a divisor of the batch size"
+        )
+    part = batch_clips / num_parts
+    if part % group_clips and group_clips % part:
+        raise ValueError(
+            f"norm group: {group_clips} clips do not fit {num_parts} processes with {part:g} clips "
+            "each; choose a number of processes that keeps groups whole or splits them evenly"
+        )
 
 
 def convert(model: nn.Module) -> nn.Module:
     """Swap every `nn.BatchNorm3d` of `model` for a `SubBatchNorm3d`, in place.
 
-    Parameters and buffers are the same objects as before: an optimizer or a zero-initialised
+    Parameters, buffers and hooks are the same objects as before: an optimizer or a zero-initialised
     weight is untouched, and a layer used in two places stays one layer. Returns `model` (a new
     module only when `model` itself is a `nn.BatchNorm3d`). Models without batch normalisation,
     such as video transformers, are left as they are.
@@ -148,37 +122,68 @@ def convert(model: nn.Module) -> nn.Module:
     swapped: dict[nn.Module, nn.Module] = {}
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
-            if isinstance(child, nn.BatchNorm3d) and not isinstance(child, SubBatchNorm3d):
+            if type(child) is nn.BatchNorm3d:
                 if child not in swapped:
                     swapped[child] = _converted(child)
                 parent._modules[name] = swapped[child]
-    if isinstance(model, nn.BatchNorm3d) and not isinstance(model, SubBatchNorm3d):
-        return _converted(model)
-    return model
+    return _converted(model) if type(model) is nn.BatchNorm3d else model
 
 
 def _converted(plain: nn.BatchNorm3d) -> SubBatchNorm3d:
-    layer = SubBatchNorm3d(
-        plain.num_features,
-        eps=plain.eps,
-        momentum=plain.momentum,
-        affine=plain.affine,
-        track_running_stats=plain.track_running_stats,
-        device="meta",
-    )
-    layer._parameters = plain._parameters
-    layer._buffers = plain._buffers
-    layer.training = plain.training
+    layer = SubBatchNorm3d.__new__(SubBatchNorm3d)
+    layer.__dict__.update(plain.__dict__)
     return layer
 
 
-def set_group_size(model: nn.Module, clips: int | None) -> None:
-    """Set the norm group of every `SubBatchNorm3d` in `model` to `clips`; None: the whole batch.
+def _layers(model: nn.Module) -> list[SubBatchNorm3d]:
+    return [module for module in model.modules() if isinstance(module, SubBatchNorm3d)]
 
-    Cheap enough for every step. Raises ValueError if `clips` is below 1.
+
+def set_group_size(model: nn.Module, clips: int | None) -> None:
+    """Set the norm group of every `SubBatchNorm3d` in `model` to `clips`; None: all clips.
+
+    Clips are those of the global batch. Cheap enough for every step. Raises ValueError below 1.
     """
     if clips is not None and clips < 1:
         raise ValueError(f"norm group: {clips} clips; give at least 1, or None for the whole batch")
-    for module in model.modules():
-        if isinstance(module, SubBatchNorm3d):
-            module.group_clips = clips
+    for layer in _layers(model):
+        layer.group_clips = clips
+
+
+def defer_statistics(model: nn.Module) -> None:
+    """From now on collect statistics; `commit_statistics` moves the running ones, once per step.
+
+    For a global batch that is spread over processes or micro-batches: only then are the running
+    statistics those of one plain layer over the global batch, whatever the number of parts.
+    """
+    for layer in _layers(model):
+        layer._pending = []
+
+
+@torch.no_grad()
+def commit_statistics(model: nn.Module) -> None:
+    """Move the running statistics by what was collected since the last commit, on all processes.
+
+    One exchange for the whole model. Every process must have run the same number of clips. Does
+    nothing where nothing was collected.
+    """
+    layers = [layer for layer in _layers(model) if layer._pending]
+    if not layers:
+        return
+    collected = []
+    for layer in layers:
+        assert layer._pending
+        means, variances, _ = zip(*layer._pending, strict=True)
+        collected.append(torch.stack([torch.cat(means), torch.cat(variances)]))  # (2, groups, C)
+    own = torch.cat([one.flatten() for one in collected])
+    every = [own]
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, own)
+    parts = [torch.split(rank, [one.numel() for one in collected]) for rank in every]
+    for layer, one, ranks in zip(layers, collected, zip(*parts, strict=True), strict=True):
+        assert layer._pending
+        num_values = len(every) * sum(values for _, _, values in layer._pending)
+        means, variances = torch.cat([rank.view_as(one) for rank in ranks], 1)
+        layer._update_running(means, variances, num_values)
+        layer._pending = []

@@ -32,7 +32,7 @@ from vcycle.train.optim import set_learning_rate
 from vcycle.train.progress import Display
 from vcycle.train.rehearsal import rehearse
 from vcycle.train.run_folder import RunFolder
-from vcycle.train.setup import make_fabric, make_loaders, make_model
+from vcycle.train.setup import default_generator, make_fabric, make_loaders, make_model
 
 # Reading a loss waits for the device, so losses are read and written this many steps at a time.
 _FLUSH_STEPS = 10
@@ -54,7 +54,7 @@ def train(
     """
     plan = config.plan()
     fabric = make_fabric(config)
-    run = RunFolder(Path(folder), writes=fabric.is_global_zero)
+    run = RunFolder(Path(folder), fabric=fabric)
     run.check(config, resume=resume)
     manifest = Manifest.read(config.data.manifest)
     model, optimizer = make_model(config, manifest, fabric)
@@ -93,7 +93,9 @@ def train(
 
     loss_of = F.binary_cross_entropy_with_logits if manifest.multi_label else F.cross_entropy
     # Dropout is indexed by the step, so that a resumed run draws what an uninterrupted one does.
-    step_seeds = indexed_seeds(config.seed, f"model/{fabric.global_rank}", np.arange(len(plan)))
+    generator = default_generator(fabric.device)
+    positions = np.arange(len(plan) * config.accumulate)
+    seeds = indexed_seeds(config.seed, f"model/{fabric.global_rank}", positions)
     validation_steps = _evenly_spaced(len(plan), config.evaluation.times)
     validation: dict[str, Any] = {}
     norm_group: int | None = None
@@ -108,13 +110,13 @@ def train(
             if step.norm_group != norm_group:
                 norm_group = step.norm_group
                 set_group_size(model, norm_group)
-            torch.manual_seed(int(step_seeds[next_step]))
             loss = torch.zeros((), device=fabric.device)
             waited = 0.0
             for micro in range(config.accumulate):
                 asked = time.perf_counter()
                 batch = next(batches).to(fabric.device)
                 waited += time.perf_counter() - asked
+                generator.manual_seed(int(seeds[next_step * config.accumulate + micro]))
                 is_last = micro == config.accumulate - 1
                 with fabric.no_backward_sync(model, enabled=not is_last):
                     scores = model(normalize(batch.clips))  # (B / parts, classes)

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import yaml
+from lightning_fabric import Fabric
 from torch import Tensor
 
 from vcycle.schedule.plan import Plan, Step
@@ -27,11 +28,12 @@ from vcycle.train.config import RunConfig
 
 
 class RunFolder:
-    """Writes a run's files; with ``writes`` False (every rank but 0) it only checks."""
+    """Writes a run's files, from the process of rank 0; the others help to average."""
 
-    def __init__(self, path: Path, *, writes: bool = True) -> None:
+    def __init__(self, path: Path, *, fabric: Fabric) -> None:
         self.path = path
-        self._writes = writes
+        self._fabric = fabric
+        self._writes = fabric.is_global_zero
         self._rows: list[tuple[dict[str, Any], Tensor]] = []
 
     @property
@@ -87,14 +89,22 @@ class RunFolder:
         }
         self._rows.append((row, loss))
 
-    def flush(self) -> None:
-        """Write the kept rows."""
+    def flush(self, *, alone: bool = False) -> None:
+        """Write the kept rows, with losses averaged over the processes.
+
+        All processes call this at the same steps, unless one is leaving ``alone``.
+        """
         rows, self._rows = self._rows, []
-        if self._writes and rows:
-            losses = torch.stack([loss for _, loss in rows]).tolist()
+        if not rows:
+            return
+        losses = torch.stack([loss for _, loss in rows])
+        if self._fabric.world_size > 1 and not alone:
+            torch.distributed.all_reduce(losses)
+            losses /= self._fabric.world_size
+        if self._writes:
             lines = [
                 json.dumps({**row, "loss": loss}) + "\n"
-                for (row, _), loss in zip(rows, losses, strict=True)
+                for (row, _), loss in zip(rows, losses.tolist(), strict=True)
             ]
             with (self.path / "metrics.jsonl").open("a") as file:
                 file.write("".join(lines))
@@ -126,8 +136,8 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.flush()
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self.flush(alone=error is not None)
 
 
 def config_text(config: RunConfig) -> str:

@@ -1,0 +1,170 @@
+"""The demo: one small model trained three times on the same generated videos.
+
+In: a folder. Out: in it the videos, a run folder for each of baseline, shortened baseline and
+multigrid, `summary.json` with a row for each, and `curves.png`. All three share code, data,
+machine and validation; only the plan differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import vcycle
+from vcycle.data.synthetic import write_videos
+from vcycle.report.curves import draw_curves
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.shape import Shape
+from vcycle.train.config import Data, Evaluation, Model, Optimizer, RunConfig
+from vcycle.train.loop import train
+from vcycle.train.progress import duration
+from vcycle.train.run_folder import config_text, replace_text
+
+TITLES = {
+    "baseline": "baseline",
+    "baseline_short": "baseline, cut to as many steps",
+    "multigrid": "multigrid",
+}
+
+
+def demo_configs(videos: Path, *, quick: bool) -> dict[str, RunConfig]:
+    """The three runs, sized for two CPU cores.
+
+    AdamW with the square-root rule: the whole demo has fewer steps than the warm-up of a
+    Kinetics run, and SGD at eight times its rate needs thousands to recover.
+    """
+    steps, num_videos = (300, 240) if quick else (2000, 1200)
+    baseline = Baseline(
+        shape=Shape(16, 64, 64),
+        batch_size=8,
+        steps=steps,
+        num_videos=num_videos,
+        learning_rate=LearningRate(2e-3, warmup_steps=steps // 20),
+        stage_ends=(steps // 2, steps * 4 // 5),
+    )
+    config = RunConfig(
+        recipe="demo",
+        baseline=baseline,
+        data=Data(str(videos), stride=1, short_side=(66, 84), num_workers=1),
+        model=Model("resnet3d_tiny", {"width": 8}),
+        optimizer=Optimizer("adamw", weight_decay=0.05),
+        evaluation=Evaluation(times=2 if quick else 8, batch_size=24),
+        threads=1,
+    )
+    multigrid = replace(config, multigrid=Multigrid(rate_exponent=0.5))
+    num_steps = len(multigrid.plan())
+    return {
+        "baseline": replace(config, multigrid=Multigrid.off()),
+        "baseline_short": replace(config, multigrid=Multigrid.off(steps=num_steps)),
+        "multigrid": multigrid,
+    }
+
+
+def run_demo(
+    folder: str | Path = "runs/demo", *, quick: bool = False, console: Console | None = None
+) -> list[dict[str, Any]]:
+    """Write the videos, train three times, compare; returns the rows of ``summary.json``.
+
+    A run that this code and configuration already finished in ``folder`` is not done again.
+    """
+    console = console or Console()
+    folder = Path(folder)
+    videos = folder / "videos"
+    configs = demo_configs(videos, quick=quick)
+    num_videos = configs["baseline"].baseline.num_videos
+    write_demo_videos(videos, train_videos=num_videos, val_videos=num_videos // 5, console=console)
+    results = {}
+    for name, config in configs.items():
+        run, done = folder / name, _done_before(folder / name, config)
+        if done is not None:
+            console.print(f"{TITLES[name]}: done before, in {run}; delete it to train again")
+        results[name] = done or _train_anew(config, run, title=TITLES[name], console=console)
+    rows = _rows(results)
+    replace_text(folder / "summary.json", json.dumps({"quick": quick, "rows": rows}, indent=1))
+    draw_curves(
+        {TITLES[name]: folder / name for name in configs},
+        folder / "curves.png",
+        title="The same model and videos, three schedules",
+    )
+    console.print(_table(rows))
+    console.print(f"Rows: {folder / 'summary.json'}  picture: {folder / 'curves.png'}")
+    return rows
+
+
+def write_demo_videos(
+    folder: Path, *, train_videos: int, val_videos: int, seed: int = 0, console: Console
+) -> None:
+    """Write the generated videos with a progress bar; fast if they are there already."""
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("writing videos", total=train_videos + val_videos)
+        write_videos(
+            folder,
+            train_videos=train_videos,
+            val_videos=val_videos,
+            seed=seed,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+
+
+def _done_before(run: Path, config: RunConfig) -> dict[str, Any] | None:
+    try:
+        same = (run / "code.sha256").read_text() == _code_hash()
+        same = same and (run / "config.yaml").read_text() == config_text(config)
+        return json.loads((run / "result.json").read_text()) if same else None
+    except FileNotFoundError:
+        return None
+
+
+def _train_anew(config: RunConfig, run: Path, *, title: str, console: Console) -> dict[str, Any]:
+    if run.exists():
+        shutil.rmtree(run)  # an unfinished or outdated run of the demo itself
+    result = train(config, run, title=title, console=console)
+    replace_text(run / "code.sha256", _code_hash())
+    return result
+
+
+def _code_hash() -> str:
+    digest = hashlib.sha256()
+    for file in sorted(Path(vcycle.__file__).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _rows(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    keys = ("steps", "epochs", "clips", "seconds", "top1", "waiting_seconds")
+    full = results["baseline"]["seconds"]
+    return [
+        {
+            "name": name,
+            **{key: result[key] for key in keys},
+            "speedup": full / result["seconds"],
+        }
+        for name, result in results.items()
+    ]
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table()
+    for heading in ("", "steps", "epochs", "clips", "training", "waiting", "top-1", "speed-up"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for row in rows:
+        table.add_row(
+            TITLES[row["name"]],
+            f"{row['steps']:,}",
+            f"{row['epochs']:.1f}",
+            f"{row['clips']:,}",
+            duration(row["seconds"]),
+            f"{row['waiting_seconds'] / row['seconds']:.1%}",
+            f"{row['top1']:.1%}",
+            f"{row['speedup']:.2f}x",
+        )
+    return table

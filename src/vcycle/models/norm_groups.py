@@ -1,0 +1,201 @@
+"""The arithmetic of norm groups: normalise (B, C, T, H, W) by the statistics of groups of clips.
+
+In: a batch, scale and offset per channel, the clips of a group. Out: the normalised batch, and per
+group and channel the mean and the biased variance, both (groups, C). Three ways to the same
+numbers: in eager mode one fused kernel call per group; under `torch.compile` a formula that fuses;
+and, for a group that spans processes, an exchange of statistics within them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional as F
+
+_kernel_backward = torch.ops.aten.native_batch_norm_backward.default
+
+
+def normalise_groups(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, group_clips: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalise each `group_clips` contiguous clips of `x`; `group_clips` divides the batch."""
+    if torch.compiler.is_compiling():
+        return _traced(x, weight, bias, group_clips, eps)
+    out: Tensor
+    out, mean, invstd = _NormaliseGroups.apply(  # type: ignore[no-untyped-call]
+        x, weight, bias, group_clips, eps
+    )
+    return out, mean, invstd.pow(-2) - eps
+
+
+def _traced(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, group_clips: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    channels = x.shape[1]
+    grouped = x.unflatten(0, (-1, group_clips))  # type: ignore[no-untyped-call]
+    values = grouped.to(torch.promote_types(x.dtype, torch.float32))  # (G, g, C, T, H, W)
+    var, mean = torch.var_mean(values, dim=(1, 3, 4, 5), correction=0, keepdim=True)
+    out = (values - mean) * torch.rsqrt(var + eps)
+    if weight is not None:
+        out = out * weight.view(channels, 1, 1, 1)
+    if bias is not None:
+        out = out + bias.view(channels, 1, 1, 1)
+    return out.to(x.dtype).flatten(0, 1), mean.view(-1, channels), var.view(-1, channels)
+
+
+class _NormaliseGroups(torch.autograd.Function):
+    """One kernel call per group, each writing its part of the result: nothing is concatenated."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        group_clips: int,
+        eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        num_groups = x.shape[0] // group_clips
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        mean = x.new_empty((num_groups, x.shape[1]), dtype=dtype)
+        invstd = torch.empty_like(mean)
+        out = torch.empty_like(x)
+        parts, results = torch.split(x, group_clips), torch.split(out, group_clips)
+        for part, *result in zip(parts, results, mean, invstd, strict=True):
+            torch.native_batch_norm(part, weight, bias, None, None, True, 0.0, eps, out=result)
+        ctx.save_for_backward(x, weight, mean, invstd)
+        ctx.group_clips, ctx.eps, ctx.has_bias = group_clips, eps, bias is not None
+        ctx.mark_non_differentiable(mean, invstd)
+        ctx.set_materialize_grads(False)
+        return out, mean, invstd
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_out: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad_out is None:
+            return (None,) * 5
+        x, weight, mean, invstd = ctx.saved_tensors
+        if x.stride() != grad_out.stride():
+            grad_out = torch.empty_like(x).copy_(grad_out)
+        grad_x = torch.empty_like(x)
+        scale = torch.ones_like(mean[0]) if weight is None else weight
+        # The kernel allocates what it returns. Copying that costs more than our own arithmetic,
+        # which rounds twice, and so is for full precision only.
+        own = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+        write = (_write_contiguous if x.is_contiguous() else _write_channels_last) if own else None
+        parts = zip(*(torch.split(t, ctx.group_clips) for t in (grad_x, grad_out, x)), strict=True)
+        factors = _gradient_factors(scale, invstd, x[: ctx.group_clips, 0].numel())
+        sums = []
+        for (result, grad, part), m, i, *f in zip(parts, mean, invstd, *factors, strict=True):
+            of_x, of_scale, of_bias = _kernel_backward(
+                *(grad, part, scale, None, None, m, i, True, ctx.eps, [write is None, True, True])
+            )
+            if write is None:
+                result.copy_(of_x)
+            else:
+                slope = f[1] * of_scale
+                offset = torch.addcmul(f[2] * of_bias, slope, m, value=-1)
+                write(result, grad, part, f[0], slope, offset)
+            sums += [of_scale, of_bias]
+        grad_weight = None if weight is None else torch.stack(sums[::2]).sum(0)
+        grad_bias = torch.stack(sums[1::2]).sum(0) if ctx.has_bias else None
+        return grad_x, grad_weight, grad_bias, None, None
+
+
+def _gradient_factors(
+    weight: Tensor, invstd: Tensor, num_values: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """With them the gradient by x is grad_out * a + x * slope + offset; each is (groups, C).
+
+    slope is the second factor times the sum of grad_out * normalised x over the group's
+    `num_values`, and offset the third factor times the sum of grad_out, less slope * mean.
+    """
+    a = invstd * weight
+    return a, a * invstd / -num_values, a / -num_values
+
+
+def _write_contiguous(
+    result: Tensor, grad: Tensor, x: Tensor, a: Tensor, slope: Tensor, offset: Tensor
+) -> None:
+    # Batch normalisation by the fixed statistics 0 and 1 is grad * a + offset in one fast pass.
+    zero, one = torch.zeros_like(a), torch.ones_like(a)
+    torch.native_batch_norm(grad, a, offset, zero, one, False, 0.0, 0.0, out=(result, zero, one))
+    result.addcmul_(x, slope.view(-1, 1, 1, 1))
+
+
+def _write_channels_last(
+    result: Tensor, grad: Tensor, x: Tensor, a: Tensor, slope: Tensor, offset: Tensor
+) -> None:
+    per_channel = (-1, 1, 1, 1)
+    torch.addcmul(offset.view(per_channel), x, slope.view(per_channel), out=result)
+    result.addcmul_(grad, a.view(per_channel))
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def normalise_across_ranks(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, num_ranks: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalise `x` as a part of one group that spans `num_ranks` consecutive processes.
+
+    Every process of the group holds equally many clips. The mean and variance, (1, C), are the
+    same on all of them; gradients of `weight` and `bias` are those of the process's own clips.
+    """
+    if weight is None:
+        weight = torch.ones(x.shape[1], device=x.device)
+    if bias is None:
+        bias = torch.zeros_like(weight)
+    processes = _subgroup(dist.group.WORLD, num_ranks)
+    out: Tensor
+    out, mean, var = _NormaliseAcrossRanks.apply(  # type: ignore[no-untyped-call]
+        x, weight, bias, eps, processes
+    )
+    return out, mean[None], var[None]
+
+
+@lru_cache(maxsize=16)
+def _subgroup(world: Any, num_ranks: int) -> Any:
+    """This process's group of `num_ranks` consecutive processes; made once, by all at once."""
+    if num_ranks == dist.get_world_size(world):
+        return world
+    own, _ = dist.new_subgroups(group_size=num_ranks)  # type: ignore[no-untyped-call]
+    return own
+
+
+class _NormaliseAcrossRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, processes: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        values = x.to(torch.promote_types(x.dtype, torch.float32))
+        own = torch.stack(torch.var_mean(values, dim=(0, 2, 3, 4), correction=0))  # (2, C)
+        every = [torch.empty_like(own) for _ in range(dist.get_world_size(processes))]
+        dist.all_gather(every, own, group=processes)
+        variances, means = torch.stack(every, 1)  # (ranks, C) each
+        between, mean = torch.var_mean(means, 0, correction=0)
+        var = variances.mean(0) + between
+        ctx.save_for_backward(x, weight, mean, torch.rsqrt(var + eps))
+        ctx.processes = processes
+        ctx.mark_non_differentiable(mean, var)
+        out = F.batch_norm(x, mean, var, weight, bias, training=False, eps=eps)
+        return out, mean, var
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, invstd = ctx.saved_tensors
+        per_channel = (-1, 1, 1, 1)
+        grad = grad_out.to(mean.dtype)
+        normalised = (x - mean.view(per_channel)) * invstd.view(per_channel)
+        dims = (0, 2, 3, 4)
+        own = torch.stack([grad.sum(dims), (grad * normalised).sum(dims)])  # (2, C)
+        total = own.clone()
+        dist.all_reduce(total, group=ctx.processes)
+        total /= dist.get_world_size(ctx.processes) * x[:, 0].numel()
+        grad_x = grad - total[0].view(per_channel) - normalised * total[1].view(per_channel)
+        grad_x *= (invstd * weight).view(per_channel)
+        own = own.to(weight.dtype)
+        return grad_x.to(x.dtype), own[1], own[0], None, None

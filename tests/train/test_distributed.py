@@ -1,0 +1,66 @@
+"""The number of processes does not change the result: two that torchrun starts, against one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.shape import Shape
+from vcycle.train.checkpoint import load_checkpoint
+from vcycle.train.config import Data, Evaluation, Model, RunConfig
+from vcycle.train.loop import train
+from vcycle.train.run_folder import config_text, read_rows
+
+SCRIPT = """
+import sys
+from vcycle.config_flags import run_config_from_file
+from vcycle.train.loop import train
+train(run_config_from_file(sys.argv[1]), sys.argv[2])
+"""
+
+
+def test_two_processes_follow_the_trajectory_of_one(
+    synthetic_videos: Path, tmp_path: Path
+) -> None:
+    config = RunConfig(
+        recipe="test",
+        baseline=Baseline(Shape(8, 32, 32), 4, 66, 24, LearningRate(0.01), (33, 50)),
+        multigrid=Multigrid(norm_group=2),
+        data=Data(str(synthetic_videos), stride=1, short_side=(36, 48), num_workers=0),
+        # Dropout draws from one stream a process.
+        model=Model("resnet3d_tiny", {"width": 4, "dropout": 0.0}),
+        evaluation=Evaluation(times=2, batch_size=5),
+        threads=1,
+    )
+    train(config, tmp_path / "one")
+    (tmp_path / "config.yaml").write_text(config_text(config))
+    (tmp_path / "run.py").write_text(SCRIPT)
+    command = "-m torch.distributed.run --standalone --nproc-per-node 2".split()
+    files = [str(tmp_path / name) for name in ("run.py", "config.yaml", "two")]
+    done = subprocess.run(
+        [sys.executable, *command, *files],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = (read_rows(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+    assert [row["step"] for row in two] == [row["step"] for row in one]
+    assert [row["loss"] for row in two] == pytest.approx([row["loss"] for row in one], rel=1e-3)
+    scores = [read_rows(tmp_path / name / "validation.jsonl") for name in ("one", "two")]
+    assert [row["top1"] for row in scores[0]] == [row["top1"] for row in scores[1]]
+    ours, theirs = (
+        load_checkpoint(tmp_path / name / "checkpoint.pt")["model"] for name in ("one", "two")
+    )
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(theirs[name], value, rtol=1e-3, atol=1e-4, msg=name)

@@ -1,0 +1,189 @@
+"""Whole runs on real files: what they leave, resuming, stopping, micro-batches, bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.cycles import LongCycle, ShapeRule
+from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.shape import Shape
+from vcycle.train import loop
+from vcycle.train.checkpoint import load_checkpoint
+from vcycle.train.config import Data, Evaluation, Model, Optimizer, RunConfig
+from vcycle.train.loop import train
+from vcycle.train.run_folder import read_rows
+
+
+@pytest.fixture
+def config(synthetic_videos: Path) -> RunConfig:
+    """Eighteen multigrid steps of a very small model."""
+    return RunConfig(
+        recipe="test",
+        baseline=Baseline(
+            shape=Shape(8, 32, 32),
+            batch_size=4,
+            steps=66,
+            num_videos=24,
+            learning_rate=LearningRate(0.01, warmup_steps=8),
+            stage_ends=(33, 50),
+        ),
+        multigrid=Multigrid(norm_group=4),
+        data=Data(str(synthetic_videos), stride=1, short_side=(36, 48), num_workers=0),
+        model=Model("resnet3d_tiny", {"width": 4}),
+        optimizer=Optimizer("sgd"),
+        evaluation=Evaluation(times=3, batch_size=6),
+        threads=1,
+    )
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(load_checkpoint(folder / "checkpoint.pt")["model"])
+
+
+def losses(folder: Path) -> list[float]:
+    return [row["loss"] for row in read_rows(folder / "metrics.jsonl")]
+
+
+def test_a_run_leaves_a_line_for_each_step_of_its_plan(config: RunConfig, tmp_path: Path) -> None:
+    result = train(config, tmp_path / "run")
+    plan = config.plan()
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows] == list(range(len(plan)))
+    for row, step in zip(rows, plan, strict=True):
+        assert row["shape"] == str(step.shape)
+        assert row["batch_size"] == step.batch_size
+        assert row["learning_rate"] == step.learning_rate
+        assert row["phase"] == step.phase
+        assert row["norm_group"] == step.norm_group
+        assert 0 <= row["waiting_seconds"] <= row["seconds"]
+        assert row["clips_per_second"] > 0
+    assert {row["shape"] for row in rows} == {str(shape) for shape in plan.mini_batches()}
+    validations = read_rows(tmp_path / "run" / "validation.jsonl")
+    assert [row["step"] for row in validations] == [len(plan) * k // 3 - 1 for k in (1, 2, 3)]
+    assert result == json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["top1"] == validations[-1]["top1"]
+    assert result["clips"] == plan.num_clips
+    assert result["steps"] == len(plan)
+    saved_plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert saved_plan["steps"] == len(plan)
+
+
+def test_a_stopped_run_resumes_to_the_same_weights(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(config, tmp_path / "whole")
+    interrupt_at = 7
+    asked = 0
+    set_rate = loop.set_learning_rate
+
+    def interrupt(optimizer: torch.optim.Optimizer, rate: float) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == interrupt_at:
+            os.kill(os.getpid(), signal.SIGINT)  # in the middle of a step
+        set_rate(optimizer, rate)
+
+    monkeypatch.setattr(loop, "set_learning_rate", interrupt)
+    with pytest.raises(KeyboardInterrupt, match=f"after step {interrupt_at} of"):
+        train(config, tmp_path / "cut")
+    monkeypatch.undo()
+    assert len(losses(tmp_path / "cut")) == interrupt_at
+    assert not (tmp_path / "cut" / "result.json").exists()
+    train(config, tmp_path / "cut", resume=True)
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+def test_two_micro_batches_and_worker_processes_change_nothing_but_rounding(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    config = replace(config, multigrid=replace(config.multigrid, norm_group=2))
+    # Dropout draws from one stream a step, which micro-batches share out differently.
+    config = replace(config, model=Model("resnet3d_tiny", {"width": 4, "dropout": 0.0}))
+    train(config, tmp_path / "one")
+    parts = replace(config, accumulate=2, data=replace(config.data, num_workers=2))
+    train(parts, tmp_path / "two")
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-3)
+
+
+def test_the_same_seed_repeats_a_run_and_another_does_not(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    config = replace(config, multigrid=Multigrid.off(steps=4, norm_group=4))
+    train(config, tmp_path / "a")
+    train(config, tmp_path / "b")
+    train(replace(config, seed=1), tmp_path / "c")
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+    assert losses(tmp_path / "a") != losses(tmp_path / "c")
+
+
+def test_shapes_of_an_image_model_and_a_rectangle_train(config: RunConfig, tmp_path: Path) -> None:
+    baseline = replace(config.baseline, shape=Shape(1, 32, 48))
+    spatial = LongCycle(((1.0, 0.5), (1.0, 1.0)))
+    images = replace(
+        config,
+        baseline=baseline,
+        multigrid=replace(config.multigrid, long_cycle=spatial, rule=ShapeRule(side_multiple=8)),
+    )
+    result = train(images, tmp_path / "run")
+    assert 0 <= result["top1"] <= 1
+
+
+def test_unreadable_videos_are_replaced_and_listed(config: RunConfig, tmp_path: Path) -> None:
+    copy = tmp_path / "videos"
+    shutil.copytree(config.data.manifest, copy)
+    (copy / "train" / "00003.mp4").write_bytes(b"not a video")
+    config = replace(config, data=replace(config.data, manifest=str(copy)))
+    with pytest.raises(RuntimeError, match=r"train/00003\.mp4"):  # 1 of 24 is more than 1%
+        train(config, tmp_path / "run")
+    assert (tmp_path / "run" / "config.yaml").exists()
+
+
+def wrong(config: RunConfig, **changes: Any) -> RunConfig:
+    return replace(config, **changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: replace(c, data=replace(c.data, manifest="/no/such/folder")), "/no/such/folder"),
+        (lambda c: replace(c, model=Model("resnet3d_tinny")), "resnet3d_tiny"),
+        (
+            lambda c: replace(c, multigrid=replace(c.multigrid, norm_group=3)),
+            "norm_group 3: groups of 3 clips do not divide the batch of",
+        ),
+        (lambda c: replace(c, accumulate=8), "micro-batches"),
+    ],
+)
+def test_what_a_user_got_wrong_is_one_line(
+    config: RunConfig, tmp_path: Path, change: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        train(change(config), tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_with_another_run_is_refused(config: RunConfig, tmp_path: Path) -> None:
+    config = replace(config, multigrid=Multigrid.off(steps=4, norm_group=4))
+    train(config, tmp_path / "run")
+    with pytest.raises(ValueError, match="not empty"):
+        train(config, tmp_path / "run")
+    with pytest.raises(ValueError, match="differs from this configuration"):
+        train(replace(config, seed=1), tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match="no checkpoint"):
+        train(config, tmp_path / "other", resume=True)
+    (tmp_path / "run" / "checkpoint.pt").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"checkpoint\.pt: it is damaged"):
+        train(config, tmp_path / "run", resume=True)
