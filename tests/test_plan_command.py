@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from vcycle.plan_command import run_plan_command
+from vcycle.config_flags import FlagParser
+from vcycle.plan_command import add_plan_flags, run_plan_command
 from vcycle.recipes import PAPER_RECIPES, USER_RECIPES, recipe
 from vcycle.report.plan_picture import draw_plans
 from vcycle.train.run_folder import config_text
@@ -20,10 +21,16 @@ Run = Callable[..., str]
 KINETICS = "k400-slowfast-r50"
 
 
+def plan(*arguments: str) -> None:
+    parser = FlagParser()
+    add_plan_flags(parser)
+    run_plan_command(*parser.parse_known_args(arguments))
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*arguments: str) -> str:
-        run_plan_command(arguments)
+        plan(*arguments)
         return capsys.readouterr().out
 
     return run
@@ -256,7 +263,7 @@ def test_a_saved_configuration(tmp_path: Path, values: Callable[..., Any]) -> No
 )
 def test_messages(arguments: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        run_plan_command(arguments)
+        plan(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -272,13 +279,13 @@ def test_files_that_are_no_configuration(tmp_path: Path, text: str, message: str
     file = tmp_path / "config.yaml"
     file.write_text(text)
     with pytest.raises(ValueError, match=message) as error:
-        run_plan_command(["--config", str(file)])
+        plan("--config", str(file))
     assert "\n" not in str(error.value)
 
 
 def test_a_value_of_the_wrong_type() -> None:
     with pytest.raises(ValueError, match=r"baseline\.learning_rate\.decay.*'cosine'") as error:
-        run_plan_command([KINETICS, "--baseline.learning_rate.decay", "cosin"])
+        plan(KINETICS, "--baseline.learning_rate.decay", "cosin")
     assert "\n" not in str(error.value)
 
 
@@ -287,8 +294,11 @@ def test_it_is_quick_and_needs_no_torch(arguments: list[str]) -> None:
     blocked = ["torch", "torchmetrics", "lightning_fabric", "av", "numpy", "matplotlib"]
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({blocked}, None))\n"
-        f"from vcycle.plan_command import run_plan_command\n"
-        f"run_plan_command({arguments})"
+        f"from vcycle.config_flags import FlagParser\n"
+        f"from vcycle.plan_command import add_plan_flags, run_plan_command\n"
+        f"parser = FlagParser()\n"
+        f"add_plan_flags(parser)\n"
+        f"run_plan_command(*parser.parse_known_args({arguments}))"
     )
     start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

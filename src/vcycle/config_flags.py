@@ -34,8 +34,18 @@ PLAN_FLAGS = (
 )
 
 
+FIELDS_HELP = (
+    "Any field of the configuration can be set by its dotted name, such as "
+    "--baseline.batch_size 64 --multigrid.batch_exponent 0.5 --multigrid.rule.side_multiple 32."
+)
+
+
 class FlagParser(argparse.ArgumentParser):
     """An argparse parser whose errors are a ValueError of one line."""
+
+    def __init__(self, **options: Any) -> None:
+        # An abbreviated flag could be the dotted name of a field.
+        super().__init__(**{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
         """ValueError instead of a usage text and an exit."""

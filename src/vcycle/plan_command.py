@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vcycle.config_flags import FlagParser, add_config_flags, run_config
+from vcycle.config_flags import add_config_flags, run_config
 from vcycle.multiply_adds import compute
 from vcycle.recipes import summaries
 from vcycle.report.plan_table import plan_table
@@ -19,25 +19,9 @@ from vcycle.schedule import cost
 from vcycle.schedule.plan import Plan
 from vcycle.train.config import RunConfig
 
-_EPILOG = (
-    "Any field of the configuration can be set by its dotted name, such as "
-    "--baseline.batch_size 64 --multigrid.batch_exponent 0.5 --multigrid.rule.side_multiple 32."
-)
 
-
-def run_plan_command(arguments: Sequence[str]) -> None:
-    """Print or draw the plan that the arguments after ``vcycle plan`` ask for.
-
-    ValueError in one line for what a user got wrong.
-    """
-    parser = FlagParser(
-        prog="vcycle plan",
-        description="Print or draw the plan of a run, without torch and without data.",
-        epilog=_EPILOG,
-        allow_abbrev=False,
-    )
-    add_plan_flags(parser)
-    options, fields = parser.parse_known_args(arguments)
+def run_plan_command(options: argparse.Namespace, fields: Sequence[str]) -> None:
+    """Print or draw the plan that the flags ask for; ValueError for what a user got wrong."""
     if options.list:
         print(_listing())
         return
