@@ -11,16 +11,21 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from rich.console import Console
+
+from vcycle.config_flags import FIELDS_HELP, FlagParser, add_config_flags, run_config
+from vcycle.plan_command import add_plan_flags, run_plan_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     try:
-        options = _parser().parse_args(arguments)
-        options.run(options)
+        parser = _parser()
+        options, fields = parser.parse_known_args(arguments)
+        if fields and not hasattr(options, "recipe"):
+            parser.error(f"unrecognized arguments: {' '.join(fields)}")
+        options.run(options, fields)
         return 0
     except (ValueError, OSError) as error:
         if os.environ.get("VCYCLE_TRACEBACK"):
@@ -38,20 +43,22 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-class FlagParser(argparse.ArgumentParser):
-    """An argparse parser whose errors are a ValueError of one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """ValueError instead of a usage text and an exit."""
-        raise ValueError(message)
-
-
 def _parser() -> FlagParser:
     parser = FlagParser(
         prog="vcycle",
         description="Multigrid training for video models: the same accuracy, several times faster.",
     )
     commands = parser.add_subparsers(title="commands", required=True)
+
+    plan = commands.add_parser("plan", help="print or draw what a run will do", epilog=FIELDS_HELP)
+    add_plan_flags(plan)
+    plan.set_defaults(run=run_plan_command)
+
+    training = commands.add_parser("train", help="train as a recipe says", epilog=FIELDS_HELP)
+    add_config_flags(training)
+    training.add_argument("--folder", help="run folder, runs/RECIPE unless given")
+    training.add_argument("--resume", action="store_true", help="go on from the checkpoint there")
+    training.set_defaults(run=_train)
 
     demo = commands.add_parser("demo", help="train on generated videos, with and without multigrid")
     demo.add_argument("--folder", default="runs/demo", help="where everything is written")
@@ -69,13 +76,20 @@ def _parser() -> FlagParser:
     return parser
 
 
-def _demo(options: argparse.Namespace) -> None:
+def _train(options: argparse.Namespace, fields: Sequence[str]) -> None:
+    from vcycle.train.loop import train
+
+    config = run_config(options, fields)
+    train(config, options.folder or Path("runs") / config.recipe, resume=options.resume)
+
+
+def _demo(options: argparse.Namespace, _: Sequence[str]) -> None:
     from vcycle.demo import run_demo
 
     run_demo(options.folder, quick=options.quick)
 
 
-def _data_synth(options: argparse.Namespace) -> None:
+def _data_synth(options: argparse.Namespace, _: Sequence[str]) -> None:
     from vcycle.demo import write_demo_videos
 
     write_demo_videos(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,14 +38,22 @@ class FakeStep:
     shape: Shape
     batch_size: int
     first_sample: int
-    norm_group: int = 2
 
 
-PLAN = [
-    FakeStep(Shape(4, 32, 32), 16, 0),
-    FakeStep(Shape(4, 45, 45), 8, 16),
-    FakeStep(Shape(8, 64, 64), 4, 24),
-]
+class FakePlan(list):
+    """Any steps."""
+
+    def step_counts(self):
+        return Counter((step.shape, step.batch_size) for step in self)
+
+
+PLAN = FakePlan(
+    [
+        FakeStep(Shape(4, 32, 32), 16, 0),
+        FakeStep(Shape(4, 45, 45), 8, 16),
+        FakeStep(Shape(8, 64, 64), 4, 24),
+    ]
+)
 
 
 @pytest.fixture(scope="module")

@@ -150,10 +150,6 @@ def test_unreadable_videos_are_replaced_and_listed(config: RunConfig, tmp_path: 
     assert (tmp_path / "run" / "config.yaml").exists()
 
 
-def wrong(config: RunConfig, **changes: Any) -> RunConfig:
-    return replace(config, **changes)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -163,7 +159,8 @@ def wrong(config: RunConfig, **changes: Any) -> RunConfig:
             lambda c: replace(c, multigrid=replace(c.multigrid, norm_group=3)),
             "norm_group 3: groups of 3 clips do not divide the batch of",
         ),
-        (lambda c: replace(c, accumulate=8), "micro-batches"),
+        (lambda c: replace(c, accumulate=3), "accumulate 3: it does not divide the batch of 64"),
+        (lambda c: replace(c, accumulate=2), "4 clips do not divide a batch of 2"),
     ],
 )
 def test_what_a_user_got_wrong_is_one_line(

@@ -8,7 +8,7 @@ micro-batches changes which clips a step takes (they take contiguous parts of on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Protocol
 
@@ -30,8 +30,6 @@ class PlannedStep(Protocol):
     def batch_size(self) -> int: ...
     @property
     def first_sample(self) -> int: ...
-    @property
-    def norm_group(self) -> int | None: ...
 
 
 class StepPlan(Protocol):
@@ -39,6 +37,7 @@ class StepPlan(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> PlannedStep: ...
+    def step_counts(self) -> Mapping[tuple[Shape, int], int]: ...
 
 
 @lru_cache(maxsize=4)
@@ -75,8 +74,7 @@ class PlanSampler:
     """One list of clip requests for each micro-batch of each step of a plan, for one rank.
 
     ``micro_batches`` splits a rank's share further (gradient accumulation); ``first_step`` resumes.
-    Raises ValueError for a step whose batch the ranks and micro-batches cannot share evenly in
-    whole norm groups.
+    Raises ValueError for a batch that the ranks and micro-batches cannot share evenly.
     """
 
     def __init__(
@@ -105,10 +103,12 @@ class PlanSampler:
         self.world_size = world_size
         self.micro_batches = micro_batches
         self.first_step = first_step
-        steps = (plan[i] for i in range(first_step, len(plan)))
-        sizes = {(step.batch_size, step.norm_group or 1) for step in steps}
-        for batch_size, norm_group in sorted(sizes):
-            _check_shares(batch_size, norm_group, world_size, micro_batches)
+        for _, batch_size in plan.step_counts():
+            if batch_size % (world_size * micro_batches):
+                raise ValueError(
+                    f"batch size {batch_size}: {world_size} processes x {micro_batches} "
+                    f"micro-batches do not share it evenly; choose counts whose product divides it"
+                )
 
     def __len__(self) -> int:
         return (len(self.plan) - self.first_step) * self.micro_batches
@@ -121,19 +121,10 @@ class PlanSampler:
                     step,
                     seed=self.seed,
                     num_videos=self.num_videos,
-                    part=self.rank * self.micro_batches + micro,
+                    # What the ranks hold at once is contiguous too: norm groups may span ranks.
+                    part=micro * self.world_size + self.rank,
                     num_parts=self.world_size * self.micro_batches,
                 )
-
-
-def _check_shares(batch_size: int, norm_group: int, world_size: int, micro_batches: int) -> None:
-    share, rest = divmod(batch_size, world_size * micro_batches)
-    if rest or share % norm_group:
-        raise ValueError(
-            f"batch size {batch_size}: {world_size} processes x {micro_batches} micro-batches do "
-            f"not share it in whole norm groups of {norm_group}; choose counts whose product "
-            f"divides {batch_size // norm_group}"
-        )
 
 
 def view_requests(

@@ -25,14 +25,20 @@ from vcycle.data.loader import normalize
 from vcycle.data.manifest import Manifest
 from vcycle.data.randomness import indexed_seeds
 from vcycle.evaluate import evaluate
-from vcycle.models import set_group_size
+from vcycle.models import commit_statistics, set_group_size
 from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
 from vcycle.train.config import RunConfig
 from vcycle.train.optim import set_learning_rate
 from vcycle.train.progress import Display
 from vcycle.train.rehearsal import rehearse
 from vcycle.train.run_folder import RunFolder
-from vcycle.train.setup import default_generator, make_fabric, make_loaders, make_model
+from vcycle.train.setup import (
+    check_parts,
+    default_generator,
+    make_fabric,
+    make_loaders,
+    make_model,
+)
 
 # Reading a loss waits for the device, so losses are read and written this many steps at a time.
 _FLUSH_STEPS = 10
@@ -57,6 +63,7 @@ def train(
     run = RunFolder(Path(folder), fabric=fabric)
     run.check(config, resume=resume)
     manifest = Manifest.read(config.data.manifest)
+    check_parts(config, plan, fabric)
     model, optimizer = make_model(config, manifest, fabric)
     next_step, seconds = 0, 0.0
     if resume:
@@ -123,6 +130,7 @@ def train(
                     part = loss_of(scores, batch.labels) / config.accumulate
                     fabric.backward(part)
                 loss += part.detach()
+            commit_statistics(model)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 

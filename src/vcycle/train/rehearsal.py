@@ -10,7 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from vcycle.models import set_group_size
+from vcycle.models import commit_statistics, set_group_size
 from vcycle.schedule.plan import Plan
 
 
@@ -55,4 +55,5 @@ def rehearse(
                 f"{(len(clips), num_classes)}; it has to pool globally"
             )
     model.zero_grad(set_to_none=True)
+    commit_statistics(model)  # what the norm layers collected must not reach step 0
     model.load_state_dict(before)

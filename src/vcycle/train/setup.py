@@ -13,7 +13,7 @@ from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
-from vcycle.models import build_model, convert
+from vcycle.models import build_model, check_group_size, convert, defer_statistics
 from vcycle.schedule.plan import Plan
 from vcycle.train.config import RunConfig
 from vcycle.train.optim import make_optimizer
@@ -39,8 +39,28 @@ def make_model(
     model = convert(
         build_model(config.model.name, num_classes=manifest.num_classes, **config.model.options)
     )
+    if fabric.world_size * config.accumulate > 1:
+        defer_statistics(model)
     module, optimizer = fabric.setup(model, make_optimizer(model, config.optimizer))
     return module, optimizer
+
+
+def check_parts(config: RunConfig, plan: Plan, fabric: Fabric) -> None:
+    """ValueError unless processes and micro-batches share every batch in whole norm groups.
+
+    A group may also be split evenly over processes, but not over micro-batches.
+    """
+    for phase in plan.phases:
+        for short in phase.base.short_cycle:
+            clips, rest = divmod(short.batch_size, config.accumulate)
+            if rest:
+                raise ValueError(
+                    f"accumulate {config.accumulate}: it does not divide the batch of "
+                    f"{short.batch_size} clips at {short.shape}"
+                )
+            if plan.multigrid.norm_group is not None:
+                group = plan.multigrid.norm_group * short.batch_factor
+                check_group_size(group, batch_clips=clips, num_parts=fabric.world_size)
 
 
 def make_loaders(
