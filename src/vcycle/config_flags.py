@@ -107,7 +107,8 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(file.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: not YAML ({error}); give a run's config.yaml") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{file}: not YAML ({reason}); give a run's config.yaml") from error
     if not isinstance(values, dict):
         raise ValueError(f"{file}: no configuration in it; give a run's config.yaml")
     return values
@@ -118,7 +119,7 @@ def _from_values(values: dict[str, Any], fields: Sequence[str]) -> RunConfig:
     # Imported here: it takes longer than planning, and most plans need no field changed.
     from jsonargparse import ArgumentError, ArgumentParser
 
-    parser = ArgumentParser(exit_on_error=False)
+    parser = ArgumentParser(exit_on_error=False, allow_abbrev=False)
     parser.add_class_arguments(RunConfig, None)
     try:
         parser.set_defaults(values)

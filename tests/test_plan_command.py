@@ -1,0 +1,328 @@
+"""``vcycle plan``: its flags, its JSON, its table and its picture."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vcycle.config_flags import FlagParser
+from vcycle.plan_command import add_plan_flags, run_plan_command
+from vcycle.recipes import PAPER_RECIPES, USER_RECIPES, recipe
+from vcycle.report.plan_picture import draw_plans
+from vcycle.train.run_folder import config_text
+
+Run = Callable[..., str]
+KINETICS = "k400-slowfast-r50"
+
+
+def plan(*arguments: str) -> None:
+    parser = FlagParser()
+    add_plan_flags(parser)
+    run_plan_command(*parser.parse_known_args(arguments))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str) -> str:
+        plan(*arguments)
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def values(run: Run) -> Callable[..., Any]:
+    return lambda *arguments: json.loads(run(*arguments, "--json"))
+
+
+@pytest.mark.parametrize("name", [*PAPER_RECIPES, *USER_RECIPES])
+def test_json_of_every_recipe(name: str, values: Callable[..., Any]) -> None:
+    found = values(name)
+    plan = recipe(name).plan()
+    assert found["recipe"] == name
+    assert found["steps"] == len(plan) == sum(phase["steps"] for phase in found["phases"])
+    assert found["baseline_steps"] == plan.baseline.steps
+    assert found["step_reduction"] == plan.baseline.steps / len(plan)
+    assert found["epochs"] == plan.num_clips / plan.baseline.num_videos
+    assert found["baseline_epochs"] == plan.baseline.epochs
+    assert found["compute_unit"] == "multiply-adds"
+    first_step = 0
+    for phase in found["phases"]:
+        step = plan[phase["first_step"]]
+        assert phase["first_step"] == first_step
+        assert phase["last_step"] == first_step + phase["steps"] - 1
+        assert phase["stage"] == plan.phases[step.phase].stage
+        base = plan.phases[step.phase].base
+        assert (phase["frames"], phase["height"], phase["width"]) == (
+            base.shape.frames,
+            base.shape.height,
+            base.shape.width,
+        )
+        assert phase["batch_size"] == base.batch_size
+        assert phase["norm_group"] == 8
+        if step.index >= plan.warmup_steps:
+            assert phase["learning_rate"] == step.learning_rate
+        first_step += phase["steps"]
+
+
+def test_reductions_of_kinetics(values: Callable[..., Any]) -> None:
+    found = values(KINETICS)
+    assert found["step_reduction"] == pytest.approx(3.427, abs=1e-3)
+    # The official code's forward multiply-adds fall by 3.343; its phases end at whole epochs.
+    assert found["compute_reduction"] == pytest.approx(3.343, abs=5e-3)
+    assert found["frame_reduction"] == pytest.approx(1.387, abs=1e-3)
+
+
+def test_the_table(run: Run) -> None:
+    text = run(KINETICS)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[0].startswith(f"{KINETICS}: Kinetics-400, SlowFast R50")
+    assert "1 1 cycle 8x158x158 4,096 3,210 3,209 73.0 17,530,880 6.4 8" in lines
+    assert "4 14 fine-tuning 32x224x224 512 2,918 32,684 14.5 3,485,184 0.0008 8" in lines
+    assert "0 16x112x112 4,096 32" in [" ".join(line.split()[-4:]) for line in lines]
+    assert "steps 32,685 112,000 3.43x" in lines
+    assert "epochs 358.4 238.9 1.50x as many" in lines
+    assert "- warm-up: 1,500 steps, to a rate of 6.4" in lines
+    assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_the_table_of_a_baseline(run: Run) -> None:
+    text = run(KINETICS, "--baseline")
+    assert "short cycle" not in text
+    assert "constant" in text
+    without_groups = run(KINETICS, "--multigrid.norm_group", "null")
+    assert re.search(r"8x158x158 .* 6\.4 +-\n", without_groups)
+
+
+def test_a_rate_that_falls_within_a_phase(run: Run, values: Callable[..., Any]) -> None:
+    assert " 6.4 to 6.25 " in run(f"{KINETICS}-cosine")
+    first = values(f"{KINETICS}-cosine")["phases"][0]
+    assert first["learning_rate"] == pytest.approx(6.4)
+    assert first["last_learning_rate"] == pytest.approx(6.249, abs=1e-3)
+
+
+def test_notes_give_the_reasons(run: Run, values: Callable[..., Any]) -> None:
+    text = run("finetune", "--num-videos", "1000", "--num-gpus", "2")
+    assert "- batch size 16: a norm group of 8 clips on each of 2 GPUs" in text
+    assert "- batch exponent 0.5: equation 1 asks for 256 clips" in text
+    assert "- training starts from kinetics400 weights: give --model.weights FILE" in text
+    assert "give --model.weights" not in run("finetune", "--model.weights", "weights.pyth")
+    assert "10,000 training videos are assumed: give --num-videos" in values("scratch")["notes"]
+
+
+def test_list(run: Run) -> None:
+    lines = run("--list").splitlines()
+    assert [line.split()[0] for line in lines] == [*PAPER_RECIPES, *USER_RECIPES]
+    assert all(len(line) <= 120 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps", "epochs"),
+    [
+        # Figure 3: epoch factors of the baseline and of multigrid.
+        ((KINETICS, "--epoch-factor", "0.25"), 5_447, 60),
+        ((KINETICS, "--epoch-factor", "3"), 65_371, 717),
+        ((KINETICS, "--baseline"), 112_000, 239),
+        ((KINETICS, "--baseline", "--epoch-factor", "0.25"), 28_000, 60),
+        ((KINETICS, "--baseline-steps", "32685"), 32_685, 70),
+        ((KINETICS, "--baseline", "--baseline-steps", "32685"), 32_685, 70),
+        # Figure 3's variants: an epoch factor with one of the cycles.
+        ((KINETICS, "--long-cycle-shapes", "1", "--epoch-factor", "1.5"), 72_000, 358),
+        ((KINETICS, "--short-cycle-shapes", "1", "--epoch-factor", "1.5"), 51_551, 358),
+        # Tables 1a and 1b: in as many steps as the default.
+        ((KINETICS, "--long-cycle-shapes", "1"), 32_685, 163),
+        ((KINETICS, "--long-cycle-shapes", "2"), 32_685, 230),
+        ((KINETICS, "--long-cycle-shapes", "3"), 32_685, 265),
+        ((KINETICS, "--long-cycle-shapes", "4"), 32_685, 358),
+        ((KINETICS, "--short-cycle-shapes", "1"), 32_685, 227),
+        ((KINETICS, "--short-cycle-shapes", "2"), 32_685, 255),
+        ((KINETICS, "--short-cycle-shapes", "3"), 32_685, 358),
+        ((KINETICS, "--no-fine-tuning"), 32_685, 401),
+        # Tables 5 and 6.
+        (("ssv2-slowfast-r50", "--epoch-factor", "1"), 44_611, 22),
+        (("ssv2-slowfast-r50", "--epoch-factor", "2"), 89_220, 44),
+        (("charades-slowfast-r50", "--epoch-factor", "1"), 5_397, 57),
+        (("charades-slowfast-r50", "--epoch-factor", "2"), 10_794, 114),
+        # Any recipe and any field.
+        (("k400-i3d-r50-1gpu", "--baseline"), 1_200_000, 40),
+        (("k400-slowfast-r50-small-baseline", "--epoch-factor", "2"), 56_000, 478),
+        ((KINETICS, "--multigrid.batch_exponent", "0"), 168_000, 358),
+        ((KINETICS, "--multigrid.long_cycle", "null"), 72_000, 358),
+        ((KINETICS, "--baseline.batch_size=64", "--baseline-steps", "896000"), 896_000, 239),
+    ],
+)
+def test_flags(
+    arguments: tuple[str, ...], steps: int, epochs: int, values: Callable[..., Any]
+) -> None:
+    found = values(*arguments)
+    assert found["steps"] == pytest.approx(steps, abs=3)
+    assert round(found["epochs"]) == epochs
+
+
+def test_ablations_keep_the_last_shapes(values: Callable[..., Any]) -> None:
+    found = values(KINETICS, "--long-cycle-shapes", "2", "--short-cycle-shapes", "2")
+    shapes = [(phase["frames"], phase["height"]) for phase in found["phases"]]
+    assert shapes == [(16, 224), (32, 224)] * 3 + [(32, 224)] * 2
+    heights = [short["height"] for short in found["phases"][0]["short_cycle"]]
+    assert heights == [158, 224]
+    kinds = {phase["kind"] for phase in values(KINETICS, "--no-fine-tuning")["phases"]}
+    assert kinds == {"cycle"}
+
+
+def test_a_saved_configuration(tmp_path: Path, values: Callable[..., Any]) -> None:
+    file = tmp_path / "config.yaml"
+    for name in ("k400-i3d-r50-1gpu", "finetune"):
+        file.write_text(config_text(recipe(name)))
+        assert values("--config", str(file)) == values(name)
+    longer = values("--config", str(file), "--epoch-factor", "2")
+    assert longer["epochs"] == pytest.approx(2 * longer["baseline_epochs"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "recipe: name one (vcycle plan --list shows them), or give --config FILE"),
+        (
+            ["k400-slowfast-r50-16"],
+            "recipe 'k400-slowfast-r50-16' is unknown; did you mean 'k400-slowfast-r50-16f'?",
+        ),
+        (
+            [KINETICS, "--baseline", "--long-cycle-shapes", "2"],
+            "--baseline and --long-cycle-shapes: a baseline has no cycles; leave one out",
+        ),
+        (
+            [KINETICS, "--baseline-steps", "5000", "--no-fine-tuning"],
+            "--baseline and --no-fine-tuning: a baseline has no cycles; leave one out",
+        ),
+        (
+            [KINETICS, "--baseline-steps", "5000", "--epoch-factor", "2"],
+            "--baseline-steps and --epoch-factor: both fix the steps; leave one out",
+        ),
+        (
+            [KINETICS, "--long-cycle-shapes", "5"],
+            "long-cycle shapes 5: choose 1 to 4, the shapes of this cycle",
+        ),
+        (
+            [KINETICS, "--short-cycle-shapes", "0"],
+            "short-cycle shapes 0: choose 1 to 3, the shapes of this cycle",
+        ),
+        (
+            ["k400-slowfast-r50-small-baseline", "--long-cycle-shapes", "2"],
+            "--long-cycle-shapes: recipe k400-slowfast-r50-small-baseline has no long cycle",
+        ),
+        (
+            ["k400-slowfast-r50-small-baseline", "--short-cycle-shapes", "2"],
+            "--short-cycle-shapes: recipe k400-slowfast-r50-small-baseline has no short cycle",
+        ),
+        (
+            [KINETICS, "--epoch-factor", "0.0005"],
+            "11 steps leave none for 8x158x158 in learning-rate stage 2 of 4; use a larger epoch "
+            "factor or more steps, or fewer long-cycle shapes",
+        ),
+        ([KINETICS, "--epoch-factor", "-1"], "epoch_factor -1.0: give a positive number"),
+        (
+            [KINETICS, "--epoch-factor", "x"],
+            "argument --epoch-factor: invalid float value: 'x'",
+        ),
+        ([KINETICS, "--baseline-steps", "0"], "steps 0: give a number of at least 1"),
+        (
+            [KINETICS, "--epoch-facto", "2"],
+            "unknown argument --epoch-facto; did you mean --epoch-factor?",
+        ),
+        (
+            [KINETICS, "--baseline.step=2"],
+            "unknown argument --baseline.step; did you mean --baseline.steps?",
+        ),
+        ([KINETICS, "another"], "unknown argument another"),
+        (
+            [KINETICS, "--baseline.stage_ends", "[72000, 44000]"],
+            "stage_ends [72000, 44000]: give rising steps between 1 and 111999, the steps at which "
+            "the learning rate drops",
+        ),
+        (
+            [KINETICS, "--baseline.shape.frames", "8"],
+            "frames 8 x 0.25 is 2, and the model takes at least 4; start from more frames, or "
+            "leave that factor out of the cycle",
+        ),
+        (
+            [KINETICS, "--num-videos", "7"],
+            "num_videos and num_gpus: recipe k400-slowfast-r50 has the paper's batch and epochs; "
+            "change baseline.num_videos or baseline.batch_size instead",
+        ),
+        (
+            [KINETICS, "--plot", "plan.jpeg"],
+            "plot plan.jpeg: name a file that ends in .png or .svg",
+        ),
+    ],
+)
+def test_messages(arguments: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        plan(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2]", "no configuration in it; give a run's config.yaml"),
+        ("a: [", "not YAML"),
+        ("recipe: x\n", "baseline"),
+        ("recipe: x\nbaselin: {}\n", "baselin"),
+    ],
+)
+def test_files_that_are_no_configuration(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        plan("--config", str(file))
+    assert "\n" not in str(error.value)
+
+
+def test_a_value_of_the_wrong_type() -> None:
+    with pytest.raises(ValueError, match=r"baseline\.learning_rate\.decay.*'cosine'") as error:
+        plan(KINETICS, "--baseline.learning_rate.decay", "cosin")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("arguments", [[KINETICS], [KINETICS, "--baseline.batch_size", "64"]])
+def test_it_is_quick_and_needs_no_torch(arguments: list[str]) -> None:
+    blocked = ["torch", "torchmetrics", "lightning_fabric", "av", "numpy", "matplotlib"]
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({blocked}, None))\n"
+        f"from vcycle.config_flags import FlagParser\n"
+        f"from vcycle.plan_command import add_plan_flags, run_plan_command\n"
+        f"parser = FlagParser()\n"
+        f"add_plan_flags(parser)\n"
+        f"run_plan_command(*parser.parse_known_args({arguments}))"
+    )
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert time.perf_counter() - start < 5  # 0.1 to 0.3 s on a quiet machine
+    assert "fine-tuning" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [[KINETICS], [KINETICS, "--baseline"], ["finetune"]])
+def test_pictures(tmp_path: Path, run: Run, arguments: list[str]) -> None:
+    files = [tmp_path / name for name in ("a.svg", "b.svg", "c.png")]
+    for file in files:
+        run(*arguments, "--plot", str(file))
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert files[2].read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_odd_plans(tmp_path: Path, run: Run) -> None:
+    """Rectangles, equal batches, a single stage, and phases too short for a label."""
+    plans = {
+        "rectangle": recipe("k400-slowfast-r50").plan(),
+        "small": recipe("finetune", num_videos=64).plan(),
+        "baseline": recipe("k400-slowfast-r50-small-baseline").plan(),
+    }
+    draw_plans(plans, tmp_path / "three.png")
+    fields = ["--baseline.shape.width", "320", "--baseline.stage_ends", "[200, 4000]"]
+    run(KINETICS, *fields, "--epoch-factor", "1", "--plot", str(tmp_path / "odd.png"))
+    assert (tmp_path / "odd.png").stat().st_size > 10_000
