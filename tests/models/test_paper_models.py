@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vcycle.models import MODELS, build_model
+from vcycle.models import build_model
 from vcycle.models.blocks import Bottleneck
 from vcycle.models.nonlocal_block import NonLocalBlock
 from vcycle.models.slowfast import slow_frame_indices
@@ -25,13 +25,6 @@ def test_any_shape_works(name: str, shape: tuple[int, int, int]) -> None:
     assert scores.isfinite().all()
 
 
-def test_every_name_takes_a_clip() -> None:
-    for name in MODELS:
-        with torch.device("meta"):
-            model = build_model(name, num_classes=5).eval()
-        assert model(torch.empty(2, 3, 8, 64, 64, device="meta")).shape == (2, 5)
-
-
 @pytest.mark.parametrize("clips", [torch.zeros(3, 8, 16, 16), torch.zeros(1, 1, 8, 16, 16)])
 def test_other_tensors_are_refused(clips: Tensor) -> None:
     for name in ("i3d_r50", "slowfast_r50", "resnet3d_tiny"):
@@ -40,10 +33,11 @@ def test_other_tensors_are_refused(clips: Tensor) -> None:
             model(clips)
 
 
-@pytest.mark.parametrize(("frames", "alpha"), [(32, 4), (16, 2), (64, 4), (8, 8), (16, 8)])
-def test_slow_frames_follow_the_official_rule(frames: int, alpha: int) -> None:
-    expected = torch.linspace(0, frames - 1, frames // alpha).long().tolist()
-    assert slow_frame_indices(frames, alpha) == expected
+@pytest.mark.parametrize("alpha", [1, 2, 4, 8])
+def test_slow_frames_follow_the_official_rule(alpha: int) -> None:
+    for frames in range(alpha, 113, alpha):
+        expected = torch.linspace(0, frames - 1, frames // alpha).long().tolist()
+        assert slow_frame_indices(frames, alpha) == expected, frames
 
 
 def test_slow_frames_where_alpha_does_not_divide() -> None:
