@@ -15,20 +15,21 @@ SMALL = ["c2d_r50", "slow_r50", "i3d_nl_r50", "slowfast_r50", "slowfast_r50_16f_
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("shape", [(1, 16, 16), (5, 17, 33), (4, 50, 20)])
-def test_any_shape_works(name: str, shape: tuple[int, int, int]) -> None:
+def test_any_shape_works(name: str) -> None:
     torch.manual_seed(0)
     model = build_model(name, num_classes=3).eval()
-    with torch.no_grad():
-        scores = model(torch.randn(1, 3, *shape))
-    assert scores.shape == (1, 3)
-    assert scores.isfinite().all()
+    for shape in ((1, 16, 16), (5, 17, 33), (4, 50, 20)):
+        with torch.no_grad():
+            scores = model(torch.randn(1, 3, *shape))
+        assert scores.shape == (1, 3)
+        assert scores.isfinite().all()
 
 
 @pytest.mark.parametrize("clips", [torch.zeros(3, 8, 16, 16), torch.zeros(1, 1, 8, 16, 16)])
 def test_other_tensors_are_refused(clips: Tensor) -> None:
     for name in ("i3d_r50", "slowfast_r50", "resnet3d_tiny"):
-        model = build_model(name, num_classes=3)
+        with torch.device("meta"):
+            model = build_model(name, num_classes=3)
         with pytest.raises(ValueError, match=r"give \(B, 3, T, H, W\)"):
             model(clips)
 
