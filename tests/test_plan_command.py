@@ -142,10 +142,11 @@ def test_own_videos_are_counted_in_the_manifest(tmp_path: Path, values: Callable
     assert values("k400-slowfast-r50", *arguments[1:])["num_videos"] == 240_000
 
 
-def test_list(run: Run) -> None:
+def test_list(run: Run, values: Callable[..., Any]) -> None:
     lines = run("--list").splitlines()
     assert [line.split()[0] for line in lines] == [*PAPER_RECIPES, *USER_RECIPES]
     assert all(len(line) <= 120 for line in lines)
+    assert list(values("--list")) == [*PAPER_RECIPES, *USER_RECIPES]
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,15 @@ class Multigrid:
         rule: ShapeRule = ShapeRule(),
     ) -> Multigrid:
         """No cycles: the baseline itself, or shortened to ``steps`` steps."""
-        return cls(None, None, 1.0, steps, fine_tuning=False, norm_group=norm_group, rule=rule)
+        return cls(
+            long_cycle=None,
+            short_cycle=None,
+            epoch_factor=1.0,
+            steps=steps,
+            fine_tuning=False,
+            norm_group=norm_group,
+            rule=rule,
+        )
 
 
 @dataclass(frozen=True)
