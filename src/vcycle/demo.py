@@ -48,8 +48,8 @@ def demo_configs(videos: Path, *, quick: bool) -> dict[str, RunConfig]:
         batch_size=8,
         steps=steps,
         num_videos=num_videos,
-        learning_rate=LearningRate(2e-3, warmup_steps=steps // 20),
-        stage_ends=(steps // 2, steps * 4 // 5),
+        learning_rate=LearningRate(4e-3, warmup_steps=steps // 20),
+        stage_ends=(steps * 7 // 10, steps * 9 // 10),
     )
     config = RunConfig(
         recipe="demo",

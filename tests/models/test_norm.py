@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import pickle
 import socket
+from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from models import reference
 from models.norm_cases import GROUPS_OF_STEPS, clips, loop_over_groups, pair, run_rank
@@ -20,6 +22,7 @@ from vcycle.models import (
     defer_statistics,
     set_group_size,
 )
+from vcycle.models.norm_groups import normalise_across_ranks
 
 
 @settings(deadline=None, max_examples=25)
@@ -298,6 +301,24 @@ def test_groups_that_span_processes() -> None:
     for rank in ranks:
         for key in ("running_mean", "running_var", "num_batches_tracked"):
             torch.testing.assert_close(rank["state"][key], statistics.state_dict()[key])
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's own, at a graph break
+def test_the_exchange_runs_beside_compiled_code(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        _, plain = pair(3)
+        x = clips(8, 3)
+
+        def function(x: Tensor) -> Tensor:
+            y = 2 * x
+            out, *_ = normalise_across_ranks(y, plain.weight, plain.bias, num_ranks=1, eps=1e-5)
+            return out + 1
+
+        out = torch.compile(function, backend="eager")(x)
+        torch.testing.assert_close(out, plain(2 * x) + 1, rtol=1e-5, atol=1e-5)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_a_group_larger_than_the_batch_needs_processes() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vcycle.models import MODELS, build_model
+from vcycle.models import build_model
 from vcycle.models.blocks import Bottleneck
 from vcycle.models.nonlocal_block import NonLocalBlock
 from vcycle.models.slowfast import slow_frame_indices
@@ -15,35 +15,30 @@ SMALL = ["c2d_r50", "slow_r50", "i3d_nl_r50", "slowfast_r50", "slowfast_r50_16f_
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("shape", [(1, 16, 16), (5, 17, 33), (4, 50, 20)])
-def test_any_shape_works(name: str, shape: tuple[int, int, int]) -> None:
+def test_any_shape_works(name: str) -> None:
     torch.manual_seed(0)
     model = build_model(name, num_classes=3).eval()
-    with torch.no_grad():
-        scores = model(torch.randn(1, 3, *shape))
-    assert scores.shape == (1, 3)
-    assert scores.isfinite().all()
-
-
-def test_every_name_takes_a_clip() -> None:
-    for name in MODELS:
-        with torch.device("meta"):
-            model = build_model(name, num_classes=5).eval()
-        assert model(torch.empty(2, 3, 8, 64, 64, device="meta")).shape == (2, 5)
+    for shape in ((1, 16, 16), (5, 17, 33), (4, 50, 20)):
+        with torch.no_grad():
+            scores = model(torch.randn(1, 3, *shape))
+        assert scores.shape == (1, 3)
+        assert scores.isfinite().all()
 
 
 @pytest.mark.parametrize("clips", [torch.zeros(3, 8, 16, 16), torch.zeros(1, 1, 8, 16, 16)])
 def test_other_tensors_are_refused(clips: Tensor) -> None:
     for name in ("i3d_r50", "slowfast_r50", "resnet3d_tiny"):
-        model = build_model(name, num_classes=3)
+        with torch.device("meta"):
+            model = build_model(name, num_classes=3)
         with pytest.raises(ValueError, match=r"give \(B, 3, T, H, W\)"):
             model(clips)
 
 
-@pytest.mark.parametrize(("frames", "alpha"), [(32, 4), (16, 2), (64, 4), (8, 8), (16, 8)])
-def test_slow_frames_follow_the_official_rule(frames: int, alpha: int) -> None:
-    expected = torch.linspace(0, frames - 1, frames // alpha).long().tolist()
-    assert slow_frame_indices(frames, alpha) == expected
+@pytest.mark.parametrize("alpha", [1, 2, 4, 8])
+def test_slow_frames_follow_the_official_rule(alpha: int) -> None:
+    for frames in range(alpha, 113, alpha):
+        expected = torch.linspace(0, frames - 1, frames // alpha).long().tolist()
+        assert slow_frame_indices(frames, alpha) == expected, frames
 
 
 def test_slow_frames_where_alpha_does_not_divide() -> None:

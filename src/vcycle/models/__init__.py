@@ -25,15 +25,18 @@ from vcycle.models.norm import (
 from vcycle.models.resnet3d import c2d, i3d, slow
 from vcycle.models.slowfast import slowfast
 from vcycle.models.tiny import resnet3d_tiny
+from vcycle.models.weights import LoadReport, load_weights
 
 __all__ = [
     "MODELS",
+    "LoadReport",
     "SubBatchNorm3d",
     "build_model",
     "check_group_size",
     "commit_statistics",
     "convert",
     "defer_statistics",
+    "load_weights",
     "set_group_size",
 ]
 

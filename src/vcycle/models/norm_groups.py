@@ -135,7 +135,6 @@ def _write_channels_last(
     result.addcmul_(grad, a.view(per_channel))
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def normalise_across_ranks(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, num_ranks: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -144,6 +143,10 @@ def normalise_across_ranks(
     Every process of the group holds equally many clips. The mean and variance, (1, C), are the
     same on all of them; gradients of `weight` and `bias` are those of the process's own clips.
     """
+    if torch.compiler.is_compiling():
+        # Here and not as a decorator, which would import the compiler with every model.
+        eager: Any = torch.compiler.disable(normalise_across_ranks)  # type: ignore[no-untyped-call]
+        return eager(x, weight, bias, num_ranks=num_ranks, eps=eps)  # type: ignore[no-any-return]
     if weight is None:
         weight = torch.ones(x.shape[1], device=x.device)
     if bias is None:

@@ -26,15 +26,15 @@ PATTERNS = (((1,), (1,), (3,), (3,)), ((3,), (3,), (3,), (3,)))
 """Temporal kernels of res2 to res5, of the slow and of the fast pathway."""
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def slow_frame_indices(num_frames: int, alpha: int) -> list[int]:
     """The frames of the slow pathway: every alpha-th on average, first and last included.
 
-    The official code's rule, `linspace(0, T - 1, T / alpha)` cut to whole numbers; where alpha
-    does not divide T, T / alpha is rounded up, as many as the lateral convolutions give.
+    The official code's `linspace(0, T - 1, T / alpha)` cut to whole numbers, in exact arithmetic:
+    the same up to 112 frames, beyond which its rounding sometimes picks the frame before. Where
+    alpha does not divide T, T / alpha is rounded up, as many as the lateral convolutions give.
     """
     count = -(-num_frames // alpha)
-    return torch.linspace(0, num_frames - 1, count, device="cpu").long().tolist()
+    return [i * (num_frames - 1) // max(count - 1, 1) for i in range(count)]
 
 
 class FastToSlow(nn.Module):

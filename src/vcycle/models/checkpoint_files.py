@@ -1,0 +1,115 @@
+"""Read the tensors of a checkpoint file, and nothing but tensors.
+
+In: a local `.pth`, `.pyth`, `.pt` or `.safetensors` file of whatever origin. Out: a flat state dict
+on the CPU. No code in the file runs: pickles go through torch's `weights_only` reader, which knows
+tensors and plain containers alone. The kind of a file is told by its content, not by its name.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+MAX_BYTES = 8 * 2**30
+"""Larger files are refused: fifty times the largest model of the paper."""
+
+PUBLISHED = (
+    "weights are published at github.com/facebookresearch/SlowFast (MODEL_ZOO.md), "
+    "github.com/facebookresearch/pytorchvideo (docs/source/model_zoo.md), "
+    "pytorch.org/vision (ResNet-50, ResNet-101) and huggingface.co/timm"
+)
+
+CONTAINERS = ("model_state", "state_dict", "model_state_dict", "model")
+"""Where training programs put the state dict; the first is PySlowFast's and PyTorchVideo's."""
+
+
+def read_state_dict(path: str | Path) -> dict[str, Tensor]:
+    """The state dict in the file at `path`, without wrappers' prefixes.
+
+    Raises ValueError, in one line that names the file, for one that is missing, too large, cut
+    short, compressed, or holds anything but tensors; and for a URL: nothing is downloaded.
+    """
+    if "://" in str(path):
+        raise ValueError(f"{path}: give a local file; download it first ({PUBLISHED})")
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file; {PUBLISHED}")
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; too large for a model's weights")
+    try:
+        content = _read(path)
+    except _CompressedError:
+        raise ValueError(f"{path}: refused, a compressed archive; save it with torch.save") from None
+    except Exception as error:
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        if "weights_only" in str(error) or "Weights only" in str(error):
+            reason = "it holds pickled objects, which can run code when loaded"
+        raise ValueError(
+            f"{path}: refused, not a whole file of tensors ({reason}); save the state dict alone, "
+            "for example as safetensors"
+        ) from error
+    return _flat(path, content)
+
+
+class _CompressedError(Exception):
+    pass
+
+
+def _read(path: Path) -> Any:
+    with path.open("rb") as file:
+        start = file.read(9)
+    if start[8:] == b"{":
+        return load_file(path)
+    is_zip = start.startswith(b"PK")
+    if is_zip:
+        _check_archive(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of old formats, which are read all the same
+        # Mapped, an archive is read as far as it is used, and its records stay within bounds.
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+
+
+def _check_archive(path: Path) -> None:
+    """Torch writes its records uncompressed; compressed ones can be a thousand times the file."""
+    with zipfile.ZipFile(path) as archive:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise _CompressedError
+
+
+def _flat(path: Path, content: Any) -> dict[str, Tensor]:
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: holds a {type(content).__name__}; give a state dict")
+    for name in CONTAINERS:
+        if isinstance(content.get(name), dict):
+            content = content[name]
+            break
+    state: dict[str, Tensor] = {}
+    for key, value in content.items():
+        if not isinstance(key, str) or not isinstance(value, Tensor):
+            continue
+        if value.layout != torch.strided or value.is_quantized or value.is_complex():
+            raise ValueError(f"{path}: {shown(key)} is no plain dense tensor; save it as one")
+        state[_without_wrappers(key)] = value
+    if not state:
+        keys = ", ".join(shown(key) for key in list(content)[:3]) or "nothing"
+        raise ValueError(f"{path}: holds no state dict (but {keys}); {PUBLISHED}")
+    return state
+
+
+def _without_wrappers(key: str) -> str:
+    """Without what DistributedDataParallel and torch.compile put before a key."""
+    while key.startswith(("module.", "_orig_mod.")):
+        key = key.partition(".")[2]
+    return key
+
+
+def shown(key: object) -> str:
+    """A key from a file, fit for one line of an error message."""
+    text = repr(key)
+    return text if len(text) <= 100 else text[:97] + "..."

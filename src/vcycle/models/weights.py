@@ -1,0 +1,196 @@
+"""Load published weights into a model, and say exactly what was loaded.
+
+In: a model and a local file: a PySlowFast or PyTorchVideo checkpoint, a state dict of the model's
+own, or a 2D ResNet trained on ImageNet, whose convolutions are inflated over time (paper, section
+4.4: "3D convolutions inflated from 2D convolutions"). Out: the model, changed in place, and a
+report. Nothing is changed unless everything fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vcycle.models.checkpoint_files import read_state_dict, shown
+from vcycle.models.checkpoint_names import from_image_resnet, from_pytorchvideo
+
+OWN, PYTORCHVIDEO, IMAGE = "the model's own names", "PyTorchVideo names", "2D ResNet, inflated"
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What became of every tensor of a file and of a model; keys as in the file or the model."""
+
+    path: str
+    layout: str
+    """How the file names its tensors."""
+    matched: tuple[str, ...]
+    """Keys of the model that were filled."""
+    partial: tuple[str, ...]
+    """Those among `matched` whose last input channels, of the lateral connections, stay fresh."""
+    dropped: tuple[str, ...]
+    """Keys of the file that were not used."""
+    missing: tuple[str, ...]
+    """Keys of the model that keep their fresh values."""
+    head: str
+    """What became of the classifier, in words."""
+
+    def __str__(self) -> str:
+        def some(keys: tuple[str, ...]) -> str:
+            more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+            return f"{len(keys)}" + (f" ({', '.join(keys[:3])}{more})" if keys else "")
+
+        return (
+            f"{self.path}: {self.layout}; matched {len(self.matched)}, "
+            f"of them in part {some(self.partial)}; dropped {some(self.dropped)}; "
+            f"missing {some(self.missing)}; {self.head}"
+        )
+
+
+def load_weights(model: nn.Module, path: str | Path, *, partial: bool = False) -> LoadReport:
+    """Fill `model` from the local file at `path`, read as tensors alone; see the module.
+
+    The classifier is left fresh where the number of classes differs, and always for a 2D ResNet.
+    New non-local blocks may be missing from the file; with a 2D ResNet also SlowFast's fast pathway
+    and lateral connections. Any other difference is refused, unless `partial`, which loads what
+    fits.
+
+    Raises ValueError, in one line with the file and the key, for a file of another architecture,
+    one that matches nothing, one with values that are not finite, and one that `read_state_dict`
+    refuses; the model is then unchanged.
+    """
+    state = read_state_dict(path)
+    target = model.state_dict()
+    layout, names = _names(path, state, target)
+    head = _head_prefix(model)
+    report = _Matching(str(path), layout, target, head, partial)
+    for key, value in state.items():
+        report.add(key, names[key], value)
+    return report.apply()
+
+
+def _names(
+    path: str | Path, state: dict[str, Tensor], target: dict[str, Tensor]
+) -> tuple[str, dict[str, str | None]]:
+    """How the file names its tensors, and for each of its keys the model's."""
+    own: dict[str, str | None] = {key: key if key in target else None for key in state}
+    candidates = [
+        (OWN, own),
+        (PYTORCHVIDEO, from_pytorchvideo(state)),
+        (IMAGE, from_image_resnet(state)),
+    ]
+    counts = [sum(name in target for name in names.values()) for _, names in candidates]
+    if not max(counts):
+        raise ValueError(
+            f"{path}: matches nothing in this model; the file has {shown(next(iter(state)))}, "
+            f"the model {shown(next(iter(target), ''))}: choose the model it was made for"
+        )
+    return candidates[counts.index(max(counts))]
+
+
+def _head_prefix(model: nn.Module) -> str:
+    """The name of the classifier: the last linear layer, with a dot."""
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return f"{linear[-1]}." if linear else "head."
+
+
+class _Matching:
+    """Tensors of the file, one after the other, against places in the model."""
+
+    def __init__(
+        self, path: str, layout: str, target: dict[str, Tensor], head: str, partial: bool
+    ) -> None:
+        self.path, self.layout, self.target, self.head = path, layout, target, head
+        self.accept_partial = partial
+        self.filled: dict[str, Tensor] = {}
+        self.partial: list[str] = []
+        self.dropped: list[str] = []
+        self.head_text = "classifier loaded"
+
+    def add(self, key: str, name: str | None, value: Tensor) -> None:
+        place = None if name is None else self.target.get(name)
+        if name is not None and name.startswith(self.head) and self._drops_head(place, value):
+            self.dropped.append(key)
+            return
+        if place is None or name is None:
+            self._refuse_unless_partial(f"has {shown(key)}, which this model has not")
+            self.dropped.append(key)
+            return
+        fitted = _inflated(value, place) if self.layout == IMAGE else value
+        if fitted.shape != place.shape and not self._fits_in_part(fitted, place):
+            self._refuse_unless_partial(
+                f"has {shown(key)} of shape {tuple(value.shape)} for {shown(name)} of shape "
+                f"{tuple(place.shape)}"
+            )
+            self.dropped.append(key)
+            return
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise ValueError(f"{self.path}: {shown(key)} holds values that are not finite; refused")
+        if fitted.shape != place.shape:
+            self.partial.append(name)
+        self.filled[name] = fitted
+
+    def _drops_head(self, place: Tensor | None, value: Tensor) -> bool:
+        if self.layout == IMAGE:
+            self.head_text = f"classifier of {value.shape[0]} image classes dropped"
+            return True
+        if place is None or value.ndim == 0 or value.shape[0] == place.shape[0]:
+            return False
+        if value.shape[1:] != place.shape[1:]:
+            return False
+        classes = f"{value.shape[0]} classes in the file, {place.shape[0]} in the model"
+        self.head_text = f"classifier dropped: {classes}"
+        return True
+
+    def _fits_in_part(self, value: Tensor, place: Tensor) -> bool:
+        """Slow features come first, lateral ones after them: only the first have weights."""
+        return (
+            self.layout == IMAGE
+            and value.ndim == place.ndim == 5
+            and value.shape[1] < place.shape[1]
+            and value[:, :1].shape == place[:, :1].shape
+        )
+
+    def _refuse_unless_partial(self, what: str) -> None:
+        if not self.accept_partial:
+            raise ValueError(
+                f"{self.path}: another architecture ({self.layout}): it {what}; choose the model "
+                "it was made for, or load what fits with partial"
+            )
+
+    def _may_be_missing(self, name: str) -> bool:
+        new = ("nonlocal", "pathway1", "_fuse.") if self.layout == IMAGE else ("nonlocal",)
+        fresh = name.startswith(self.head) or name.endswith("num_batches_tracked")
+        return fresh or any(part in name for part in new)
+
+    def apply(self) -> LoadReport:
+        missing = [name for name in self.target if name not in self.filled]
+        for name in missing:
+            if not self._may_be_missing(name):
+                self._refuse_unless_partial(f"has nothing for {shown(name)}")
+        if not self.filled:
+            raise ValueError(f"{self.path}: nothing in it fits this model; choose another file")
+        with torch.no_grad():
+            for name, value in self.filled.items():
+                place = self.target[name]
+                (place[:, : value.shape[1]] if name in self.partial else place).copy_(value)
+        if self.head_text == "classifier loaded" and any(m.startswith(self.head) for m in missing):
+            self.head_text = "classifier fresh: the file has none"
+        return LoadReport(
+            *(self.path, self.layout, tuple(self.filled), tuple(self.partial)),
+            *(tuple(self.dropped), tuple(missing), self.head_text),
+        )
+
+
+def _inflated(value: Tensor, place: Tensor) -> Tensor:
+    """A 2D kernel (O, I, H, W), repeated over the frames of `place` and divided by their number.
+
+    On a clip that does not change over time the result is that of the 2D convolution.
+    """
+    if value.ndim != 4 or place.ndim != 5:
+        return value
+    frames = place.shape[2]
+    return value.unsqueeze(2).expand(-1, -1, frames, -1, -1) / frames  # (O, I, T, H, W)

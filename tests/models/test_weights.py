@@ -1,0 +1,457 @@
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models import reference
+from vcycle.models import build_model, convert
+from vcycle.models.checkpoint_names import from_pytorchvideo
+from vcycle.models.weights import load_weights
+
+FACTS = reference.read("models")
+IMAGE_KEYS = {"a": ("conv1", "bn1"), "b": ("conv2", "bn2"), "c": ("conv3", "bn3")}
+
+
+class SmallNet(nn.Module):
+    """Layers with the names of the authors' checkpoints, small enough for many files."""
+
+    def __init__(self, *, classes: int = 4, width: int = 3) -> None:
+        super().__init__()
+        self.s1 = nn.Conv3d(3, width, (3, 1, 1))
+        self.nonlocal1 = nn.Conv3d(width, width, 1)
+        self.head = nn.Linear(width, classes)
+
+
+@pytest.fixture
+def small() -> SmallNet:
+    torch.manual_seed(0)
+    return SmallNet()
+
+
+def pytorchvideo_name(key: str, *, blocks: tuple[int, ...], two_pathways: bool) -> str:
+    """Our key as PyTorchVideo would call it; written from the outside in, unlike the loader."""
+    parts = key.split(".")
+    kind = parts[-1]
+    if parts[0] == "head":
+        return f"blocks.{blocks[-1]}.proj.{kind}"
+    block = f"blocks.{blocks[int(parts[0][1]) - 1]}"
+    if parts[0].endswith("_fuse"):
+        layer = "conv_fast_to_slow" if parts[1] == "conv_f2s" else "norm"
+        return f"{block}.multipathway_fusion.{layer}.{kind}"
+    pathway, _, rest = parts[1].partition("_")
+    if two_pathways:
+        block += f".multipathway_blocks.{pathway[-1]}"
+    if rest == "stem":
+        return f"{block}.{'conv' if parts[2] == 'conv' else 'norm'}.{kind}"
+    block += f".res_blocks.{rest[3:]}"
+    if parts[2].startswith("branch1"):
+        return f"{block}.branch1_{'norm' if parts[2].endswith('bn') else 'conv'}.{kind}"
+    letter = parts[3][0]
+    layer = f"norm_{letter}" if parts[3].endswith("bn") else f"conv_{letter}"
+    return f"{block}.branch2.{layer}.{kind}"
+
+
+def image_name(key: str) -> str | None:
+    """Our key of a slow pathway as torchvision would call it."""
+    parts = key.split(".")
+    if parts[0] == "s1":
+        return f"{'conv1' if parts[2] == 'conv' else 'bn1'}.{parts[-1]}"
+    if parts[0] == "head":
+        return f"fc.{parts[-1]}"
+    block = f"layer{int(parts[0][1]) - 1}.{parts[1].removeprefix('pathway0_res')}"
+    if parts[2].startswith("branch1"):
+        return f"{block}.downsample.{1 if parts[2].endswith('bn') else 0}.{parts[-1]}"
+    return f"{block}.{IMAGE_KEYS[parts[3][0]][parts[3].endswith('bn')]}.{parts[-1]}"
+
+
+def image_resnet() -> dict[str, Tensor]:
+    """A random ResNet-50 with torchvision's keys and shapes."""
+    torch.manual_seed(1)
+    with torch.device("meta"):
+        state = build_model("c2d_r50", num_classes=1000).state_dict()
+    out = {}
+    for key, value in state.items():
+        shape = value.shape if value.ndim < 5 else (*value.shape[:2], *value.shape[3:])
+        drawn = torch.rand(shape) + 0.5 if value.ndim < 2 else torch.randn(shape) * 0.05
+        out[image_name(key)] = torch.tensor(7) if "num_batches" in key else drawn
+    return out
+
+
+def image_forward(state: dict[str, Tensor], x: Tensor) -> Tensor:
+    """ResNet-50 on (B, 3, H, W) up to the pooled features, straight from its definition."""
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        statistics = (state[f"{name}.running_mean"], state[f"{name}.running_var"])
+        return F.batch_norm(x, *statistics, state[f"{name}.weight"], state[f"{name}.bias"])
+
+    x = F.relu(norm(F.conv2d(x, state["conv1.weight"], stride=2, padding=3), "bn1"))
+    x = F.max_pool2d(x, 3, stride=2, padding=1)
+    for layer, blocks in enumerate((3, 4, 6, 3), start=1):
+        for i in range(blocks):
+            b = f"layer{layer}.{i}"
+            stride = 2 if i == 0 and layer > 1 else 1
+            y = F.relu(norm(F.conv2d(x, state[f"{b}.conv1.weight"]), f"{b}.bn1"))
+            y = F.conv2d(y, state[f"{b}.conv2.weight"], stride=stride, padding=1)
+            y = F.relu(norm(y, f"{b}.bn2"))
+            y = norm(F.conv2d(y, state[f"{b}.conv3.weight"]), f"{b}.bn3")
+            if i == 0:
+                x = F.conv2d(x, state[f"{b}.downsample.0.weight"], stride=stride)
+                x = norm(x, f"{b}.downsample.1")
+            x = F.relu(x + y)
+    return x.mean((2, 3))
+
+
+@pytest.mark.parametrize("name", ["slowfast_r50_8x8", "i3d_nln_r50_8x8"])
+def test_pyslowfast_checkpoint(name: str, tmp_path: Path) -> None:
+    """Keys and shapes from the reference, values by its rule: the model then gives its outputs."""
+    facts = FACTS["models"][name]
+    shapes = dict(FACTS["state_dicts"][facts["state_dict"]])
+    template = {
+        key: torch.empty(shape, dtype=torch.long if not shape else torch.float32)
+        for key, shape in shapes.items()
+    }
+    holder = nn.Module()
+    holder.state_dict = lambda: template  # type: ignore[method-assign, assignment]
+    state = reference.ruled_state(holder)
+    checkpoint = {"epoch": 195, "model_state": state, "optimizer_state": {}, "cfg": "BN: {}\n"}
+    torch.save(checkpoint, tmp_path / "a.pyth")
+    model = convert(build_model(name, num_classes=400)).eval()
+    report = load_weights(model, tmp_path / "a.pyth")
+    assert set(report.matched) == set(shapes)
+    assert not report.dropped
+    assert not report.missing
+    assert "classifier loaded" in str(report)
+    logits = reference.read("logits").get(name)
+    if logits is not None:
+        expected = logits["sizes"]["8x112x112"]
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            scores = model(torch.randn((1, 3, 8, 112, 112), generator=generator))[0]
+        error = (scores[:16] - torch.tensor(expected["logits_first16"])).abs().max()
+        assert error < 1e-5 * expected["logits_abs_max"]
+
+
+def test_another_number_of_classes_drops_the_head(tmp_path: Path) -> None:
+    source = build_model("resnet3d_tiny", num_classes=5, width=4)
+    torch.save({"model_state": source.state_dict()}, tmp_path / "a.pyth")
+    model = build_model("resnet3d_tiny", num_classes=3, width=4)
+    fresh = model.head.weight.clone()
+    report = load_weights(model, tmp_path / "a.pyth")
+    assert report.dropped == report.missing == ("head.weight", "head.bias")
+    assert "classifier dropped: 5 classes in the file, 3 in the model" in str(report)
+    torch.testing.assert_close(model.head.weight, fresh)
+    torch.testing.assert_close(model.stem.weight, source.stem.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"),
+    [
+        ("slowfast_r50", (0, 1, 2, 3, 4, 6)),
+        ("slow_r50", (0, 1, 2, 3, 4, 5)),
+        ("i3d_r50", (0, 1, 3, 4, 5, 6)),
+    ],
+)
+def test_pytorchvideo_checkpoint(name: str, blocks: tuple[int, ...], tmp_path: Path) -> None:
+    """The numbers of the blocks are those of the hub models, with and without pooling between."""
+    torch.manual_seed(0)
+    source = build_model(name, num_classes=7)
+    both = name.startswith("slowfast")
+    state = {
+        pytorchvideo_name(key, blocks=blocks, two_pathways=both): value
+        for key, value in source.state_dict().items()
+    }
+    torch.save({"model_state": state}, tmp_path / "a.pyth")
+    model = build_model(name, num_classes=7)
+    report = load_weights(model, tmp_path / "a.pyth")
+    assert "PyTorchVideo" in report.layout
+    assert not report.dropped + report.missing
+    for key, value in model.state_dict().items():
+        torch.testing.assert_close(value, source.state_dict()[key], rtol=0, atol=0, msg=key)
+
+
+def test_pytorchvideo_names_as_published() -> None:
+    """Some keys of the hub's slowfast_r50, written out."""
+    names = from_pytorchvideo(
+        [
+            "blocks.0.multipathway_blocks.1.conv.weight",
+            "blocks.0.multipathway_fusion.conv_fast_to_slow.weight",
+            "blocks.3.multipathway_fusion.norm.running_var",
+            "blocks.1.multipathway_blocks.0.res_blocks.0.branch1_norm.bias",
+            "blocks.2.multipathway_blocks.0.res_blocks.0.branch1_conv.weight",
+            "blocks.3.multipathway_blocks.1.res_blocks.5.branch2.norm_c.weight",
+            "blocks.4.multipathway_blocks.0.res_blocks.2.branch2.conv_b.weight",
+            "blocks.6.proj.bias",
+            "blocks.5.unknown.weight",
+        ]
+    )
+    assert list(names.values()) == [
+        "s1.pathway1_stem.conv.weight",
+        "s1_fuse.conv_f2s.weight",
+        "s4_fuse.bn.running_var",
+        "s2.pathway0_res0.branch1_bn.bias",
+        "s3.pathway0_res0.branch1.weight",
+        "s4.pathway1_res5.branch2.c_bn.weight",
+        "s5.pathway0_res2.branch2.b.weight",
+        "head.projection.bias",
+        None,
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_image_resnet_into_c2d_is_the_image_resnet(suffix: str, tmp_path: Path) -> None:
+    state = image_resnet()
+    path = tmp_path / f"resnet50{suffix}"
+    (save_file if suffix == ".safetensors" else torch.save)(state, path)
+    model = build_model("c2d_r50", num_classes=5).eval()
+    features: list[Tensor] = []
+    model.head.projection.register_forward_pre_hook(lambda _, args: features.append(args[0]))
+    report = load_weights(model, path)
+    assert sorted(report.dropped) == ["fc.bias", "fc.weight"]
+    assert report.missing == ("head.projection.weight", "head.projection.bias")
+    assert "1000 image classes dropped" in report.head
+    image = torch.rand(2, 3, 40, 48)
+    with torch.no_grad():
+        model(image.unsqueeze(2).expand(-1, -1, 4, -1, -1))
+        expected = image_forward(state, image)
+    error = (features[0] - expected).abs().max()
+    assert error < 1e-5 * expected.abs().max()
+
+
+@pytest.mark.parametrize("name", ["i3d_nl_r50", "slow_r50", "slowfast_r50"])
+def test_inflation(name: str, tmp_path: Path) -> None:
+    state = image_resnet()
+    torch.save(state, tmp_path / "a.pth")
+    torch.manual_seed(2)
+    model = build_model(name, num_classes=5)
+    fresh = {key: value.clone() for key, value in model.state_dict().items()}
+    report = load_weights(model, tmp_path / "a.pth")
+    loaded = model.state_dict()
+    for key in report.matched:
+        source = state[str(image_name(key))]
+        value = loaded[key]
+        if key in report.partial:
+            width = source.shape[1]
+            torch.testing.assert_close(value[:, width:], fresh[key][:, width:], rtol=0, atol=0)
+            value = value[:, :width]
+        if value.ndim == 5:
+            torch.testing.assert_close(value, value.mean(2, keepdim=True).expand_as(value))
+            value = value.sum(2)
+        torch.testing.assert_close(value, source)
+    for key in report.missing:
+        torch.testing.assert_close(loaded[key], fresh[key], rtol=0, atol=0)
+    kinds = {"i3d_nl_r50": ("nonlocal",), "slow_r50": (), "slowfast_r50": ("pathway1", "_fuse")}
+    assert len(report.matched) == 318
+    assert all(
+        key.startswith("head.") or any(kind in key for kind in kinds[name])
+        for key in report.missing
+    )
+    # branch1 and the first convolution of the first block of each of the four stages
+    assert len(report.partial) == (8 if name == "slowfast_r50" else 0)
+
+
+def test_wrappers_and_containers(small: SmallNet, tmp_path: Path) -> None:
+    state = {key: value + 1 for key, value in small.state_dict().items()}
+    wrapped = {f"module._orig_mod.{key}": value.half() for key, value in state.items()}
+    for i, content in enumerate(({"state_dict": wrapped, "epoch": 3}, {"model": wrapped}, wrapped)):
+        torch.save(content, tmp_path / f"{i}.pt")
+        report = load_weights(SmallNet(), tmp_path / f"{i}.pt")
+        assert set(report.matched) == set(state)
+    model = SmallNet()
+    load_weights(model, tmp_path / "2.pt")
+    torch.testing.assert_close(model.s1.weight, state["s1.weight"], rtol=1e-3, atol=1e-3)
+    assert model.s1.weight.dtype == torch.float32
+
+
+def test_new_nonlocal_blocks_stay_fresh(small: SmallNet, tmp_path: Path) -> None:
+    state = {key: value for key, value in small.state_dict().items() if "nonlocal" not in key}
+    torch.save(state, tmp_path / "a.pth")
+    report = load_weights(SmallNet(), tmp_path / "a.pth")
+    assert report.missing == ("nonlocal1.weight", "nonlocal1.bias")
+    assert "missing 2 (nonlocal1.weight, nonlocal1.bias)" in str(report)
+
+
+def _changed(**changes: Any) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    def change(state: dict[str, Tensor]) -> dict[str, Tensor]:
+        state = dict(state)
+        for key, value in changes.items():
+            name = key.replace("__", ".")
+            if value is None:
+                del state[name]
+            else:
+                state[name] = value
+        return state
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_changed(s1__weight=torch.zeros(3, 3, 1, 1, 1)), r"'s1.weight' of shape \(3, 3, 1, 1, 1"),
+        (_changed(s1__bias=None), "nothing for 's1.bias'"),
+        (_changed(s2__weight=torch.zeros(3)), "has 's2.weight', which this model has not"),
+        (_changed(head__weight=torch.zeros(4, 9)), "'head.weight' of shape"),
+        (_changed(s1__weight=torch.full((3, 3, 3, 1, 1), torch.nan)), "'s1.weight' holds values"),
+        (lambda _: {"a.b": torch.zeros(3)}, "matches nothing in this model; the file has 'a.b'"),
+        (lambda _: {}, "holds no state dict"),
+        (lambda _: {"epoch": 3}, r"holds no state dict \(but 'epoch'\)"),
+        (lambda _: [torch.zeros(3)], "holds a list"),
+        (lambda _: {"s1.weight": torch.zeros(3, 3).to_sparse()}, "'s1.weight' is no plain dense"),
+        (lambda _: {"k\n" * 99: torch.zeros(3)}, "matches nothing"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    small: SmallNet, tmp_path: Path, change: Callable[..., Any], message: str
+) -> None:
+    before = {key: value.clone() for key, value in small.state_dict().items()}
+    state = {key: value + 1 for key, value in before.items()}
+    torch.save(change(state), tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=message) as caught:
+        load_weights(small, tmp_path / "a.pth")
+    assert "a.pth" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    torch.testing.assert_close(dict(small.state_dict()), before, rtol=0, atol=0)
+
+
+def test_partial_loads_what_fits(small: SmallNet, tmp_path: Path) -> None:
+    state = {key: value + 1 for key, value in small.state_dict().items()}
+    state["s1.bias"], state["other"] = torch.zeros(9), torch.zeros(1)
+    torch.save(state, tmp_path / "a.pth")
+    report = load_weights(small, tmp_path / "a.pth", partial=True)
+    assert report.dropped == ("s1.bias", "other")
+    assert report.missing == ("s1.bias",)
+    torch.testing.assert_close(small.s1.weight, state["s1.weight"])
+    torch.save({"s1.bias": torch.zeros(9)}, tmp_path / "b.pth")
+    with pytest.raises(ValueError, match="nothing in it fits"):
+        load_weights(small, tmp_path / "b.pth", partial=True)
+
+
+def test_other_depths_and_kinds_are_refused(tmp_path: Path) -> None:
+    def save(name: str) -> Path:
+        with torch.device("meta"):
+            state = build_model(name, num_classes=4).state_dict()
+        zeros = {k: torch.zeros((), dtype=v.dtype).expand(v.shape) for k, v in state.items()}
+        torch.save(zeros, tmp_path / name)
+        return tmp_path / name
+
+    i3d = build_model("i3d_r50", num_classes=4)
+    for name, message in {
+        "i3d_r101": "which this model has not",
+        "slow_r50": "'s1.pathway0_stem.conv.weight' of shape",
+        "slowfast_r50": "another architecture",
+        "i3d_nl_r50": "has 's3.pathway0_nonlocal1.conv_theta.weight', which",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            load_weights(i3d, save(name))
+    with pytest.raises(ValueError, match="matches nothing"):
+        load_weights(build_model("resnet3d_tiny", num_classes=4), tmp_path / "slow_r50")
+
+
+class Malicious:
+    """Unpickled, it would make a directory: code of the file's choice."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("kind", ["zip", "legacy", "pickle"])
+def test_code_in_a_file_does_not_run(kind: str, small: SmallNet, tmp_path: Path) -> None:
+    content = {"model_state": small.state_dict(), "cfg": Malicious(tmp_path / "run")}
+    path = tmp_path / "a.pyth"
+    if kind == "pickle":
+        path.write_bytes(pickle.dumps({"model_state": {}, "cfg": Malicious(tmp_path / "run")}))
+    else:
+        torch.save(content, path, _use_new_zipfile_serialization=kind == "zip")
+    with pytest.raises(ValueError, match=r"a.pyth: refused, not a whole file of tensors") as caught:
+        load_weights(small, path)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors", ".legacy"])
+def test_truncated_files_are_refused(suffix: str, small: SmallNet, tmp_path: Path) -> None:
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".safetensors":
+        save_file(dict(small.state_dict()), path)
+    else:
+        torch.save(small.state_dict(), path, _use_new_zipfile_serialization=suffix == ".pth")
+    data = path.read_bytes()
+    load_weights(small, path)
+    for length in (0, 1, 8, 9, 100, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:length])
+        with pytest.raises(ValueError, match="refused") as caught:
+            load_weights(small, path)
+        assert "\n" not in str(caught.value)
+
+
+def test_noise_is_refused(small: SmallNet, tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    for start in (b"", b"PK\x03\x04", b"\x80\x02", b"\xff" * 8 + b"{", b"\x10" + b"\0" * 7 + b"{"):
+        path.write_bytes(start + bytes(range(256)) * 8)
+        with pytest.raises(ValueError, match="refused"):
+            load_weights(small, path)
+
+
+def test_compressed_archives_are_refused(small: SmallNet, tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    torch.save({"s1.weight": torch.zeros(10**6)}, buffer)
+    path = tmp_path / "bomb.pth"
+    with zipfile.ZipFile(buffer) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for entry in old.infolist():
+            new.writestr(entry.filename, old.read(entry))
+    assert path.stat().st_size < 10**5
+    with pytest.raises(ValueError, match="a compressed archive"):
+        load_weights(small, path)
+
+
+def test_a_record_shorter_than_its_tensor_is_refused(small: SmallNet, tmp_path: Path) -> None:
+    """The pickle promises a million numbers, the record holds four."""
+    buffer = io.BytesIO()
+    torch.save({"s1.weight": torch.zeros(10**6)}, buffer)
+    path = tmp_path / "short.pth"
+    with zipfile.ZipFile(buffer) as old, zipfile.ZipFile(path, "w") as new:
+        for entry in old.infolist():
+            data = old.read(entry)
+            new.writestr(entry.filename, data[:16] if "/data/" in entry.filename else data)
+    with pytest.raises(ValueError, match=r"short\.pth: refused"):
+        load_weights(small, path)
+
+
+def test_large_shapes_on_small_storage_cost_nothing(small: SmallNet, tmp_path: Path) -> None:
+    state = {"s1.weight": torch.zeros(1).expand(10**6, 10**6)}
+    torch.save(state, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match="another architecture"):
+        load_weights(small, tmp_path / "a.pth")
+
+
+def test_files_that_are_not_there(small: SmallNet, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no such file; weights are published at github.com"):
+        load_weights(small, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match="no such file"):
+        load_weights(small, tmp_path)
+    with pytest.raises(ValueError, match="give a local file; download it first"):
+        load_weights(small, "https://example.org/a.pth")
+
+
+def test_oversized_files_are_refused(
+    small: SmallNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.pth"
+    torch.save(small.state_dict(), path)
+    monkeypatch.setattr("vcycle.models.checkpoint_files.MAX_BYTES", 100)
+    with pytest.raises(ValueError, match="larger than 100 bytes"):
+        load_weights(small, path)
