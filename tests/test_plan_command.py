@@ -247,7 +247,7 @@ def test_a_saved_configuration(tmp_path: Path, values: Callable[..., Any]) -> No
         ),
         (
             [KINETICS, "--baseline-steps", "5000", "--no-fine-tuning"],
-            "--baseline and --no-fine-tuning: a baseline has no cycles; leave one out",
+            "--baseline-steps and --no-fine-tuning: a baseline has no cycles; leave one out",
         ),
         (
             [KINETICS, "--baseline-steps", "5000", "--epoch-factor", "2"],

@@ -177,7 +177,8 @@ def _change_plan(config: RunConfig, options: argparse.Namespace) -> RunConfig:
     ablation = next((flag for flag, given in ablations.items() if given), None)
     if options.baseline or options.baseline_steps is not None:
         if ablation:
-            raise ValueError(f"--baseline and {ablation}: a baseline has no cycles; leave one out")
+            flag = "--baseline" if options.baseline else "--baseline-steps"
+            raise ValueError(f"{flag} and {ablation}: a baseline has no cycles; leave one out")
         if options.baseline_steps is not None and options.epoch_factor is not None:
             raise ValueError(
                 "--baseline-steps and --epoch-factor: both fix the steps; leave one out"

@@ -217,3 +217,8 @@ def test_look_up_outside_a_plan(plan: Plan, index: int) -> None:
     else:
         with pytest.raises(IndexError, match=f"the plan has {len(plan)} steps"):
             plan[index]
+    if 0 <= index < len(plan):
+        assert plan.first_sample(index) == plan[index].first_sample
+    elif index != len(plan):
+        with pytest.raises(IndexError, match=f"the plan has {len(plan)} steps"):
+            plan.first_sample(index)

@@ -135,7 +135,9 @@ class Plan(Sequence[Step]):
         return bisect_right(self._first_steps, step) - 1
 
     def first_sample(self, step: int) -> int:
-        """Clips that the run has consumed before ``step``, at most ``len(self)``."""
+        """Clips that the run has consumed before ``step``, from 0 to ``len(self)``."""
+        if not 0 <= step <= len(self):
+            raise IndexError(f"step {step}: the plan has {len(self)} steps")
         return self.phases[self.phase_of(step)].sample_at(step)
 
     @property
