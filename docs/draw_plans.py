@@ -1,48 +1,139 @@
-"""Draw the pictures of docs/plans.md: the paper's figure 2 for the Kinetics run.
+"""Write the generated parts of docs/plans.md: figure 2, and the tables of the recipes.
 
-    python docs/draw_plans.py
-
-writes ``docs/pictures/figure2.svg`` and one picture for each of its four plans.
+python docs/draw_plans.py           write pictures, docs/results/plans.json and the tables
+python docs/draw_plans.py --check   exit 1 if the JSON or a table is out of date
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from vcycle.recipes import k400_slowfast_r50
+from update import fill
+
+from vcycle.config_flags import FlagParser, add_config_flags, run_config
+from vcycle.plan_command import plan_values
+from vcycle.recipes import PAPER_RECIPES, k400_slowfast_r50
 from vcycle.report.plan_picture import draw_plans
 from vcycle.schedule.plan import Multigrid, Plan
 
-FOLDER = Path(__file__).parent / "pictures"
+DOCS = Path(__file__).parent
+PRINTED = {
+    "k400-slowfast-r50": "3.4x (section 4.1)",
+    **{
+        f"k400-slowfast-r50-{variant}": "3.4x (table 2)"
+        for variant in ("16f", "64f", "320px", "pretrained")
+    },
+    "k400-i3d-r50": "3.3x (table 3)",
+    "k400-i3d-nl-r50": "3.3x (table 3)",
+    "ssv2-slowfast-r50": "3.4x (table 5)",
+    "ssv2-slowfast-r50 --epoch-factor 1": "5.2x (table 5)",
+    "ssv2-slowfast-r50 --epoch-factor 2": "2.6x (table 5)",
+    "charades-slowfast-r50": "3.5x (table 6)",
+    "charades-slowfast-r50 --epoch-factor 1": "5.3x (table 6)",
+    "charades-slowfast-r50 --epoch-factor 2": "2.6x (table 6)",
+}
+RUNS = sorted(
+    {*PAPER_RECIPES, *PRINTED},
+    key=lambda run: ([*PAPER_RECIPES].index(run.partition(" ")[0]), run),
+)
+ABLATIONS = [
+    "k400-slowfast-r50",
+    *(f"k400-slowfast-r50 --long-cycle-shapes {number}" for number in (3, 2, 1)),
+    *(f"k400-slowfast-r50 --short-cycle-shapes {number}" for number in (2, 1)),
+    "k400-slowfast-r50 --no-fine-tuning",
+    "k400-slowfast-r50 --baseline-steps 32685",
+]
+OWN_VIDEOS = "finetune --num-videos 1000 --num-gpus 2"
 
 
-def figure2() -> dict[str, tuple[str, Plan]]:
-    """The four cases by file name: title and plan."""
+def values_of(run: str) -> dict[str, Any]:
+    """What ``vcycle plan RUN --json`` prints, without the phases."""
+    parser = FlagParser()
+    add_config_flags(parser)
+    values = plan_values(run_config(*parser.parse_known_args(run.split())))
+    del values["phases"]
+    return values
+
+
+def recipe_table(plans: dict[str, Any]) -> str:
+    """The runs of the paper with their reductions."""
+    return _table(
+        ("plan", "baseline steps", "steps", "reduction", "paper", "multiply-adds", "frames"),
+        [
+            (
+                f"`{run}`",
+                f"{plans[run]['baseline_steps']:,}",
+                f"{plans[run]['steps']:,}",
+                f"{plans[run]['step_reduction']:.2f}x",
+                PRINTED.get(run, ""),
+                f"{plans[run]['compute_reduction']:.2f}x",
+                f"{plans[run]['frame_reduction']:.2f}x",
+            )
+            for run in RUNS
+        ],
+    )
+
+
+def ablation_table(plans: dict[str, Any]) -> str:
+    """Epochs of the plans that have as many steps as the default."""
+    return _table(
+        ("plan", "steps", "epochs", "multiply-adds"),
+        [
+            (
+                f"`{run}`",
+                f"{plans[run]['steps']:,}",
+                f"{plans[run]['epochs']:.0f}",
+                f"{plans[run]['compute_reduction']:.2f}x",
+            )
+            for run in ABLATIONS
+        ],
+    )
+
+
+def _table(heading: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    rules = ("---", *("---:" for _ in heading[1:]))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heading, rules, *rows))
+
+
+def figure2() -> dict[str, Plan]:
+    """The paper's four cases by title."""
     config = k400_slowfast_r50()
     both = config.multigrid
     cases = {
-        "baseline": ("(a) baseline", Multigrid.off()),
-        "long": ("(b) long cycle", replace(both, short_cycle=None)),
-        "short": ("(c) short cycle", replace(both, long_cycle=None)),
-        "both": ("(d) long and short cycle, the default", both),
+        "(a) baseline": Multigrid.off(),
+        "(b) long cycle": replace(both, short_cycle=None),
+        "(c) short cycle": replace(both, long_cycle=None),
+        "(d) long and short cycle, the default": both,
     }
-    plans = {}
-    for name, (title, multigrid) in cases.items():
-        plan = Plan(config.baseline, multigrid)
-        steps = f"{len(plan):,} steps, {plan.epochs:.0f} epochs"
-        plans[name] = (f"{title}: {steps}", plan)
-    return plans
+    plans = {title: Plan(config.baseline, multigrid) for title, multigrid in cases.items()}
+    return {
+        f"{title}: {len(plan):,} steps, {plan.epochs:.0f} epochs": plan
+        for title, plan in plans.items()
+    }
 
 
-def main() -> None:
-    """Write the pictures."""
-    FOLDER.mkdir(exist_ok=True)
-    plans = figure2()
-    for name, (title, plan) in plans.items():
-        draw_plans({title: plan}, FOLDER / f"plan-{name}.svg")
-    draw_plans(dict(plans.values()), FOLDER / "figure2.svg")
+def main(arguments: list[str]) -> int:
+    """Update the files, or only check them."""
+    plans = {run: values_of(run) for run in (*RUNS, *ABLATIONS, OWN_VIDEOS)}
+    notes = "\n".join(f"    - {note}" for note in plans[OWN_VIDEOS]["notes"])
+    page, results = DOCS / "plans.md", DOCS / "results" / "plans.json"
+    text = fill(page.read_text(), "recipes", recipe_table(plans))
+    text = fill(text, "ablations", ablation_table(plans))
+    text = fill(text, "finetune", f"    vcycle plan {OWN_VIDEOS}\n\n{notes}")
+    files = {page: text, results: json.dumps(plans, indent=1) + "\n"}
+    if "--check" in arguments:
+        return int(any(not file.exists() or file.read_text() != files[file] for file in files))
+    for file, content in files.items():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(content)
+    (DOCS / "pictures").mkdir(exist_ok=True)
+    draw_plans(figure2(), DOCS / "pictures" / "figure2.svg")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

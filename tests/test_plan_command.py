@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vcycle.config_flags import FlagParser
+from vcycle.data.manifest import Manifest, Video
 from vcycle.plan_command import add_plan_flags, run_plan_command
 from vcycle.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.report.plan_picture import draw_plans
@@ -113,13 +115,38 @@ def test_notes_give_the_reasons(run: Run, values: Callable[..., Any]) -> None:
     assert "- batch exponent 0.5: equation 1 asks for 256 clips" in text
     assert "- training starts from kinetics400 weights: give --model.weights FILE" in text
     assert "give --model.weights" not in run("finetune", "--model.weights", "weights.pyth")
-    assert "10,000 training videos are assumed: give --num-videos" in values("scratch")["notes"]
+    assert values("scratch")["notes"][0].startswith("10,000 training videos are assumed: give ")
 
 
-def test_list(run: Run) -> None:
+def test_own_videos_are_counted_in_the_manifest(tmp_path: Path, values: Callable[..., Any]) -> None:
+    video = Video(
+        path="a.mp4",
+        labels=(0,),
+        split="train",
+        num_frames=90,
+        frame_rate=30.0,
+        duration_seconds=3.0,
+        width=320,
+        height=240,
+    )
+    held_out = replace(video, path="b.mp4", split="val")
+    Manifest(tmp_path, ("one",), (video,) * 700 + (held_out,) * 50).write()
+    arguments = ("finetune", "--data.manifest", str(tmp_path))
+    counted = values(*arguments, "--num-gpus", "2")
+    assert counted["num_videos"] == 700
+    assert counted["notes"][:2] == [
+        "700 training videos",
+        "batch size 16: a norm group of 8 clips on each of 2 GPUs",
+    ]
+    assert values(*arguments, "--num-videos", "900")["num_videos"] == 900
+    assert values("k400-slowfast-r50", *arguments[1:])["num_videos"] == 240_000
+
+
+def test_list(run: Run, values: Callable[..., Any]) -> None:
     lines = run("--list").splitlines()
     assert [line.split()[0] for line in lines] == [*FIXED_RECIPES, *USER_RECIPES]
     assert all(len(line) <= 120 for line in lines)
+    assert list(values("--list")) == [*PAPER_RECIPES, *USER_RECIPES]
 
 
 @pytest.mark.parametrize(
@@ -165,6 +192,28 @@ def test_flags(
     assert round(found["epochs"]) == epochs
 
 
+@pytest.mark.parametrize(
+    ("fields", "shapes"),
+    [
+        (["--baseline.shape.height", "180", "--baseline.shape.width", "320"], "8x127x226"),
+        (["--multigrid.rule.side_multiple", "32"], "8x160x160"),
+        (["--multigrid.long_cycle.factors", "[[1, 0.5], [1, 1]]"], "32x112x112"),
+        (["--multigrid.long_cycle.factors", "[[0.25, 1], [1, 1]]"], "8x224x224"),
+        (
+            [
+                *("--baseline.shape.frames", "1", "--multigrid.rule.min_frames", "1"),
+                *("--multigrid.rule.frame_multiple", "1"),
+                *("--multigrid.long_cycle.factors", "[[1, 0.5], [1, 1]]"),
+            ],
+            "1x112x112",
+        ),
+    ],
+)
+def test_beyond_the_paper(fields: list[str], shapes: str, values: Callable[..., Any]) -> None:
+    first = values(KINETICS, *fields)["phases"][0]
+    assert f"{first['frames']}x{first['height']}x{first['width']}" == shapes
+
+
 def test_ablations_keep_the_last_shapes(values: Callable[..., Any]) -> None:
     found = values(KINETICS, "--long-cycle-shapes", "2", "--short-cycle-shapes", "2")
     shapes = [(phase["frames"], phase["height"]) for phase in found["phases"]]
@@ -198,7 +247,7 @@ def test_a_saved_configuration(tmp_path: Path, values: Callable[..., Any]) -> No
         ),
         (
             [KINETICS, "--baseline-steps", "5000", "--no-fine-tuning"],
-            "--baseline and --no-fine-tuning: a baseline has no cycles; leave one out",
+            "--baseline-steps and --no-fine-tuning: a baseline has no cycles; leave one out",
         ),
         (
             [KINETICS, "--baseline-steps", "5000", "--epoch-factor", "2"],

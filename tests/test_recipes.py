@@ -245,5 +245,8 @@ def test_own_videos_out_of_range(arguments: dict[str, int], message: str) -> Non
 
 
 def test_an_assumed_number_of_videos_is_said() -> None:
-    assert recipe("finetune").notes[0] == "10,000 training videos are assumed: give --num-videos"
+    assert (
+        recipe("finetune").notes[0]
+        == "10,000 training videos are assumed: give --data.manifest or --num-videos"
+    )
     assert recipe("finetune").baseline.num_videos == 10_000

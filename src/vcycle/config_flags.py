@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 
 import yaml
 
-from vcycle.recipes import recipe
+from vcycle.data.manifest import Manifest
+from vcycle.recipes import USER_RECIPES, recipe
 from vcycle.schedule.plan import Multigrid
 from vcycle.train.config import RunConfig
 
@@ -59,8 +60,12 @@ def add_config_flags(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("recipe", nargs="?", help="a name of `vcycle plan --list`; write it first")
     parser.add_argument("--config", metavar="FILE", help="start from a run's config.yaml instead")
-    parser.add_argument("--num-videos", type=int, help="training videos (finetune and scratch)")
-    parser.add_argument("--num-gpus", type=int, help="GPUs, 1 to 8 (finetune and scratch)")
+    parser.add_argument(
+        "--num-videos",
+        type=int,
+        help="training videos of finetune and scratch; else counted in --data.manifest",
+    )
+    parser.add_argument("--num-gpus", type=int, help="GPUs of finetune and scratch, 1 to 8; else 1")
     parser.add_argument("--epoch-factor", type=float, help="epochs, times the baseline's")
     parser.add_argument(
         "--long-cycle-shapes",
@@ -92,15 +97,26 @@ def run_config(options: argparse.Namespace, fields: Sequence[str] = ()) -> RunCo
     if (options.recipe is None) == (options.config is None):
         raise ValueError("recipe: name one (vcycle plan --list shows them), or give --config FILE")
     if options.recipe is not None:
-        config = recipe(options.recipe, num_videos=options.num_videos, num_gpus=options.num_gpus)
-        values = asdict(config)
+        config = _of_recipe(options, fields)
     else:
         if options.num_videos is not None or options.num_gpus is not None:
             raise ValueError("--num-videos and --num-gpus: --config has chosen the batch already")
-        values = _read(Path(options.config))
-    if fields or options.config is not None:
-        config = _from_values(values, fields)
+        config = _from_values(_read(Path(options.config)), fields)
     return _change_plan(config, options)
+
+
+def _of_recipe(options: argparse.Namespace, fields: Sequence[str]) -> RunConfig:
+    """The recipe with its fields changed; one for own videos is sized by their manifest."""
+    num_videos, num_gpus = options.num_videos, options.num_gpus
+    config = recipe(options.recipe, num_videos=num_videos, num_gpus=num_gpus)
+    if not fields:
+        return config
+    changed = _from_values(asdict(config), fields)
+    if options.recipe not in USER_RECIPES or num_videos is not None or not changed.data.manifest:
+        return changed
+    num_videos = len(Manifest.read(changed.data.manifest).split("train"))
+    config = recipe(options.recipe, num_videos=num_videos, num_gpus=num_gpus)
+    return _from_values(asdict(config), fields)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -161,7 +177,8 @@ def _change_plan(config: RunConfig, options: argparse.Namespace) -> RunConfig:
     ablation = next((flag for flag, given in ablations.items() if given), None)
     if options.baseline or options.baseline_steps is not None:
         if ablation:
-            raise ValueError(f"--baseline and {ablation}: a baseline has no cycles; leave one out")
+            flag = "--baseline" if options.baseline else "--baseline-steps"
+            raise ValueError(f"{flag} and {ablation}: a baseline has no cycles; leave one out")
         if options.baseline_steps is not None and options.epoch_factor is not None:
             raise ValueError(
                 "--baseline-steps and --epoch-factor: both fix the steps; leave one out"

@@ -23,7 +23,7 @@ from vcycle.train.config import RunConfig
 def run_plan_command(options: argparse.Namespace, fields: Sequence[str]) -> None:
     """Print or draw the plan that the flags ask for; ValueError for what a user got wrong."""
     if options.list:
-        print(_listing())
+        print(json.dumps(summaries(), indent=1) if options.json else _listing())
         return
     config = run_config(options, fields)
     plan = config.plan()

@@ -23,7 +23,7 @@ _LEAST_STEPS = 8
 
 
 def finetune(*, num_videos: int | None = None, num_gpus: int = 1) -> RunConfig:
-    """Your videos, SlowFast R50 from Kinetics weights, sized by --num-videos and --num-gpus.
+    """Your videos, SlowFast R50 from Kinetics weights, sized by their number and the GPUs'.
 
     Batch, rate and epochs follow the paper's two runs from Kinetics weights, on
     Something-Something V2 and on Charades. ValueError for other than 1 to 8 GPUs and for too few
@@ -55,7 +55,7 @@ def finetune(*, num_videos: int | None = None, num_gpus: int = 1) -> RunConfig:
 
 
 def scratch(*, num_videos: int | None = None, num_gpus: int = 1) -> RunConfig:
-    """Your videos, SlowFast R50 from random weights, sized by --num-videos and --num-gpus.
+    """Your videos, SlowFast R50 from random weights, sized by their number and the GPUs'.
 
     Batch, rate and epochs follow the paper's Kinetics run. ValueError for other than 1 to 8 GPUs
     and for too few videos.
@@ -101,12 +101,12 @@ def _run(
 
 def _assumed(num_videos: int | None) -> tuple[int, list[str]]:
     if num_videos is None:
-        return 10_000, ["10,000 training videos are assumed: give --num-videos"]
+        return 10_000, ["10,000 training videos are assumed: give --data.manifest or --num-videos"]
     if num_videos < _GROUP * _LEAST_STEPS:
         raise ValueError(
             f"num_videos {num_videos}: give at least {_GROUP * _LEAST_STEPS} training videos"
         )
-    return num_videos, []
+    return num_videos, [f"{num_videos:,} training videos"]
 
 
 def _batch_size(num_videos: int, num_gpus: int) -> tuple[int, list[str]]:

@@ -31,7 +31,7 @@ learning_rates = st.builds(
 @st.composite
 def baselines(draw: st.DrawFn) -> Baseline:
     steps = draw(st.integers(300, 3000))
-    gaps = draw(st.lists(st.integers(60, 600), max_size=3))
+    gaps = draw(st.lists(st.integers(60, 600), min_size=draw(st.integers(0, 3)), max_size=3))
     ends = [sum(gaps[: i + 1]) for i in range(len(gaps))]
     size = st.sampled_from([64, 96, 160, 224])
     return Baseline(
@@ -172,6 +172,24 @@ def test_clips_steps_and_groups_add_up(plan: Plan) -> None:
             assert group is None or short.batch_size % (group * short.batch_factor) == 0
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(2_000, 200_000),
+    st.lists(st.floats(0.1, 1.0), min_size=2, max_size=5),
+    st.floats(0.5, 3),
+    st.sampled_from([8, 16, 512]),
+)
+def test_the_papers_cycles_hit_the_clips_to_within_one_baseline_batch(
+    steps: int, shares: list[float], epoch_factor: float, batch_size: int
+) -> None:
+    ends = [round(steps * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares) - 1)]
+    baseline = Baseline(
+        Shape(32, 224, 224), batch_size, steps, 240_000, LearningRate(0.1), tuple(ends)
+    )
+    plan = Plan(baseline, Multigrid(epoch_factor=epoch_factor))
+    assert abs(plan.num_clips - epoch_factor * baseline.num_clips) <= batch_size
+
+
 @settings(max_examples=60, deadline=None)
 @given(plans())
 def test_warmup_is_a_line_of_the_baselines_clips(plan: Plan) -> None:
@@ -199,3 +217,8 @@ def test_look_up_outside_a_plan(plan: Plan, index: int) -> None:
     else:
         with pytest.raises(IndexError, match=f"the plan has {len(plan)} steps"):
             plan[index]
+    if 0 <= index < len(plan):
+        assert plan.first_sample(index) == plan[index].first_sample
+    elif index != len(plan):
+        with pytest.raises(IndexError, match=f"the plan has {len(plan)} steps"):
+            plan.first_sample(index)

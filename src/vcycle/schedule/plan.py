@@ -62,7 +62,15 @@ class Multigrid:
         rule: ShapeRule = ShapeRule(),
     ) -> Multigrid:
         """No cycles: the baseline itself, or shortened to ``steps`` steps."""
-        return cls(None, None, 1.0, steps, fine_tuning=False, norm_group=norm_group, rule=rule)
+        return cls(
+            long_cycle=None,
+            short_cycle=None,
+            epoch_factor=1.0,
+            steps=steps,
+            fine_tuning=False,
+            norm_group=norm_group,
+            rule=rule,
+        )
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,9 @@ class Plan(Sequence[Step]):
         return bisect_right(self._first_steps, step) - 1
 
     def first_sample(self, step: int) -> int:
-        """Clips that the run has consumed before ``step``, at most ``len(self)``."""
+        """Clips that the run has consumed before ``step``, from 0 to ``len(self)``."""
+        if not 0 <= step <= len(self):
+            raise IndexError(f"step {step}: the plan has {len(self)} steps")
         return self.phases[self.phase_of(step)].sample_at(step)
 
     @property
