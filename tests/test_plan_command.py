@@ -146,7 +146,7 @@ def test_list(run: Run, values: Callable[..., Any]) -> None:
     lines = run("--list").splitlines()
     assert [line.split()[0] for line in lines] == [*FIXED_RECIPES, *USER_RECIPES]
     assert all(len(line) <= 120 for line in lines)
-    assert list(values("--list")) == [*PAPER_RECIPES, *USER_RECIPES]
+    assert list(values("--list")) == [*FIXED_RECIPES, *USER_RECIPES]
 
 
 @pytest.mark.parametrize(
