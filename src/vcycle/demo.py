@@ -30,7 +30,7 @@ from vcycle.train.run_folder import config_text, replace_text
 
 TITLES = {
     "baseline": "baseline",
-    "baseline_short": "baseline, cut to as many steps",
+    "baseline_short": "short baseline",
     "multigrid": "multigrid",
 }
 

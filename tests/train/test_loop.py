@@ -172,6 +172,29 @@ def test_what_a_user_got_wrong_is_one_line(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_starts_from_the_weights_of_another(
+    config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = replace(config, multigrid=Multigrid.off(steps=4, norm_group=4))
+    train(config, tmp_path / "first")
+    checkpoint = str(tmp_path / "first" / "checkpoint.pt")
+    still = replace(config.baseline.learning_rate, base=1e-12, warmup_steps=0)
+    second = replace(
+        config,
+        baseline=replace(config.baseline, learning_rate=still),
+        model=replace(config.model, weights=checkpoint, pretrained_on="kinetics400"),
+        optimizer=Optimizer(weight_decay=0.0),
+    )
+    train(second, tmp_path / "second")
+    assert "missing 0" in capsys.readouterr().out
+    first = weights(tmp_path / "first")
+    for name, value in weights(tmp_path / "second").items():
+        if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
+            torch.testing.assert_close(value, first[name])
+    with pytest.raises(ValueError, match="starts from kinetics400 weights; give --model.weights"):
+        train(replace(second, model=replace(second.model, weights=None)), tmp_path / "third")
+
+
 def test_a_folder_with_another_run_is_refused(config: RunConfig, tmp_path: Path) -> None:
     config = replace(config, multigrid=Multigrid.off(steps=4, norm_group=4))
     train(config, tmp_path / "run")

@@ -26,20 +26,28 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str
             rows = [json.loads(line) for line in lines]
             seconds = [row["seconds"] for row in rows]
             scores = [100 * row[metric] for row in rows]
-            axes.plot(seconds, scores, color=colour, linewidth=2, marker="o", markersize=4)
+            axes.plot(
+                seconds,
+                scores,
+                color=colour,
+                linewidth=2,
+                marker="o",
+                markersize=4,
+                clip_on=False,
+            )
             axes.annotate(
                 f"{name}\n{scores[-1]:.1f}%",
                 (seconds[-1], scores[-1]),
                 xytext=(8, 0),
                 textcoords="offset points",
                 color=colour,
-                va="center",
+                va="top" if scores[-1] > 80 else "center",
                 fontweight="bold",
             )
         axes.set_xlabel("seconds of training")
         axes.set_ylabel("top-1 accuracy on held-out videos (%)")
-        axes.set_title(title, loc="left")
-        axes.set_xlim(left=0, right=axes.get_xlim()[1] * 1.15)
+        axes.set_title(title, loc="left", pad=14)
+        axes.set_xlim(left=0, right=axes.get_xlim()[1] * 1.1)
         axes.set_ylim(0, 100)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

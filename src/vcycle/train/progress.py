@@ -99,7 +99,8 @@ class Display:
         elif step.phase != self._phase:
             self._console.print(
                 f"{self._title}: {where} ({phase.kind}), step {step.index} of "
-                f"{len(self._plan)}, base {phase.base.batch_size} x {phase.base.shape}"
+                f"{len(self._plan)}, base {phase.base.batch_size} x {phase.base.shape}",
+                soft_wrap=True,
             )
         self._phase = step.phase
 
@@ -109,7 +110,8 @@ class Display:
         self._console.print(
             f"{self._title}: step {row['step'] + 1} of {len(self._plan)}, "
             f"{duration(row['seconds'])} trained, {scores}"
-            + (f", {duration(self._left.seconds())} left" if self._left.seconds() > 0 else "")
+            + (f", {duration(self._left.seconds())} left" if self._left.seconds() > 0 else ""),
+            soft_wrap=True,
         )
 
 

@@ -13,7 +13,13 @@ from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
-from vcycle.models import build_model, check_group_size, convert, defer_statistics
+from vcycle.models import (
+    build_model,
+    check_group_size,
+    convert,
+    defer_statistics,
+    load_weights,
+)
 from vcycle.schedule.plan import Plan
 from vcycle.train.config import RunConfig
 from vcycle.train.optim import make_optimizer
@@ -34,11 +40,21 @@ def make_fabric(config: RunConfig) -> Fabric:
 def make_model(
     config: RunConfig, manifest: Manifest, fabric: Fabric
 ) -> tuple[_FabricModule, _FabricOptimizer]:
-    """The model with sub-batch norm and its optimizer, on the device; same weights on all ranks."""
+    """The model with sub-batch norm and its optimizer, on the device; same weights on all ranks.
+
+    ValueError where the configuration asks for pre-trained weights and names no file.
+    """
     torch.manual_seed(config.seed)
     model = convert(
         build_model(config.model.name, num_classes=manifest.num_classes, **config.model.options)
     )
+    if config.model.weights is not None:
+        fabric.print(load_weights(model, config.model.weights))
+    elif config.model.pretrained_on is not None:
+        raise ValueError(
+            f"model.weights: recipe {config.recipe} starts from {config.model.pretrained_on} "
+            f"weights; give --model.weights FILE, or --model.pretrained_on null for random ones"
+        )
     if fabric.world_size * config.accumulate > 1:
         defer_statistics(model)
     module, optimizer = fabric.setup(model, make_optimizer(model, config.optimizer))
