@@ -14,7 +14,7 @@ import torch
 
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
-from vcycle.recipes import PAPER_RECIPES, USER_RECIPES, recipe
+from vcycle.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.schedule.shape import Shape
 
 NUM_CLASSES = 400
@@ -23,7 +23,7 @@ NUM_CLASSES = 400
 def main() -> None:
     """Print the table: model, shape, multiply-adds."""
     shapes: dict[str, set[Shape]] = {}
-    for name in (*PAPER_RECIPES, *USER_RECIPES):
+    for name in (*FIXED_RECIPES, *USER_RECIPES):
         config = recipe(name)
         shapes.setdefault(config.model.name, set()).update(config.plan().mini_batches())
     table = {}

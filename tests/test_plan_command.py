@@ -15,7 +15,7 @@ import pytest
 from vcycle.config_flags import FlagParser
 from vcycle.data.manifest import Manifest, Video
 from vcycle.plan_command import add_plan_flags, run_plan_command
-from vcycle.recipes import PAPER_RECIPES, USER_RECIPES, recipe
+from vcycle.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.report.plan_picture import draw_plans
 from vcycle.train.run_folder import config_text
 
@@ -43,7 +43,7 @@ def values(run: Run) -> Callable[..., Any]:
     return lambda *arguments: json.loads(run(*arguments, "--json"))
 
 
-@pytest.mark.parametrize("name", [*PAPER_RECIPES, *USER_RECIPES])
+@pytest.mark.parametrize("name", [*FIXED_RECIPES, *USER_RECIPES])
 def test_json_of_every_recipe(name: str, values: Callable[..., Any]) -> None:
     found = values(name)
     plan = recipe(name).plan()
@@ -144,9 +144,9 @@ def test_own_videos_are_counted_in_the_manifest(tmp_path: Path, values: Callable
 
 def test_list(run: Run, values: Callable[..., Any]) -> None:
     lines = run("--list").splitlines()
-    assert [line.split()[0] for line in lines] == [*PAPER_RECIPES, *USER_RECIPES]
+    assert [line.split()[0] for line in lines] == [*FIXED_RECIPES, *USER_RECIPES]
     assert all(len(line) <= 120 for line in lines)
-    assert list(values("--list")) == [*PAPER_RECIPES, *USER_RECIPES]
+    assert list(values("--list")) == [*FIXED_RECIPES, *USER_RECIPES]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_a_saved_configuration(tmp_path: Path, values: Callable[..., Any]) -> No
         ),
         (
             [KINETICS, "--num-videos", "7"],
-            "num_videos and num_gpus: recipe k400-slowfast-r50 has the paper's batch and epochs; "
+            "num_videos and num_gpus: recipe k400-slowfast-r50 has a batch and epochs of its own; "
             "change baseline.num_videos or baseline.batch_size instead",
         ),
         (

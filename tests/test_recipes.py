@@ -10,10 +10,10 @@ import torch
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
 from vcycle.multiply_adds import clip_multiply_adds, compute
-from vcycle.recipes import PAPER_RECIPES, USER_RECIPES, recipe, summaries
+from vcycle.recipes import FIXED_RECIPES, PAPER_RECIPES, USER_RECIPES, recipe, summaries
 from vcycle.schedule.shape import Shape
 
-NAMES = [*PAPER_RECIPES, *USER_RECIPES]
+NAMES = [*FIXED_RECIPES, *USER_RECIPES]
 SMALL = "k400-slowfast-r50-small-baseline"
 
 

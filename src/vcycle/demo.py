@@ -20,11 +20,10 @@ from rich.table import Table
 
 import vcycle
 from vcycle.data.synthetic import write_videos
+from vcycle.recipes import demo
 from vcycle.report.curves import draw_curves
-from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.plan import Multigrid
-from vcycle.schedule.shape import Shape
-from vcycle.train.config import Data, Evaluation, Model, Optimizer, RunConfig
+from vcycle.train.config import RunConfig
 from vcycle.train.loop import train
 from vcycle.train.progress import duration
 from vcycle.train.run_folder import config_text, replace_text
@@ -37,35 +36,14 @@ TITLES = {
 
 
 def demo_configs(videos: Path, *, quick: bool) -> dict[str, RunConfig]:
-    """The three runs, sized for two CPU cores.
-
-    AdamW with the square-root rule: the whole demo has fewer steps than the warm-up of a
-    Kinetics run, and SGD at eight times its rate needs thousands to recover.
-    """
-    steps, num_videos = (300, 240) if quick else (2000, 1200)
-    baseline = Baseline(
-        shape=Shape(16, 64, 64),
-        batch_size=8,
-        steps=steps,
-        num_videos=num_videos,
-        learning_rate=LearningRate(4e-3, warmup_steps=steps // 20),
-        stage_ends=(steps * 7 // 10, steps * 9 // 10),
-    )
-    config = RunConfig(
-        recipe="demo",
-        baseline=baseline,
-        data=Data(str(videos), stride=1, short_side=(66, 84), num_workers=1),
-        model=Model("resnet3d_tiny", {"width": 8}),
-        optimizer=Optimizer("adamw", weight_decay=0.05),
-        evaluation=Evaluation(times=2 if quick else 8, batch_size=24),
-        threads=1,
-    )
-    multigrid = replace(config, multigrid=Multigrid(rate_exponent=0.5))
-    num_steps = len(multigrid.plan())
+    """The recipe ``demo`` with its baseline, and the baseline in as many steps."""
+    recipe = demo(quick=quick)
+    config = replace(recipe, data=replace(recipe.data, manifest=str(videos)))
+    num_steps = len(config.plan())
     return {
         "baseline": replace(config, multigrid=Multigrid.off()),
         "baseline_short": replace(config, multigrid=Multigrid.off(steps=num_steps)),
-        "multigrid": multigrid,
+        "multigrid": config,
     }
 
 

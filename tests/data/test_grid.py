@@ -162,3 +162,35 @@ def test_a_range_that_cannot_be_drawn_is_refused(change, message):
 def test_a_view_that_is_none_of_its_number_is_refused(view):
     with pytest.raises(ValueError, match=r"num_c|view"):
         View(*view)
+
+
+SEGMENTS = dataclasses.replace(KINETICS, segments=True, inverse_uniform=True)
+
+
+def test_segments_by_hand():
+    """64 segments of 100 frames; of a 5-frame video, four segments of two frames each."""
+    info = dataclasses.replace(INFO, num_frames=5)
+    assert view_grid(info, Shape(4, 224, 224), SEGMENTS, view=View()).frames == (0, 1, 2, 3)
+    info = dataclasses.replace(INFO, num_frames=101)
+    middles = view_grid(info, Shape(10, 224, 224), SEGMENTS, view=View()).frames
+    assert middles == tuple(range(5, 101, 10))
+
+
+@given(infos, shapes, st.integers(0, 2**32))
+def test_a_segment_clip_takes_one_frame_of_each_part(info, shape, seed):
+    grid = draw_grid(info, shape, SEGMENTS, rng=np.random.default_rng(seed), flip=True)
+    check_inside(grid, info, shape)
+    part = (info.num_frames - 1) / shape.frames
+    for i, frame in enumerate(grid.frames):
+        assert i * part - 0.5 <= frame <= (i + 1) * part + 0.5
+
+
+@pytest.mark.parametrize(("size", "mean"), [(112, 195.5), (158, 237.4), (224, 285.6)])
+def test_inverse_uniform_short_sides(size, mean):
+    """The means of the official code's own draws, whose interval ends at 320."""
+    official = dataclasses.replace(SEGMENTS, short_side=(256, 320))
+    rng = np.random.default_rng(0)
+    sides = [official.draw_short_side(Shape(8, size, size), rng) for _ in range(4000)]
+    assert 256 * size / 224 <= min(sides)
+    assert max(sides) <= 320
+    assert np.mean(sides) == pytest.approx(mean, rel=0.01)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcycle.data.manifest import Manifest, Video
+from vcycle.data.manifest import Location, Manifest, Video
 
 VIDEO = Video(
     path="a/b.mp4",
@@ -52,12 +52,12 @@ def test_split_locate_and_labels(tmp_path):
     local = dataclasses.replace(VIDEO, path="file:///videos/a%20b.mp4", split="val")
     manifest = make(tmp_path, VIDEO, remote, local)
     assert manifest.split("train").videos == (VIDEO,)
-    assert not manifest.split("train").multi_label
+    assert manifest.split("train").multi_label  # a split keeps the targets of the whole
     assert manifest.split("val").multi_label
     assert manifest.num_classes == 2
-    assert manifest.locate(VIDEO) == str(tmp_path / "a/b.mp4")
-    assert manifest.locate(remote) == "s3://bucket/x.mp4"
-    assert manifest.locate(local) == "/videos/a b.mp4"
+    assert manifest.locate(VIDEO) == Location(str(tmp_path / "a/b.mp4"))
+    assert manifest.locate(remote) == Location("s3://bucket/x.mp4")
+    assert manifest.locate(local) == Location("/videos/a b.mp4")
     with pytest.raises(ValueError, match=r"split 'test'.*train, val"):
         manifest.split("test")
 
@@ -93,3 +93,26 @@ def test_a_missing_or_empty_table_is_named(tmp_path):
     (tmp_path / "manifest.csv").write_text("path,labels\na.mp4,0\n")
     with pytest.raises(ValueError, match=r"no column split, flip, num_frames"):
         Manifest.read(tmp_path)
+
+
+def test_labels_with_spans_hold_for_a_time(tmp_path):
+    video = dataclasses.replace(VIDEO, labels=(1, 0, 1), spans=((0, 2.5), (2, 4), (9, 12)))
+    manifest = make(tmp_path, video)
+    assert Manifest.read(tmp_path).videos == (video,)
+    assert manifest.multi_label
+    assert video.labels_between(0, 1) == (1,)
+    assert video.labels_between(2.2, 3) == (0, 1)
+    assert video.labels_between(5, 6) == ()
+    assert video.labels_between(3, 20) == (0, 1)
+    assert VIDEO.labels_between(100, 200) == (1,)
+    bad = (tmp_path / "manifest.csv").read_text().replace("0-2.5;", "")
+    (tmp_path / "manifest.csv").write_text(bad)
+    with pytest.raises(ValueError, match="start-end in seconds for each of the labels"):
+        Manifest.read(tmp_path)
+
+
+def test_a_table_without_the_newer_columns_is_read(tmp_path):
+    make(tmp_path, VIDEO)
+    rows = (tmp_path / "manifest.csv").read_text().splitlines()
+    (tmp_path / "manifest.csv").write_text("".join(row.rsplit(",", 4)[0] + "\n" for row in rows))
+    assert Manifest.read(tmp_path).videos == (VIDEO,)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields
 
 import av
 import numpy as np
 import pytest
 
-from vcycle.data.manifest import Manifest
+from vcycle.data.manifest import Manifest, VideoInfo
 from vcycle.data.synthetic import CLASSES, HOWS, draw_scene, render, write_videos
+from vcycle.data.video import probe
 
 
 def test_the_same_seed_writes_the_same_bytes_on_any_number_of_workers(tmp_path):
@@ -29,7 +31,9 @@ def test_the_manifest_states_what_the_files_hold(tmp_path):
     assert Manifest.read(tmp_path) == manifest
     assert sorted(v.labels[0] for v in manifest.split("val").videos) == list(range(12))
     for video in manifest.videos:
-        with av.open(manifest.locate(video)) as container:
+        facts = probe(manifest.locate(video))
+        assert facts == VideoInfo(**{f.name: getattr(video, f.name) for f in fields(VideoInfo)})
+        with av.open(manifest.locate(video).uri) as container:
             stream = container.streams.video[0]
             frames = list(container.decode(stream))
             assert len(frames) == video.num_frames

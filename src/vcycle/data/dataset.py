@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vcycle.data.grid import GridRange, View, draw_grid, view_grid
-from vcycle.data.manifest import Manifest
+from vcycle.data.grid import Grid, GridRange, View, draw_grid, view_grid
+from vcycle.data.manifest import Manifest, UnreadableVideo, Video
 from vcycle.data.randomness import indexed_generator
-from vcycle.data.video import UnreadableVideo, read_clip
+from vcycle.data.video import read_clip
 from vcycle.schedule.shape import Shape
 
 _MAX_SUBSTITUTES = 20
@@ -60,6 +60,7 @@ class ClipDataset:
 
     manifest: Manifest
     grid_range: GridRange
+    limit_seconds: float = 60.0  # for decoding one clip; a video that takes longer is bad
 
     def __len__(self) -> int:
         return len(self.manifest)
@@ -73,22 +74,33 @@ class ClipDataset:
         index = request.index
         for attempt in range(1 + _MAX_SUBSTITUTES):
             video = self.manifest.videos[index]
+            grid = self._grid(video, request)
             try:
-                pixels = self._pixels(index, request)
+                pixels = read_clip(
+                    self.manifest.locate(video),
+                    grid,
+                    all_key_frames=video.key_interval == 1,
+                    limit_seconds=self.limit_seconds,
+                )
             except UnreadableVideo as error:
                 bad.append(BadVideo(video.path, error.reason))
                 rng = indexed_generator(request.seed, "substitute", attempt)
                 index = int(rng.integers(len(self.manifest)))
             else:
-                return Clip(pixels, index, video.labels, tuple(bad))
+                labels = self._labels(video, grid, request)
+                return Clip(pixels, index, labels, tuple(bad))
         listed = "; ".join(f"{video.path}: {video.reason}" for video in bad)
         raise RuntimeError(f"no readable video in {len(bad)} attempts ({listed})")
 
-    def _pixels(self, index: int, request: ClipRequest) -> NDArray[np.uint8]:
-        video = self.manifest.videos[index]
+    def _grid(self, video: Video, request: ClipRequest) -> Grid:
         if request.view is not None:
-            grid = view_grid(video, request.shape, self.grid_range, view=request.view)
-        else:
-            rng = np.random.default_rng(request.seed)
-            grid = draw_grid(video, request.shape, self.grid_range, rng=rng, flip=video.flip)
-        return read_clip(self.manifest.locate(video), grid)
+            return view_grid(video, request.shape, self.grid_range, view=request.view)
+        rng = np.random.default_rng(request.seed)
+        return draw_grid(video, request.shape, self.grid_range, rng=rng, flip=video.flip)
+
+    def _labels(self, video: Video, grid: Grid, request: ClipRequest) -> tuple[int, ...]:
+        """The labels of the clip's own time in training, of the whole video in evaluation."""
+        if request.view is not None:
+            return tuple(sorted(set(video.labels)))
+        rate = video.frame_rate
+        return video.labels_between(grid.frames[0] / rate, grid.frames[-1] / rate)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,6 +41,11 @@ class Grid:
     width: int
     flip: bool
 
+    @property
+    def clip_shape(self) -> tuple[int, int, int, int]:
+        """(T, H, W, 3), the shape of the pixels that the grid samples."""
+        return len(self.frames), self.height, self.width, 3
+
 
 @dataclass(frozen=True)
 class View:
@@ -70,12 +76,19 @@ class GridRange:
     the video's shorter side is scaled to before an H x W crop: 2 and (256, 340) for the paper's
     32 x 224 x 224. With ``frame_rate`` strides count frames of a video at that rate, whatever
     its own; without it they count the source's frames, as the paper's footnote 5 has it.
+
+    ``segments`` samples one frame from each of T equal parts of the whole video instead, and
+    strides do not matter (Something-Something V2). ``inverse_uniform`` draws the short side with
+    a density that falls as its square, so that spans are uniform instead of sizes (the official
+    code's choice for Something-Something V2 and Charades; the paper does not say).
     """
 
     base: Shape
     stride: int
     short_side: tuple[float, float]
     frame_rate: float | None = None
+    segments: bool = False
+    inverse_uniform: bool = False
 
     def __post_init__(self) -> None:
         low, high = self.short_side
@@ -99,6 +112,13 @@ class GridRange:
         ratio = max(shape.height / self.base.height, shape.width / self.base.width)
         return low * ratio, max(high, low * ratio)
 
+    def draw_short_side(self, shape: Shape, rng: np.random.Generator) -> float:
+        """A short side from its interval, in pixels of the clip; not rounded."""
+        low, high = self.short_sides(shape)
+        if self.inverse_uniform:
+            return float(1 / rng.uniform(1 / high, 1 / low))
+        return float(rng.uniform(low, high))
+
 
 def draw_grid(
     info: VideoInfo, shape: Shape, grid_range: GridRange, *, rng: np.random.Generator, flip: bool
@@ -109,14 +129,17 @@ def draw_grid(
     exactly ``start + i * stride``; the official code stretches the span by up to one stride
     instead. The crop is taken in source pixels and scaled once, so short sides are not rounded.
     """
-    low, high = grid_range.strides(shape.frames)
-    stride = _source_stride(int(rng.integers(low, high + 1)), info, grid_range)
-    room = max(info.num_frames - stride * shape.frames, 0.0)
-    start = rng.random() * (math.floor(room) + 1)
-    short_side = rng.uniform(*grid_range.short_sides(shape))
-    box_height, box_width = _box_size(info, shape, short_side)
+    if grid_range.segments:
+        frames = _segment_frames(shape.frames, info.num_frames, rng)
+    else:
+        low, high = grid_range.strides(shape.frames)
+        stride = _source_stride(int(rng.integers(low, high + 1)), info, grid_range)
+        room = max(info.num_frames - stride * shape.frames, 0.0)
+        start = rng.random() * (math.floor(room) + 1)
+        frames = _frames(start, stride, shape.frames, info.num_frames)
+    box_height, box_width = _box_size(info, shape, grid_range.draw_short_side(shape, rng))
     return Grid(
-        frames=_frames(start, stride, shape.frames, info.num_frames),
+        frames=frames,
         box=Box(
             int(rng.integers(info.height - box_height + 1)),
             int(rng.integers(info.width - box_width + 1)),
@@ -137,9 +160,13 @@ def view_grid(info: VideoInfo, shape: Shape, grid_range: GridRange, *, view: Vie
     is the centre at the smallest short side; three scale the short side to the crop and go along
     the longer side, as is usual for 10 x 3 views.
     """
-    stride = _source_stride(grid_range.stride, info, grid_range)
-    room = max(info.num_frames - stride * shape.frames, 0.0)
-    start = room * _spaced(view.clip, view.num_clips)
+    if grid_range.segments:
+        frames = _segment_frames(shape.frames, info.num_frames, None)
+    else:
+        stride = _source_stride(grid_range.stride, info, grid_range)
+        room = max(info.num_frames - stride * shape.frames, 0.0)
+        start = room * _spaced(view.clip, view.num_clips)
+        frames = _frames(start, stride, shape.frames, info.num_frames)
     if view.num_crops == 1:
         short_side = grid_range.short_sides(shape)[0]
         across = 0.5
@@ -151,7 +178,7 @@ def view_grid(info: VideoInfo, shape: Shape, grid_range: GridRange, *, view: Vie
     top = (info.height - box_height) * (across if tall else 0.5)
     left = (info.width - box_width) * (0.5 if tall else across)
     return Grid(
-        frames=_frames(start, stride, shape.frames, info.num_frames),
+        frames=frames,
         box=Box(int(top), int(left), box_height, box_width),
         height=shape.height,
         width=shape.width,
@@ -174,6 +201,20 @@ def _frames(start: float, stride: float, count: int, num_frames: int) -> tuple[i
     # The small number keeps a product such as 10 * 2.4 from landing just below a whole frame.
     last = num_frames - 1
     return tuple(min(math.floor(start + i * stride + 1e-9), last) for i in range(count))
+
+
+def _segment_frames(
+    count: int, num_frames: int, rng: np.random.Generator | None
+) -> tuple[int, ...]:
+    """One frame of each of ``count`` equal segments: a random one, or the middle one.
+
+    Segment edges are rounded to frames and belong to both neighbours, as in the official code, so
+    a video of fewer frames than segments repeats some.
+    """
+    edges = [round(i * (num_frames - 1) / count) for i in range(count + 1)]
+    if rng is None:
+        return tuple((low + high) // 2 for low, high in pairwise(edges))
+    return tuple(int(rng.integers(low, high + 1)) for low, high in pairwise(edges))
 
 
 def _box_size(info: VideoInfo, shape: Shape, short_side: float) -> tuple[int, int]:

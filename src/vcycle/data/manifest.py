@@ -25,19 +25,73 @@ class VideoInfo:
     height: int
     codec: str = ""
     rotation: int = 0  # degrees counter-clockwise that the stored picture is turned for display
+    key_interval: int = 0  # frames from one key frame to the next; 1: all are, 0: not known
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a video's bytes are: a file or URI, or ``num_bytes`` of it from ``offset`` on."""
+
+    uri: str
+    offset: int = 0
+    num_bytes: int = 0  # 0: the whole file
+
+    @property
+    def is_local(self) -> bool:
+        """Whether ``uri`` is a path of this machine."""
+        return "://" not in self.uri
+
+    def __str__(self) -> str:
+        part = f"[{self.offset}:{self.offset + self.num_bytes}]" if self.num_bytes else ""
+        return f"{self.uri}{part}"
+
+
+class UnreadableVideo(Exception):  # noqa: N818  what it is, not what went wrong
+    """A video that cannot be decoded: ``place`` and the ``reason`` in one line."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(place, reason)
+        self.place = place
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Video(VideoInfo):
-    """One line of a manifest: where the video is, what it shows, and the facts of its probe."""
+    """One line of a manifest: where the video is, what it shows, and the facts of its probe.
+
+    ``spans`` says from which second to which each of ``labels`` holds; without spans they hold
+    for the whole video. ``offset`` and ``num_bytes`` name a part of a file, such as a tar shard.
+    """
 
     path: str  # relative to the manifest's folder, with forward slashes; or a URI
     labels: tuple[int, ...]
     split: str
     flip: bool = True  # whether a mirrored clip still deserves its labels
+    spans: tuple[tuple[float, float], ...] = ()
+    offset: int = 0
+    num_bytes: int = 0
+
+    def labels_between(self, start_seconds: float, end_seconds: float) -> tuple[int, ...]:
+        """The labels that hold at any moment of an interval, each once, in order."""
+        if not self.spans:
+            return self.labels
+        held = (
+            label
+            for label, (start, end) in zip(self.labels, self.spans, strict=True)
+            if start <= end_seconds and end >= start_seconds
+        )
+        return tuple(sorted(set(held)))
 
 
-_COLUMNS = ("path", "labels", "split", "flip", *(field.name for field in fields(VideoInfo)))
+_OPTIONAL = {"key_interval": "0", "spans": "", "offset": "0", "num_bytes": "0"}
+_COLUMNS = (
+    *("path", "labels", "split", "flip"),
+    *(field.name for field in fields(VideoInfo)),
+    *("spans", "offset", "num_bytes"),
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +101,11 @@ class Manifest:
     root: Path
     classes: tuple[str, ...]
     videos: tuple[Video, ...]
+    multi_label: bool = False  # targets are multi-hot; so once any video has other than one label
+
+    def __post_init__(self) -> None:
+        several = any(len(video.labels) != 1 or video.spans for video in self.videos)
+        object.__setattr__(self, "multi_label", self.multi_label or several)
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -54,11 +113,6 @@ class Manifest:
     @property
     def num_classes(self) -> int:
         return len(self.classes)
-
-    @property
-    def multi_label(self) -> bool:
-        """Whether any video has other than exactly one label; targets are then multi-hot."""
-        return any(len(video.labels) != 1 for video in self.videos)
 
     def split(self, name: str) -> Manifest:
         """The videos of one split; ValueError names the splits there are."""
@@ -68,12 +122,14 @@ class Manifest:
             raise ValueError(f"split {name!r}: no video of {self.root} is in it; it has {known}")
         return replace(self, videos=videos)
 
-    def locate(self, video: Video) -> str:
-        """The file's path for this machine, or the URI as it is."""
-        if "://" not in video.path:
-            return str(self.root / video.path)
-        uri = urlsplit(video.path)
-        return unquote(uri.path) if uri.scheme == "file" else video.path
+    def locate(self, video: Video) -> Location:
+        """Where this machine finds the video's bytes."""
+        uri = video.path
+        if "://" not in uri:
+            uri = str(self.root / uri)
+        elif uri.startswith("file://"):
+            uri = unquote(urlsplit(uri).path)
+        return Location(uri, video.offset, video.num_bytes)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Manifest:
@@ -90,11 +146,14 @@ class Manifest:
         classes = tuple(classes_file.read_text(encoding="utf-8").splitlines())
         with file.open(newline="", encoding="utf-8") as lines:
             table = csv.DictReader(lines)
-            missing = [name for name in _COLUMNS if name not in (table.fieldnames or ())]
+            have = {*(table.fieldnames or ()), *_OPTIONAL}
+            missing = [name for name in _COLUMNS if name not in have]
             if missing:
                 raise ValueError(f"{file}: no column {', '.join(missing)}; index the videos again")
             videos = tuple(
-                _video_of_row(row, num_classes=len(classes), where=f"{file} line {table.line_num}")
+                _video_of_row(
+                    _OPTIONAL | row, num_classes=len(classes), where=f"{file} line {table.line_num}"
+                )
                 for row in table
             )
         if not videos:
@@ -118,6 +177,7 @@ def _row_of_video(video: Video) -> list[str]:
     row = {name: str(getattr(video, name)) for name in _COLUMNS}
     row["labels"] = ";".join(str(label) for label in video.labels)
     row["flip"] = str(int(video.flip))
+    row["spans"] = ";".join(f"{start}-{end}" for start, end in video.spans)
     return [row[name] for name in _COLUMNS]
 
 
@@ -143,6 +203,10 @@ def _video_of_row(row: dict[str, str], *, num_classes: int, where: str) -> Video
             height=int(row["height"]),
             codec=row["codec"],
             rotation=int(row["rotation"]),
+            key_interval=int(row["key_interval"]),
+            spans=_spans(row["spans"], num_labels=len(labels)),
+            offset=int(row["offset"]),
+            num_bytes=int(row["num_bytes"]),
         )
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}; index the videos again") from None
@@ -153,6 +217,13 @@ def _video_of_row(row: dict[str, str], *, num_classes: int, where: str) -> Video
                 f"{num_classes} classes, 0 to {num_classes - 1}"
             )
     return video
+
+
+def _spans(text: str, *, num_labels: int) -> tuple[tuple[float, float], ...]:
+    pairs = [span.split("-") for span in text.split(";") if span]
+    if pairs and (len(pairs) != num_labels or any(len(pair) != 2 for pair in pairs)):
+        raise ValueError(f"spans {text!r}: give start-end in seconds for each of the labels")
+    return tuple((float(start), float(end)) for start, end in pairs)
 
 
 def _replace_text(path: Path, text: str) -> None:

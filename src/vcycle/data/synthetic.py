@@ -329,6 +329,7 @@ def _write_video(root: Path, seed: int, job: tuple[str, int]) -> Video:
         height=scene.height,
         codec="h264",
         rotation=0,
+        key_interval=min(scene.frame_rate, scene.num_frames),
     )
 
 

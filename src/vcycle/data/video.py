@@ -6,85 +6,114 @@ leaves as one exception, ``UnreadableVideo``.
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import av
+import fsspec  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
+from vcycle.data.frames import read_frames
 from vcycle.data.grid import Grid
-from vcycle.data.manifest import VideoInfo
-
-
-class UnreadableVideo(Exception):  # noqa: N818  what it is, not what went wrong
-    """A file that cannot be decoded: ``path`` and the ``reason`` in one line."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+from vcycle.data.manifest import Location, UnreadableVideo, VideoInfo
+from vcycle.data.resample import Resampler
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[Any, Any]]:
+def _opened(place: Location, *, all_key_frames: bool = False) -> Iterator[tuple[Any, Any]]:
     """The container and its video stream; every error inside becomes UnreadableVideo."""
+    # Finding out how far pictures are reordered takes FFmpeg up to twenty decoded frames. Where
+    # all are key frames there is nothing to find out, so no decoder is allowed while opening.
+    options = {"codec_whitelist": "none"} if all_key_frames else {}
     try:
-        if not os.path.isfile(path):  # noqa: PTH113  a fifo or a device would block for ever
-            reason = "not a file" if os.path.lexists(path) else "not found"
-            raise UnreadableVideo(path, reason)
-        with av.open(path, metadata_errors="ignore") as container:
-            if not container.streams.video:
-                raise UnreadableVideo(path, "no video stream")
-            stream = container.streams.video[0]
+        with av.open(_source(place), metadata_errors="ignore", options=options) as container:
+            stream = container.streams.best("video")
+            if stream is None:
+                raise UnreadableVideo(str(place), "no video stream")
             # One thread a worker: the workers are the parallelism.
             stream.codec_context.thread_count = 1
             stream.codec_context.thread_type = "NONE"
             yield container, stream
-    except (av.FFmpegError, OSError, ValueError, ArithmeticError, LookupError) as error:
-        raise UnreadableVideo(path, _one_line(error)) from error
+    except UnreadableVideo:
+        raise
+    except Exception as error:  # a hostile file may provoke any
+        raise UnreadableVideo(str(place), _one_line(error)) from error
+
+
+def _source(place: Location) -> str | io.BytesIO:
+    """What FFmpeg opens: a path, a part of a local file, or bytes fetched from elsewhere."""
+    if not place.is_local:
+        return io.BytesIO(fetch(place))
+    if not os.path.isfile(place.uri):  # noqa: PTH113  a fifo or a device would block for ever
+        reason = "not a file" if os.path.lexists(place.uri) else "not found"
+        raise UnreadableVideo(str(place), reason)
+    if place.num_bytes:
+        end = place.offset + place.num_bytes
+        return f"subfile,,start,{place.offset},end,{end},,:{place.uri}"
+    return f"file:{place.uri}"  # so that no name is taken for a protocol
+
+
+def fetch(place: Location) -> bytes:
+    """The bytes of a remote video, by one range read where it is part of a file."""
+    filesystem, path = fsspec.core.url_to_fs(place.uri)
+    end = place.offset + place.num_bytes if place.num_bytes else None
+    content: bytes = filesystem.cat_file(path, start=place.offset or None, end=end)
+    return content
 
 
 def _one_line(error: BaseException) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(text).split())
+    return " ".join(str(text).split())[:200]
 
 
-def probe(path: str | os.PathLike[str]) -> VideoInfo:
+def probe(place: Location) -> VideoInfo:
     """The facts of a file, with its first frame decoded as proof.
 
     Raises UnreadableVideo when there is no video stream or nothing decodes.
     """
-    name = os.fspath(path)
-    with _opened(name) as (container, stream):
+    with _opened(place) as (container, stream):
         rate = _frame_rate(stream)
         num_frames, duration = stream.frames, None
         if stream.duration:
             duration = stream.duration * stream.time_base
         elif container.duration:
             duration = Fraction(container.duration, av.time_base)
+        key_interval = _key_interval(stream)
         first = next(container.decode(stream), None)
         if first is None:
-            raise UnreadableVideo(name, "no frame decodes")
+            raise UnreadableVideo(str(place), "no frame decodes")
         if not num_frames:
             num_frames = round(duration * rate) if duration else _count_frames(container, stream)
+        num_frames = max(num_frames, 1)
         turned = first.rotation % 180 != 0
         return VideoInfo(
-            num_frames=max(num_frames, 1),
+            num_frames=num_frames,
             frame_rate=float(rate),
             duration_seconds=float(duration or num_frames / rate),
             width=first.height if turned else first.width,
             height=first.width if turned else first.height,
             codec=stream.codec_context.name,
             rotation=first.rotation % 360,
+            key_interval=key_interval,
         )
+
+
+def _key_interval(stream: Any) -> int:
+    """The longest way from one key frame to the next, if the container's index lists all frames."""
+    entries = stream.index_entries
+    if not stream.frames or len(entries) != stream.frames:
+        return 0
+    keys = [i for i, entry in enumerate(entries) if entry.is_keyframe]
+    return max((b - a for a, b in pairwise([*keys, len(entries)])), default=0)
 
 
 def _frame_rate(stream: Any) -> Fraction:
@@ -98,88 +127,112 @@ def _count_frames(container: Any, stream: Any) -> int:
     return sum(1 for packet in container.demux(stream) if packet.size)
 
 
-def read_clip(path: str | os.PathLike[str], grid: Grid) -> NDArray[np.uint8]:
+def read_clip(
+    place: Location,
+    grid: Grid,
+    *,
+    out: NDArray[np.uint8] | None = None,
+    all_key_frames: bool = False,
+    limit_seconds: float = math.inf,
+) -> NDArray[np.uint8]:
     """Decode the frames of a grid and resample each: (T, H, W, 3) uint8 RGB.
 
-    Past the last frame that decodes, that frame repeats. Raises UnreadableVideo if none does.
+    Frame k is the picture shown at ``k / frame_rate`` seconds, so a variable frame rate is
+    resampled to its mean. Past the last frame that decodes, that frame repeats.
+    ``out`` receives the clip, if given;
+    ``all_key_frames`` is a probe's finding that makes opening cheaper. Raises UnreadableVideo if
+    no frame decodes, or when decoding takes longer than ``limit_seconds``.
     """
-    name = os.fspath(path)
-    clip = np.empty((len(grid.frames), grid.height, grid.width, 3), np.uint8)
-    done = _fill(clip, name, grid, seek=grid.frames[0] > 0)
-    if done is None:
-        done = _fill(clip, name, grid, seek=False)
+    if place.is_local and os.path.isdir(place.uri):  # noqa: PTH112
+        return read_frames(place.uri, grid, out=out)
+    deadline = time.monotonic() + limit_seconds
+    clip = out if out is not None else np.empty(grid.clip_shape, np.uint8)
+    done = 0
+    for seek in (True, False) if grid.frames[0] > 0 else (False,):
+        with _opened(place, all_key_frames=all_key_frames) as (container, stream):
+            resample = Resampler(grid)
+            for picture, repeats in _pictures(container, stream, grid.frames, seek, deadline):
+                clip[done : done + repeats] = resample(picture)
+                done += repeats
+        if done:
+            break  # otherwise the seek missed: the container has no index, or a wrong one
     if not done:
-        raise UnreadableVideo(name, f"no frame decodes from frame {grid.frames[0]} on")
+        raise UnreadableVideo(str(place), f"no frame decodes from frame {grid.frames[0]} on")
     clip[done:] = clip[done - 1]
     return clip
 
 
-def _fill(clip: NDArray[np.uint8], name: str, grid: Grid, *, seek: bool) -> int | None:
-    """Decode into ``clip`` and return how many frames came; None if the seek missed the first.
+def _pictures(
+    container: Any, stream: Any, frames: tuple[int, ...], seek: bool, deadline: float
+) -> Iterator[tuple[Any, int]]:
+    """The decoded pictures of the wanted frames, each with how many of them it serves.
 
-    That happens in containers without an index, such as MPEG-TS.
+    Fewer if the video ends early, and none if a seek went past the first wanted frame.
     """
+    tick = 1 / (_frame_rate(stream) * stream.time_base)  # of the stream's clock, per frame
+    start = stream.start_time or 0
+    # A frame is the wanted one from half an interval before its time: clocks are rounded.
+    after = [math.floor(start + frame * tick - tick / 2) for frame in frames]
+    if seek:
+        # Seeking goes by decoding time, which runs ahead of display by the reordering.
+        early = after[0] - math.ceil(stream.codec_context.reorder_depth * tick)
+        container.seek(max(early, start), stream=stream)
     done = 0
-    with _opened(name) as (container, stream):
-        ticks = 1 / (_frame_rate(stream) * stream.time_base)  # of the stream's clock, per frame
-        start = stream.start_time or 0
-        # A frame is the wanted one from half an interval before its time: clocks are rounded.
-        wanted = [math.floor(start + frame * ticks - ticks / 2) for frame in grid.frames]
-        if seek:
-            container.seek(max(wanted[0], start), stream=stream)
-        resample = _Resampler(grid)
-        picture = None
-        for at, picture in _timed(container, stream, start, ticks):
-            if seek and done == 0 and at > wanted[0] + ticks:
-                return None
-            seek = False
-            if at <= wanted[done]:
-                continue
-            pixels = resample(picture)
-            while done < len(wanted) and at > wanted[done]:
-                clip[done] = pixels
-                done += 1
-            if done == len(wanted):
-                return done
-        if picture is None and seek:
-            return None
-        if picture is not None and done == 0:  # the wanted frames are past the end
-            clip[0] = resample(picture)
-            done = 1
-    return done
+    picture = None
+    for count, picture in enumerate(_decoded(container, stream, after, tick, deadline)):
+        at = picture.pts if picture.pts is not None else start + count * tick
+        if seek and count == 0 and at > after[0] + tick:
+            return
+        repeats = 0
+        while done + repeats < len(after) and at > after[done + repeats]:
+            repeats += 1
+        if repeats:
+            yield picture, repeats
+        done += repeats
+        if done == len(after):
+            return
+    if picture is not None and done == 0:
+        yield picture, 1  # all the wanted frames are past the end
 
 
-def _timed(container: Any, stream: Any, start: int, ticks: Fraction) -> Iterator[tuple[Any, Any]]:
-    """Decoded pictures with their times; where the file gives none, at the even rate."""
-    for count, picture in enumerate(container.decode(stream)):
-        yield picture.pts if picture.pts is not None else start + count * ticks, picture
+def _decoded(
+    container: Any, stream: Any, after: list[int], tick: Fraction, deadline: float
+) -> Iterator[Any]:
+    """Pictures in display order, with as many of the unwanted ones left undecoded as can be.
+
+    A wanted picture is the first after each time of ``after``. Packets wait until one shows that
+    the next wanted picture needs them; when a key frame comes first, they were not needed. Of
+    those that are, pictures that no other refers to are skipped unless they are wanted.
+    """
+    context = stream.codec_context
+    waiting: list[Any] = []
+    wanted = 0  # the first of ``after`` whose picture has not been sent to the decoder
+    for packet in container.demux(stream):
+        if time.monotonic() > deadline:
+            raise TimeoutError("decoding took longer than the limit")
+        if not packet.size and packet.dts is not None:
+            continue  # an empty packet would end the decoding
+        soon = after[wanted] + tick
+        if waiting and packet.is_keyframe and packet.pts is not None and packet.pts <= soon:
+            yield from context.decode(None)
+            context.flush_buffers()
+            waiting.clear()
+        if not packet.size or (packet.dts is not None and packet.dts > soon):
+            for earlier in waiting:
+                yield from _send(context, earlier, after, tick)
+            waiting.clear()
+            while wanted < len(after) and packet.size and packet.dts > after[wanted] + tick:
+                wanted += 1
+            if wanted == len(after) or not packet.size:
+                break
+        waiting.append(packet)
+    yield from context.decode(None)
 
 
-class _Resampler:
-    """Turns decoded pictures into the grid's pixels: crop, bilinear scale and RGB in one pass."""
-
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
-        self.reformatter = av.video.reformatter.VideoReformatter()
-
-    def __call__(self, picture: Any) -> NDArray[np.uint8]:
-        """(H, W, 3) uint8 RGB."""
-        grid, box = self.grid, self.grid.box
-        turns = picture.rotation % 360 // 90
-        size = picture.height, picture.width
-        if turns % 2:
-            size = size[::-1]
-        height = round(size[0] * grid.height / box.height)
-        width = round(size[1] * grid.width / box.width)
-        scaled = self.reformatter.reformat(
-            picture,
-            width=height if turns % 2 else width,
-            height=width if turns % 2 else height,
-            format="rgb24",
-            threads=1,
-        )
-        rgb: NDArray[np.uint8] = np.rot90(scaled.to_ndarray(), turns)
-        top = min(round(box.top * grid.height / box.height), height - grid.height)
-        left = min(round(box.left * grid.width / box.width), width - grid.width)
-        rgb = rgb[top : top + grid.height, left : left + grid.width]
-        return rgb[:, ::-1] if grid.flip else rgb
+def _send(context: Any, packet: Any, after: list[int], tick: Fraction) -> list[Any]:
+    """Decode a packet, or let the decoder skip it if neither we nor another picture needs it."""
+    place = bisect_left(after, packet.pts) - 1 if packet.pts is not None else 0
+    needed = packet.pts is None or (place >= 0 and packet.pts <= after[place] + tick)
+    context.skip_frame = "DEFAULT" if needed else "NONREF"
+    pictures: list[Any] = context.decode(packet)
+    return pictures

@@ -45,7 +45,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     try:
         content = _read(path)
     except _CompressedError:
-        raise ValueError(f"{path}: refused, a compressed archive; save it with torch.save") from None
+        raise ValueError(f"{path}: refused, a compressed archive; use torch.save") from None
     except Exception as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         if "weights_only" in str(error) or "Weights only" in str(error):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vcycle.models.blocks import check_clips
 
-WIDTHS = (16, 32, 64, 128)
+WIDTHS = (8, 16, 32, 64)
 
 
 class BasicBlock(nn.Module):
@@ -88,7 +88,7 @@ class TinyResNet3d(nn.Module):
         return scores
 
 
-def resnet3d_tiny(*, num_classes: int, width: int = 16, dropout: float = 0.2) -> TinyResNet3d:
+def resnet3d_tiny(*, num_classes: int, width: int = 8, dropout: float = 0.2) -> TinyResNet3d:
     """The demo's model; `width` channels in the stem, doubled in each of the last three blocks."""
     if width < 1:
         raise ValueError(f"resnet3d_tiny: width is {width}; give at least 1 channel")

@@ -1,0 +1,73 @@
+"""Videos kept as a folder of pictures (frame_000001.jpg ...), as some datasets are distributed.
+
+The pictures go through the same codec library and the same resampling as a video's frames do, so
+that both decode to the same clip.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from vcycle.data.grid import Grid
+from vcycle.data.manifest import UnreadableVideo, VideoInfo
+from vcycle.data.resample import Resampler
+
+_CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
+
+
+def frame_files(folder: str) -> list[str]:
+    """The pictures' paths in the order of their names."""
+    with os.scandir(folder) as entries:
+        paths = [entry.path for entry in entries]
+    return sorted(path for path in paths if Path(path).suffix.lower() in _CODECS)
+
+
+def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
+    """The facts of a folder of pictures; its frame rate is the dataset's, pictures have none."""
+    files = frame_files(folder)
+    if not files:
+        raise UnreadableVideo(folder, "holds no .jpg or .png picture")
+    first = _decode(files[0])
+    return VideoInfo(
+        num_frames=len(files),
+        frame_rate=frame_rate,
+        duration_seconds=len(files) / frame_rate,
+        width=first.width,
+        height=first.height,
+        codec=_CODECS[Path(files[0]).suffix.lower()],
+        key_interval=1,
+    )
+
+
+def read_frames(
+    folder: str, grid: Grid, *, out: NDArray[np.uint8] | None = None
+) -> NDArray[np.uint8]:
+    """The frames of a grid, resampled: (T, H, W, 3) uint8 RGB; raises UnreadableVideo."""
+    files = frame_files(folder)
+    if not files:
+        raise UnreadableVideo(folder, "holds no .jpg or .png picture")
+    clip = out if out is not None else np.empty(grid.clip_shape, np.uint8)
+    resample = Resampler(grid)
+    for i, frame in enumerate(grid.frames):
+        if i and frame == grid.frames[i - 1]:
+            clip[i] = clip[i - 1]
+        else:
+            clip[i] = resample(_decode(files[min(frame, len(files) - 1)]))
+    return clip
+
+
+def _decode(file: str) -> Any:
+    try:
+        content = Path(file).read_bytes()
+        codec: Any = av.CodecContext.create(_CODECS[Path(file).suffix.lower()], "r")
+        codec.thread_count = 1
+        pictures = codec.decode(av.Packet(content)) or codec.decode(None)
+        return pictures[0]
+    except Exception as error:
+        raise UnreadableVideo(file, str(error) or "no picture decodes") from error
