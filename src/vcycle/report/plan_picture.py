@@ -52,31 +52,31 @@ def draw_plans(plans: Mapping[str, Plan], file: Path) -> None:
             figsize=(WIDTH_INCHES * columns, HEIGHT_INCHES * rows), layout="constrained"
         )
         parts = figure.subfigures(rows, columns, squeeze=False, hspace=0.05, wspace=0.04)
-        batches = [batch for plan in plans.values() for batch in plan.mini_batches().values()]
+        batches = {batch for plan in plans.values() for _, batch in plan.step_counts()}
         for part, (title, plan) in zip(parts.flat, plans.items(), strict=False):
-            _draw_plan(part, plan, title=title, batch_limits=(min(batches), max(batches)))
+            _draw_plan(part, plan, title=title, batches=sorted(batches))
         figure.savefig(
             file, dpi=150, metadata={"Date": None} if file.suffix.lower() == ".svg" else None
         )
 
 
-def _draw_plan(part: SubFigure, plan: Plan, *, title: str, batch_limits: tuple[int, int]) -> None:
+def _draw_plan(part: SubFigure, plan: Plan, *, title: str, batches: list[int]) -> None:
     part.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
-    boxes, batches, rates = part.subplots(
+    boxes, clips, rates = part.subplots(
         3, 1, sharex=True, gridspec_kw={"height_ratios": [1.7, 1.0, 1.0]}
     )
     colours = _colours(plan)
     _draw_boxes(boxes, plan, colours)
-    _draw_batches(batches, plan, colours, limits=batch_limits)
+    _draw_batches(clips, plan, colours, batches=batches)
     _draw_rates(rates, plan)
     boxes.set_xlim(0, len(plan) * (1 + DEPTH[0]))
     rates.set_xlabel("step")
     rates.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     rates.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
-    for axes in (boxes, batches, rates):
+    for axes in (boxes, clips, rates):
         axes.spines[["top", "right"]].set_visible(False)
     for start in _stage_starts(plan)[1:]:
-        for axes in (batches, rates):
+        for axes in (clips, rates):
             axes.axvline(start, color=GRID, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
 
 
@@ -113,15 +113,14 @@ def _draw_boxes(axes: Axes, plan: Plan, colours: Mapping[Shape, str]) -> None:
         _label_box(axes, phase, colours, steps=len(plan))
     starts = [*_stage_starts(plan), len(plan)]
     for stage, (start, end) in enumerate(pairwise(starts), 1):
+        inches = AXES_INCHES * (end - start) / len(plan)
         tuned = any(p.kind == "fine-tuning" and p.stage == stage - 1 for p in plan.phases)
-        axes.text(
-            (start + end) / 2,
-            top * 0.97,
-            f"stage {stage}" + ("\nfine-tuning" if tuned else ""),
-            ha="center",
-            va="top",
-            linespacing=1.1,
-        )
+        label = f"stage {stage}" if inches > 0.5 else str(stage)
+        if tuned and inches > 0.7:
+            label += "\nfine-tuning"
+        if inches > 0.12:
+            middle = (start + end) / 2
+            axes.text(middle, top * 0.97, label, ha="center", va="top", linespacing=1.1)
     axes.set_ylim(0, top)
     heights = {short.shape.height for p in plan.phases for short in p.base.short_cycle}
     axes.yaxis.set_major_locator(FixedLocator(sorted(heights)))
@@ -164,7 +163,7 @@ def _label_box(axes: Axes, phase: Phase, colours: Mapping[Shape, str], *, steps:
         ha="center",
         va="bottom",
         rotation=0 if inches > 0.8 else 90,
-        fontsize=8,
+        fontsize=8 if shape.height == shape.width else 7,
         color=_ink(colours[min(short.shape for short in phase.base.short_cycle)]),
     )
 
@@ -181,9 +180,9 @@ def _sizes(shape: Shape) -> str:
 
 
 def _draw_batches(
-    axes: Axes, plan: Plan, colours: Mapping[Shape, str], *, limits: tuple[int, int]
+    axes: Axes, plan: Plan, colours: Mapping[Shape, str], *, batches: list[int]
 ) -> None:
-    least, most = limits
+    least, most = batches[0], batches[-1]
     for phase in plan.phases:
         visited = {short.batch_size: short.shape for short in phase.base.short_cycle}
         for batch_size, shape in sorted(visited.items(), reverse=True):
@@ -198,9 +197,8 @@ def _draw_batches(
             axes.add_patch(bar)
     axes.set_yscale("log", base=2)
     axes.set_ylim(least / 2, most * 1.25)
-    ticks = [least]
-    while ticks[-1] * 2 <= most:
-        ticks.append(ticks[-1] * 2)
+    doubled = [least << power for power in range((most // least).bit_length())]
+    ticks = batches if len(batches) <= 6 else doubled
     axes.yaxis.set_major_locator(FixedLocator(ticks))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda clips, _: f"{clips:,.0f}"))
