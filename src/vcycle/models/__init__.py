@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from vcycle.models.batch_statistics import precise_bn
 from vcycle.models.external import build_external, check_model
 from vcycle.models.norm import (
     SubBatchNorm3d,
@@ -23,6 +24,7 @@ from vcycle.models.norm import (
     defer_statistics,
     set_group_size,
 )
+from vcycle.models.optimizer_groups import parameter_groups
 from vcycle.models.resnet3d import c2d, i3d, slow
 from vcycle.models.slowfast import slowfast
 from vcycle.models.tiny import resnet3d_tiny
@@ -39,6 +41,8 @@ __all__ = [
     "convert",
     "defer_statistics",
     "load_weights",
+    "parameter_groups",
+    "precise_bn",
     "set_group_size",
 ]
 
