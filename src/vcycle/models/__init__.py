@@ -14,6 +14,8 @@ from typing import Any
 
 from torch import nn
 
+from vcycle.models.batch_statistics import precise_bn
+from vcycle.models.external import build_external, check_model
 from vcycle.models.norm import (
     SubBatchNorm3d,
     check_group_size,
@@ -22,6 +24,7 @@ from vcycle.models.norm import (
     defer_statistics,
     set_group_size,
 )
+from vcycle.models.optimizer_groups import parameter_groups
 from vcycle.models.resnet3d import c2d, i3d, slow
 from vcycle.models.slowfast import slowfast
 from vcycle.models.tiny import resnet3d_tiny
@@ -33,10 +36,13 @@ __all__ = [
     "SubBatchNorm3d",
     "build_model",
     "check_group_size",
+    "check_model",
     "commit_statistics",
     "convert",
     "defer_statistics",
     "load_weights",
+    "parameter_groups",
+    "precise_bn",
     "set_group_size",
 ]
 
@@ -84,14 +90,17 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 def build_model(name: str, *, num_classes: int, **options: Any) -> nn.Module:
     """Build the model called `name`, with fresh weights and `nn.BatchNorm3d` layers.
 
-    `options` are the builder's own arguments, such as `dropout`. Raises ValueError for a name that
-    is not in `MODELS` (naming the nearest), for fewer than one class and for an unknown option.
+    `name` is in `MODELS`, or an import path `package.module:function` to a builder of one's own.
+    `options` are the builder's own arguments, such as `dropout`. Raises ValueError for an unknown
+    name (naming the nearest), for fewer than one class and for an unknown option.
     """
+    if num_classes < 1:
+        raise ValueError(f"num_classes is {num_classes}; give at least 1")
+    if ":" in name:
+        return build_external(name, num_classes=num_classes, **options)
     if name not in MODELS:
         nearest = get_close_matches(name, MODELS, n=1, cutoff=0.0)[0]
         raise ValueError(f"model {name!r} is unknown; did you mean {nearest!r}?")
-    if num_classes < 1:
-        raise ValueError(f"num_classes is {num_classes}; give at least 1")
     builder = MODELS[name]
     try:
         inspect.signature(builder).bind(num_classes=num_classes, **options)

@@ -1,0 +1,81 @@
+"""A video transformer from outside, trained with multigrid: VideoMAE from `transformers`.
+
+    pip install transformers
+    vcycle train --model examples.video_transformer:videomae ...
+
+The one thing to change in it is what is tied to one shape: a table of positions, one for each
+patch. Here the table is that of the largest shape, and smaller clips get it interpolated, so that
+a coarse sampling grid sees the positions that its points have on the fine one. Attention shares
+its weights over positions, so the rest fits any shape whose sides are whole numbers of patches
+(16 pixels) and tubes (2 frames): give the plan multiples of those. There is no batch normalisation,
+so norm groups do nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+
+
+class InterpolatedEmbeddings(nn.Module):
+    """Patches plus positions, the positions resized to the clip's own grid of patches."""
+
+    def __init__(self, embeddings: nn.Module, config: VideoMAEConfig) -> None:
+        super().__init__()
+        self.patch_embeddings = embeddings.patch_embeddings
+        self.patch = (config.tubelet_size, config.patch_size, config.patch_size)
+        largest = (config.num_frames, config.image_size, config.image_size)
+        grid = [size // patch for size, patch in zip(largest, self.patch, strict=True)]
+        table = embeddings.position_embeddings.view(1, *grid, -1).permute(0, 4, 1, 2, 3)
+        self.register_buffer("table", table.contiguous(), persistent=False)  # (1, D, t, h, w)
+
+    def forward(self, pixel_values: Tensor, bool_masked_pos: Tensor | None = None) -> Tensor:
+        clips = pixel_values.transpose(1, 2)  # (B, 3, T, H, W)
+        for side, size, patch in zip("THW", clips.shape[2:], self.patch, strict=True):
+            if size % patch:
+                raise ValueError(f"{side} is {size}; give a multiple of {patch}")
+        patches = self.patch_embeddings.projection(clips)  # (B, D, t, h, w)
+        positions = F.interpolate(self.table, size=patches.shape[2:], mode="trilinear")
+        return (patches + positions).flatten(2).transpose(1, 2)  # (B, t h w, D)
+
+
+class VideoMAE(VideoMAEForVideoClassification):
+    """(B, 3, T, H, W) in, (B, num_classes) out; state dict keys as in the published weights."""
+
+    def __init__(self, config: VideoMAEConfig) -> None:
+        super().__init__(config)
+        self.videomae.embeddings = InterpolatedEmbeddings(self.videomae.embeddings, config)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        return super().forward(clips.transpose(1, 2)).logits
+
+
+def videomae(
+    *,
+    num_classes: int,
+    frames: int = 16,
+    side_pixels: int = 224,
+    width: int = 768,
+    layers: int = 12,
+    heads: int = 12,
+    **config: Any,
+) -> nn.Module:
+    """VideoMAE-Base by default, with fresh weights; `frames` and `side_pixels` of the target shape.
+
+    `vcycle.load_weights` fills it from a published `model.safetensors`.
+    """
+    return VideoMAE(
+        VideoMAEConfig(
+            num_frames=frames,
+            image_size=side_pixels,
+            hidden_size=width,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            intermediate_size=4 * width,
+            num_labels=num_classes,
+            **config,
+        )
+    )

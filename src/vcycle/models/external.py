@@ -1,0 +1,174 @@
+"""Models from anywhere: build one by its import path, and check it before the first step.
+
+In: `package.module:function`, and the shapes that the model will meet. Out: an `nn.Module`, or one
+line that says which layer stands in the way. Multigrid asks of a model that it shares its weights
+over time and space (paper, section 3.1): convolutions and attention do, a linear layer on
+flattened features does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vcycle.models.norm import SubBatchNorm3d
+from vcycle.schedule.shape import Shape
+
+
+def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
+    """Call the function at `path`, written `package.module:function`, for a model.
+
+    It gets `options`, and `num_classes` if it takes that. Modules are also looked for in the
+    current directory. Raises ValueError, in one line, for a path that leads nowhere, options that
+    the function does not take, and a result that is no `nn.Module`.
+    """
+    module_name, _, function_name = path.partition(":")
+    module = _module(path, module_name)
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise ValueError(f"model {path!r}: {module_name!r} has no function {function_name!r}")
+    parameters = inspect.signature(function).parameters.values()
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    if takes_any or any(parameter.name == "num_classes" for parameter in parameters):
+        options["num_classes"] = num_classes
+    try:
+        inspect.signature(function).bind(**options)
+    except TypeError as error:
+        raise ValueError(f"model {path!r}: {error}; check the model's arguments") from error
+    model = function(**options)
+    if not isinstance(model, nn.Module):
+        raise ValueError(
+            f"model {path!r}: returned a {type(model).__name__}; return a torch.nn.Module"
+        )
+    return model
+
+
+def _module(path: str, name: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)  # console scripts, unlike `python -m`, do not look there
+    try:
+        return importlib.import_module(name)
+    except (ImportError, ValueError) as error:
+        raise ValueError(
+            f"model {path!r}: cannot import {name!r} ({error}); write package.module:function, "
+            "of an installed package or a file in the current directory"
+        ) from error
+
+
+def check_model(
+    model: nn.Module, shapes: Iterable[Shape], *, num_classes: int, num_clips: int = 2
+) -> None:
+    """Run `model` forward and backward once at every shape; for before step 0.
+
+    Random clips of (num_clips, 3, T, H, W) must give finite scores of (num_clips, num_classes),
+    and a finite gradient must reach them. The model is run as in training but left as it was:
+    buffers, gradients, norm groups, random numbers.
+
+    Raises ValueError, in one line, that names the shape, and the layer if one fails there: for
+    example a classifier whose size fits one shape only.
+    """
+    for shape in dict.fromkeys(shapes):
+        with _as_it_was(model):
+            scores, clips = _run(model, shape, num_clips)
+            _check_scores(scores, shape, num_clips=num_clips, num_classes=num_classes)
+            _check_gradient(model, scores, clips, shape)
+
+
+def _run(model: nn.Module, shape: Shape, num_clips: int) -> tuple[Any, Tensor]:
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    dims = (num_clips, 3, shape.frames, shape.height, shape.width)
+    clips = torch.randn(dims, device=device, requires_grad=True)
+    names = {module: name for name, module in model.named_modules()}
+    inside: list[str] = []  # what was entered and not left: where an exception was raised
+
+    def enter(module: nn.Module, _: Any) -> None:
+        inside.append(names[module])
+
+    def leave(*_: Any) -> None:
+        inside.pop()
+
+    hooks = [module.register_forward_pre_hook(enter) for module in names]
+    hooks += [module.register_forward_hook(leave) for module in names]
+    try:
+        return model(clips), clips
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:
+        name = inside[-1] if inside else ""
+        layer = f"layer {name!r} ({type(model.get_submodule(name)).__name__})" if name else "it"
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(
+            f"model: at shape {shape} {layer} fails: {reason}; multigrid needs a model that takes "
+            "every shape of the plan: pool globally before a linear layer, interpolate positions, "
+            "or choose shapes that the model takes"
+        ) from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _check_scores(scores: Any, shape: Shape, *, num_clips: int, num_classes: int) -> None:
+    if not isinstance(scores, Tensor):
+        raise ValueError(
+            f"model: at shape {shape} it returns a {type(scores).__name__}; return the scores, a "
+            f"tensor of (B, {num_classes})"
+        )
+    if scores.shape != (num_clips, num_classes):
+        raise ValueError(
+            f"model: at shape {shape} it returns {tuple(scores.shape)} for {num_clips} clips; "
+            f"return ({num_clips}, {num_classes}), one score per class"
+        )
+    if not bool(scores.isfinite().all()):
+        raise ValueError(f"model: at shape {shape} scores are not finite; check its initialisation")
+
+
+def _check_gradient(model: nn.Module, scores: Tensor, clips: Tensor, shape: Shape) -> None:
+    gradient = None
+    if scores.requires_grad:
+        loss = scores.float().logsumexp(1).sum() + scores.float().square().sum()
+        (gradient,) = torch.autograd.grad(loss, clips, allow_unused=True)
+    # A classifier that starts at zero passes nothing back before its first step.
+    starts_at_zero = any(not p.any() for p in model.parameters() if p.ndim > 1)
+    if gradient is None or not (starts_at_zero or bool(gradient.any())):
+        raise ValueError(
+            f"model: at shape {shape} no gradient reaches the clips; look for detach, no_grad, "
+            "argmax or a frozen part in its forward"
+        )
+    if not bool(gradient.isfinite().all()):
+        raise ValueError(f"model: at shape {shape} the gradient of the clips is not finite")
+
+
+@contextmanager
+def _as_it_was(model: nn.Module) -> Iterator[None]:
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    training = [(module, module.training) for module in model.modules()]
+    norms = [
+        (module, module.group_clips, module._pending)
+        for module in model.modules()
+        if isinstance(module, SubBatchNorm3d)
+    ]
+    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    try:
+        with torch.random.fork_rng([device.index for device in devices]):
+            torch.manual_seed(0)
+            model.train()
+            for norm, *_ in norms:
+                norm.group_clips, norm._pending = None, None
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+        for module, mode in training:
+            module.training = mode
+        for norm, group_clips, pending in norms:
+            norm.group_clips, norm._pending = group_clips, pending

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.norm_cases import clips
+from vcycle.models import (
+    SubBatchNorm3d,
+    build_model,
+    convert,
+    defer_statistics,
+    precise_bn,
+    set_group_size,
+)
+
+
+def test_statistics_are_those_of_all_clips_together() -> None:
+    """With one layer, by hand: batches of 4 and 8 clips, groups of 2."""
+    layer = SubBatchNorm3d(3)
+    set_group_size(layer, 2)
+    batches = [clips(4, 3, seed=1), clips(8, 3, seed=2)]
+    assert precise_bn(layer, batches) == 1
+    together = torch.cat(batches)
+    torch.testing.assert_close(layer.running_mean, together.mean((0, 2, 3, 4)))
+    var = together.var((0, 2, 3, 4))
+    torch.testing.assert_close(layer.running_var, var, rtol=0.02, atol=0)
+
+
+def test_all_layers_of_a_model_and_nothing_else() -> None:
+    torch.manual_seed(0)
+    model = convert(build_model("resnet3d_tiny", num_classes=3, width=4, dropout=0.5))
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm3d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+    set_group_size(model, 2)
+    defer_statistics(model)
+    model.eval()
+    model.dropout.train()
+    batches = [torch.randn(4, 3, 4, 16, 16) + i for i in range(3)]
+    inputs: list[Tensor] = []
+    deep = model.blocks[1].a_bn
+    hook = deep.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))
+    before = {k: v.clone() for k, v in model.state_dict().items() if "running" not in k}
+    assert precise_bn(model, iter(batches)) == 12
+    hook.remove()
+    seen = torch.cat(inputs)
+    torch.testing.assert_close(deep.running_mean, seen.mean((0, 2, 3, 4)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(deep.running_var, seen.var((0, 2, 3, 4)), rtol=0.01, atol=0)
+    after = {k: v for k, v in model.state_dict().items() if "running" not in k}
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    assert not model.training
+    assert not deep.training
+    assert model.dropout.training
+    assert deep.momentum == 0.1
+    assert deep._pending == []
+    again = model.state_dict()["stem_bn.running_var"].clone()
+    precise_bn(model, batches)
+    torch.testing.assert_close(model.stem_bn.running_var, again)
+
+
+def test_layers_of_other_dimensions() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(6))
+    x = torch.randn(50, 6, 1, 1, 1) * 3 + 2
+    assert precise_bn(model, [x]) == 1
+    torch.testing.assert_close(model[1].running_var, x.flatten(1).var(0))
+
+
+def test_number_of_batches() -> None:
+    drawn = []
+
+    def batches() -> Iterator[Tensor]:
+        for i in range(10):
+            drawn.append(i)
+            yield clips(4, 3, seed=i)
+
+    precise_bn(SubBatchNorm3d(3), batches(), num_batches=2)
+    assert drawn == [0, 1]
+    assert precise_bn(nn.LayerNorm(3), batches()) == 0
+    assert drawn == [0, 1]
+
+
+def test_failures_leave_the_statistics_as_they_were() -> None:
+    layer = SubBatchNorm3d(3)
+    set_group_size(layer, 3)
+    layer(clips(6, 3))
+    before = {key: value.clone() for key, value in layer.state_dict().items()}
+    with pytest.raises(ValueError, match="no batch to measure"):
+        precise_bn(layer, [])
+    with pytest.raises(ValueError, match="3 clips do not divide a batch of 4"):
+        precise_bn(layer, [clips(6, 3), clips(4, 3)])
+    torch.testing.assert_close(dict(layer.state_dict()), before, rtol=0, atol=0)
+    assert layer.training
+    assert layer.momentum == 0.1

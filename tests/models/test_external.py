@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vcycle.models import build_model, check_model, convert, load_weights, set_group_size
+from vcycle.schedule.shape import Shape
+
+SHAPES = [Shape(4, 16, 16), Shape(8, 32, 24)]
+
+SOURCE = """
+from torch import nn
+def build(width=2, *, num_classes):
+    return nn.Sequential(nn.Conv3d(3, width, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten(),
+                         nn.Linear(width, num_classes))
+def without_classes():
+    return nn.Conv3d(3, 1, 1)
+def no_model(num_classes):
+    return "model"
+def any_options(**options):
+    return nn.Linear(options["num_classes"], options["width"])
+constant = 3
+"""
+
+
+class Classifier(nn.Module):
+    """A pooled classifier with one wrong thing."""
+
+    def __init__(self, fault: str = "", *, zero: bool = False) -> None:
+        super().__init__()
+        self.fault = fault
+        self.features = nn.Conv3d(3, 4, 3, padding=1)
+        self.norm = nn.BatchNorm3d(4)
+        self.dropout = nn.Dropout(0.5)
+        size = 4 * 4 * 16 * 16 if fault == "fixed" else 4
+        self.classifier = nn.Sequential(nn.Identity(), nn.Linear(size, 5))
+        if zero:
+            nn.init.zeros_(self.classifier[1].weight)
+
+    def forward(self, clips: Tensor) -> Any:
+        if self.fault == "position":
+            clips = clips + torch.zeros(4, 16, 16)
+        x = self.dropout(self.norm(self.features(clips)).relu())
+        if self.fault == "detach":
+            x = x.detach()
+        if self.fault == "no_grad":
+            with torch.no_grad():
+                return self.classifier(x.mean((2, 3, 4)))
+        x = x.flatten(1) if self.fault == "fixed" else x.mean((2, 3, 4))
+        scores = self.classifier(x)
+        if self.fault == "nan":
+            scores = scores / (scores - scores)
+        if self.fault == "blind":
+            scores = scores * 0
+        if self.fault == "sqrt":
+            scores = scores + ((clips - clips).abs().sum() ** 0.5)
+        return {"logits": scores} if self.fault == "dictionary" else scores
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "own_model.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "own_model", raising=False)
+    return tmp_path
+
+
+def test_build_by_import_path(here: Path) -> None:
+    model = build_model("own_model:build", num_classes=5, width=3)
+    check_model(model, SHAPES, num_classes=5)
+    assert model[0].out_channels == 3
+    assert isinstance(build_model("own_model:without_classes", num_classes=5), nn.Conv3d)
+    assert build_model("own_model:any_options", num_classes=5, width=3).in_features == 5
+    assert isinstance(build_model("torch.nn:Identity", num_classes=2), nn.Identity)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("own_modle:build", {}, "cannot import 'own_modle'"),
+        (":build", {}, "cannot import ''"),
+        ("own_model:biuld", {}, "has no function 'biuld'"),
+        ("own_model:constant", {}, "has no function 'constant'"),
+        ("own_model:build", {"depth": 3}, "unexpected keyword argument 'depth'"),
+        ("own_model:no_model", {}, "returned a str; return a torch.nn.Module"),
+        ("own_model:build", {"num_classes": 0}, "num_classes is 0"),
+    ],
+)
+def test_paths_that_lead_nowhere(
+    here: Path, name: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        build_model(name, **{"num_classes": 5, **options})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("fixed", r"at shape 8x32x24 layer 'classifier.1' \(Linear\) fails: mat1 and mat2"),
+        ("position", "at shape 8x32x24 it fails: The size of tensor"),
+        ("nan", "at shape 4x16x16 scores are not finite"),
+        ("dictionary", r"returns a dict; return the scores, a tensor of \(B, 5\)"),
+        ("detach", "no gradient reaches the clips"),
+        ("no_grad", "no gradient reaches the clips"),
+        ("blind", "no gradient reaches the clips"),
+        ("sqrt", "the gradient of the clips is not finite"),
+    ],
+)
+def test_faults_are_named(fault: str, message: str) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match=message) as caught:
+        check_model(Classifier(fault), SHAPES, num_classes=5)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_number_of_classes() -> None:
+    with pytest.raises(ValueError, match=r"returns \(2, 5\) for 2 clips; return \(2, 6\)"):
+        check_model(Classifier(), SHAPES, num_classes=6)
+
+
+def test_a_classifier_that_starts_at_zero_passes() -> None:
+    check_model(Classifier(zero=True), SHAPES, num_classes=5)
+
+
+@pytest.mark.parametrize("fault", ["", "nan"])
+def test_the_model_is_left_as_it_was(fault: str) -> None:
+    model = convert(Classifier(fault)).eval()
+    model.dropout.train()
+    set_group_size(model, 16)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    random_state = torch.get_rng_state()
+    if fault:
+        with pytest.raises(ValueError, match="not finite"):
+            check_model(model, SHAPES, num_classes=5)
+    else:
+        check_model(model, SHAPES, num_classes=5)
+    torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert not model.training
+    assert model.dropout.training
+    assert model.norm.group_clips == 16
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_models_of_the_paper_pass() -> None:
+    for name in ("resnet3d_tiny", "slowfast_r50"):
+        check_model(build_model(name, num_classes=5), SHAPES[:1], num_classes=5)
+
+
+def small_videomae(**options: Any) -> nn.Module:
+    sizes = {"frames": 4, "side_pixels": 32, "width": 24, "layers": 2, "heads": 2}
+    return build_model("examples.video_transformer:videomae", num_classes=5, **sizes | options)
+
+
+def test_a_video_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(Path(__file__).parents[2])
+    torch.manual_seed(0)
+    model = small_videomae()
+    layers = list(model.modules())
+    convert(model)
+    set_group_size(model, 8)
+    assert list(model.modules()) == layers
+    check_model(model, [Shape(2, 16, 16), Shape(4, 32, 32), Shape(6, 48, 32)], num_classes=5)
+    with pytest.raises(ValueError, match=r"layer 'videomae.embeddings' .* H is 24; give a mul"):
+        check_model(model, [Shape(4, 24, 32)], num_classes=5)
+    torch.save(model.state_dict(), tmp_path / "a.pth")
+    report = load_weights(small_videomae(), tmp_path / "a.pth")
+    assert not report.missing + report.dropped
+
+
+def test_a_video_transformer_at_its_own_shape_is_the_original(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(Path(__file__).parents[2])
+    torch.manual_seed(0)
+    model = small_videomae().eval()
+    original = transformers.VideoMAEForVideoClassification(model.config).eval()
+    original.load_state_dict(model.state_dict())
+    clips = torch.randn(2, 3, 4, 32, 32)
+    with torch.no_grad():
+        expected = original(clips.transpose(1, 2)).logits
+        torch.testing.assert_close(model(clips), expected, rtol=1e-5, atol=1e-5)
+        assert model(clips.flip(2)).sub(expected).abs().max() > 1e-4

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from vcycle.models import build_model, convert, parameter_groups
+
+
+def names_of(model: nn.Module, parameters: list[nn.Parameter]) -> list[str]:
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return [names[parameter] for parameter in parameters]
+
+
+@pytest.mark.parametrize("name", ["i3d_nl_r50", "slowfast_r50"])
+def test_norms_do_not_decay_and_everything_else_does(name: str) -> None:
+    with torch.device("meta"):
+        model = build_model(name, num_classes=3)
+    decayed, spared = parameter_groups(model, weight_decay=1e-4)
+    assert decayed["weight_decay"] == 1e-4
+    assert spared["weight_decay"] == 0
+    spared_names = names_of(model, spared["params"])
+    decayed_names = names_of(model, decayed["params"])
+    assert all("bn." in key for key in spared_names)
+    assert not any("bn." in key for key in decayed_names)
+    assert "head.projection.bias" in decayed_names
+    assert len(spared_names) + len(decayed_names) == len(list(model.parameters()))
+    before = (decayed_names, spared_names)
+    convert(model)
+    after = parameter_groups(model, weight_decay=1e-4)
+    assert tuple(names_of(model, group["params"]) for group in after) == before
+
+
+def test_optimizer_state_loads_across_the_kinds_of_norm() -> None:
+    def build(converted: bool) -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = build_model("resnet3d_tiny", num_classes=3, width=4)
+        if converted:
+            convert(model)
+        groups = parameter_groups(model, weight_decay=0.1)
+        return model, torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+    plain, first = build(False)
+    plain(torch.randn(2, 3, 2, 16, 16)).square().sum().backward()
+    first.step()
+    model, second = build(True)
+    second.load_state_dict(first.state_dict())
+    model.load_state_dict(plain.state_dict())
+    for a, b in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(
+            first.state[a]["momentum_buffer"], second.state[b]["momentum_buffer"]
+        )
+
+
+def test_other_norms_shared_and_frozen_parameters() -> None:
+    linear = nn.Linear(4, 4)
+    model = nn.Sequential(linear, nn.LayerNorm(4), nn.GroupNorm(2, 4), linear, nn.Linear(4, 2))
+    model[4].weight.requires_grad = False
+    decayed, spared = parameter_groups(model, weight_decay=1)
+    assert names_of(model, decayed["params"]) == ["0.weight", "0.bias", "4.bias"]
+    assert names_of(model, spared["params"]) == ["1.weight", "1.bias", "2.weight", "2.bias"]
+
+
+def test_wrong_calls() -> None:
+    with pytest.raises(ValueError, match="weight_decay is -1"):
+        parameter_groups(nn.Linear(1, 1), weight_decay=-1)
+    with pytest.raises(ValueError, match="no parameters to train"):
+        parameter_groups(nn.ReLU(), weight_decay=0)
