@@ -19,7 +19,7 @@ LAYERS = [
     {"bench"},
     {"recipes", "user_recipes", "multiply_adds"},
     {"config_flags", "demo"},
-    {"plan_command"},
+    {"plan_command", "eval_command"},
     {"cli"},
 ]
 # The loop validates: it calls one function further down the list, which knows nothing of the loop.

@@ -7,15 +7,18 @@ code 130. Commands import what they need when they run: printing a plan must not
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
 from vcycle.config_flags import FIELDS_HELP, FlagParser, add_config_flags, run_config
 from vcycle.plan_command import add_plan_flags, run_plan_command
+from vcycle.schedule.shape import Shape
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         parser = _parser()
         options, fields = parser.parse_known_args(arguments)
-        if fields and not hasattr(options, "recipe"):
+        if fields and not options.takes_fields:
             parser.error(f"unrecognized arguments: {' '.join(fields)}")
         options.run(options, fields)
         return 0
@@ -48,17 +51,29 @@ def _parser() -> FlagParser:
         prog="vcycle",
         description="Multigrid training for video models: the same accuracy, several times faster.",
     )
+    parser.set_defaults(takes_fields=False)
     commands = parser.add_subparsers(title="commands", required=True)
 
     plan = commands.add_parser("plan", help="print or draw what a run will do", epilog=FIELDS_HELP)
     add_plan_flags(plan)
-    plan.set_defaults(run=run_plan_command)
+    plan.set_defaults(run=run_plan_command, takes_fields=True)
 
     training = commands.add_parser("train", help="train as a recipe says", epilog=FIELDS_HELP)
     add_config_flags(training)
     training.add_argument("--folder", help="run folder, runs/RECIPE unless given")
     training.add_argument("--resume", action="store_true", help="go on from the checkpoint there")
-    training.set_defaults(run=_train)
+    training.set_defaults(run=_train, takes_fields=True)
+
+    evaluation = commands.add_parser("eval", help="score a run's checkpoint", epilog=FIELDS_HELP)
+    evaluation.add_argument("folder", help="a run folder")
+    evaluation.add_argument("--split", default="val", help="of the manifest (default: val)")
+    evaluation.add_argument("--json", action="store_true", help="print JSON")
+    evaluation.set_defaults(run=_eval, takes_fields=True)
+
+    models = commands.add_parser("models", help="list the models and what they cost")
+    models.add_argument("--shape", default="32x224x224", help="of the clip that costs are given at")
+    models.add_argument("--json", action="store_true", help="print JSON")
+    models.set_defaults(run=_models)
 
     demo = commands.add_parser("demo", help="train on generated videos, with and without multigrid")
     demo.add_argument("--folder", default="runs/demo", help="where everything is written")
@@ -81,6 +96,25 @@ def _train(options: argparse.Namespace, fields: Sequence[str]) -> None:
 
     config = run_config(options, fields)
     train(config, options.folder or Path("runs") / config.recipe, resume=options.resume)
+
+
+def _eval(options: argparse.Namespace, fields: Sequence[str]) -> None:
+    from vcycle.eval_command import run_eval_command
+
+    run_eval_command(options, fields)
+
+
+def _models(options: argparse.Namespace, _: Sequence[str]) -> None:
+    from vcycle.models import MODELS
+    from vcycle.models.count import model_costs
+
+    rows = model_costs(Shape.parse(options.shape), names=MODELS)
+    if options.json:
+        print(json.dumps([asdict(row) for row in rows], indent=1))
+        return
+    print(f"{'model':<32}{'parameters':>12}  multiply-adds of a clip of {options.shape}")
+    for row in rows:
+        print(f"{row.name:<32}{row.parameters:>12,}  {row.multiply_adds:>20,}")
 
 
 def _demo(options: argparse.Namespace, _: Sequence[str]) -> None:

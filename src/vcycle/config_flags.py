@@ -119,6 +119,11 @@ def _of_recipe(options: argparse.Namespace, fields: Sequence[str]) -> RunConfig:
     return _from_values(asdict(config), fields)
 
 
+def read_config(file: Path, fields: Sequence[str] = ()) -> RunConfig:
+    """The configuration in a run's ``config.yaml``, changed by dotted flags."""
+    return _from_values(_read(file), fields)
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(file.read_text())

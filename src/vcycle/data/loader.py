@@ -121,7 +121,7 @@ class _BatchDataset(Dataset[Batch]):
         return collate(clips, num_classes=num_classes, multi_label=self.multi_label)
 
 
-class TooManyBadVideos(RuntimeError):  # noqa: N818
+class TooManyBadVideos(ValueError):  # noqa: N818
     """More videos are bad than the run accepts; the message lists them."""
 
 

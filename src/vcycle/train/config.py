@@ -73,12 +73,15 @@ class Evaluation:
         num_clips: clips a video, spread evenly over it.
         num_crops: 1 (centre) or 3 (along the longer side).
         batch_size: clips at a time.
+        precise_bn: training batches at the baseline's shape from which norm statistics are
+            estimated anew before the last validation; 0 leaves the running averages.
     """
 
     times: int = 20
     num_clips: int = 1
     num_crops: int = 1
     batch_size: int = 8
+    precise_bn: int = 0
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,11 @@ from vcycle.train.run_folder import RunFolder
 from vcycle.train.setup import (
     check_parts,
     default_generator,
+    estimate_norms,
+    make_eval_loader,
     make_fabric,
-    make_loaders,
     make_model,
+    make_train_loader,
 )
 
 # Reading a loss waits for the device, so losses are read and written this many steps at a time.
@@ -63,22 +65,25 @@ def train(
     run = RunFolder(Path(folder), fabric=fabric)
     run.check(config, resume=resume)
     manifest = Manifest.read(config.data.manifest)
-    check_parts(config, plan, fabric)
+    train_videos, val_videos = manifest.split("train"), manifest.split("val")
     model, optimizer = make_model(config, manifest, fabric)
+    check_parts(config, plan, model, fabric)
     next_step, seconds = 0, 0.0
     if resume:
         state = load_checkpoint(run.checkpoint, device=fabric.device)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         next_step, seconds = state["next_step"], state["seconds"]
-    loader, val_loader = make_loaders(config, plan, manifest, fabric, first_step=next_step)
+    loader = make_train_loader(config, plan, train_videos, fabric, first_step=next_step)
+    val_loader = make_eval_loader(config, val_videos, fabric)
+    loader.bad_videos = val_loader.bad_videos = run.bad_videos
     num_parts = fabric.world_size * config.accumulate
     rehearse(model, plan, fabric=fabric, num_classes=manifest.num_classes, num_parts=num_parts)
     run.start(config, plan, first_step=next_step)
 
     def validate() -> dict[str, Any]:
         began = time.perf_counter()
-        scores = evaluate(model, val_loader, manifest.split("val"), fabric=fabric)
+        scores = evaluate(model, val_loader, val_videos, fabric=fabric)
         took = time.perf_counter() - began
         row = {"step": next_step - 1, "seconds": seconds, "validation_seconds": took, **scores}
         run.add_validation(row)
@@ -146,10 +151,12 @@ def train(
                 save()
                 raise KeyboardInterrupt(f"stopped after step {next_step} of {len(plan)}")
             if next_step in validation_steps:
+                if next_step == len(plan):
+                    estimate_norms(model, config, train_videos, fabric)
                 validation = validate()
                 save()
                 began = time.perf_counter()
-        return run.finish(plan, validation, bad_videos=loader.bad_videos)
+        return run.finish(plan, validation)
 
 
 def _evenly_spaced(num_steps: int, times: int) -> set[int]:

@@ -5,6 +5,7 @@
     metrics.jsonl      a line a step
     validation.jsonl   a line a validation
     checkpoint.pt      model, optimizer and step, replaced at each validation
+    bad_videos.json    videos that could not be read, and why, if there are any
     result.json        written when the last step is done: its presence means the run is complete
 
 Lines are whole when they are written, files are replaced at once, so an interrupted run can be
@@ -35,6 +36,9 @@ class RunFolder:
         self._fabric = fabric
         self._writes = fabric.is_global_zero
         self._rows: list[tuple[dict[str, Any], Tensor]] = []
+        self.bad_videos: dict[str, str] = {}
+        """Path to reason; whoever reads videos adds to it."""
+        self._num_listed = 0
 
     @property
     def checkpoint(self) -> Path:
@@ -94,6 +98,10 @@ class RunFolder:
 
         All processes call this at the same steps, unless one is leaving ``alone``.
         """
+        if self._writes and len(self.bad_videos) > self._num_listed:
+            self._num_listed = len(self.bad_videos)
+            text = json.dumps(self.bad_videos, indent=1)
+            replace_text(self.path / "bad_videos.json", text + "\n")
         rows, self._rows = self._rows, []
         if not rows:
             return
@@ -115,17 +123,15 @@ class RunFolder:
             with (self.path / "validation.jsonl").open("a") as file:
                 file.write(json.dumps(row) + "\n")
 
-    def finish(
-        self, plan: Plan, validation: dict[str, Any], *, bad_videos: dict[str, str]
-    ) -> dict[str, Any]:
-        """Write and return the run's totals, with its last validation and its bad videos."""
+    def finish(self, plan: Plan, validation: dict[str, Any]) -> dict[str, Any]:
+        """Write and return the run's totals, with its last validation."""
         self.flush()
         result = {
             "steps": len(plan),
             "epochs": plan.epochs,
             "clips": plan.num_clips,
             **{key: value for key, value in validation.items() if key != "step"},
-            "bad_videos": bad_videos,
+            "bad_videos": len(self.bad_videos),
         }
         if self._writes:
             rows = read_rows(self.path / "metrics.jsonl")

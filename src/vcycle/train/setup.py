@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule, _FabricOptimizer
+from torch import nn
 
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
-from vcycle.data.loader import Loader, eval_loader, train_loader
+from vcycle.data.loader import Loader, eval_loader, normalize, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
 from vcycle.models import (
+    SubBatchNorm3d,
     build_model,
     check_group_size,
     convert,
     defer_statistics,
     load_weights,
+    precise_bn,
+    set_group_size,
 )
-from vcycle.schedule.plan import Plan
+from vcycle.schedule.baseline import LearningRate
+from vcycle.schedule.plan import Multigrid, Plan
 from vcycle.train.config import RunConfig
 from vcycle.train.optim import make_optimizer
 
@@ -61,11 +67,13 @@ def make_model(
     return module, optimizer
 
 
-def check_parts(config: RunConfig, plan: Plan, fabric: Fabric) -> None:
+def check_parts(config: RunConfig, plan: Plan, model: nn.Module, fabric: Fabric) -> None:
     """ValueError unless processes and micro-batches share every batch in whole norm groups.
 
-    A group may also be split evenly over processes, but not over micro-batches.
+    A group may also be split evenly over processes, but not over micro-batches. A model without
+    batch norm has no groups.
     """
+    has_groups = any(isinstance(module, SubBatchNorm3d) for module in model.modules())
     for phase in plan.phases:
         for short in phase.base.short_cycle:
             clips, rest = divmod(short.batch_size, config.accumulate)
@@ -74,45 +82,67 @@ def check_parts(config: RunConfig, plan: Plan, fabric: Fabric) -> None:
                     f"accumulate {config.accumulate}: it does not divide the batch of "
                     f"{short.batch_size} clips at {short.shape}"
                 )
-            if plan.multigrid.norm_group is not None:
+            if has_groups and plan.multigrid.norm_group is not None:
                 group = plan.multigrid.norm_group * short.batch_factor
                 check_group_size(group, batch_clips=clips, num_parts=fabric.world_size)
 
 
-def make_loaders(
-    config: RunConfig, plan: Plan, manifest: Manifest, fabric: Fabric, *, first_step: int
-) -> tuple[Loader, Loader]:
-    """Batches of the plan from ``first_step`` on, and of validation at the baseline's shape."""
-    grids = GridRange(config.baseline.shape, config.data.stride, config.data.short_side)
-    train_videos, val_videos = manifest.split("train"), manifest.split("val")
-    pin_memory = fabric.device.type == "cuda"
+def make_train_loader(
+    config: RunConfig, plan: Plan, videos: Manifest, fabric: Fabric, *, first_step: int = 0
+) -> Loader:
+    """This process's batches of the plan, from ``first_step`` on."""
     sampler = PlanSampler(
         plan,
-        len(train_videos),
+        len(videos),
         config.seed,
         rank=fabric.global_rank,
         world_size=fabric.world_size,
         micro_batches=config.accumulate,
         first_step=first_step,
     )
-    training = train_loader(
-        ClipDataset(train_videos, grids),
+    return train_loader(
+        ClipDataset(videos, _grids(config)),
         sampler,
         num_workers=config.data.num_workers,
-        pin_memory=pin_memory,
+        pin_memory=fabric.device.type == "cuda",
     )
-    validation = eval_loader(
-        ClipDataset(val_videos, grids),
+
+
+def make_eval_loader(config: RunConfig, videos: Manifest, fabric: Fabric) -> Loader:
+    """This process's views of ``videos`` at the baseline's shape."""
+    return eval_loader(
+        ClipDataset(videos, _grids(config)),
         config.baseline.shape,
         batch_size=config.evaluation.batch_size,
         num_clips=config.evaluation.num_clips,
         num_crops=config.evaluation.num_crops,
         num_workers=config.data.num_workers,
-        pin_memory=pin_memory,
+        pin_memory=fabric.device.type == "cuda",
         rank=fabric.global_rank,
         world_size=fabric.world_size,
     )
-    return training, validation
+
+
+def estimate_norms(model: nn.Module, config: RunConfig, videos: Manifest, fabric: Fabric) -> None:
+    """Estimate norm statistics anew from training batches at the baseline's shape.
+
+    There are ``config.evaluation.precise_bn`` of them, each with a grid drawn at random.
+    """
+    num_batches = config.evaluation.precise_bn
+    if not num_batches:
+        return
+    same_shape = replace(
+        config.baseline, steps=num_batches, stage_ends=(), learning_rate=LearningRate(1.0)
+    )
+    group = config.multigrid.norm_group
+    plan = Plan(same_shape, Multigrid.off(norm_group=group, rule=config.multigrid.rule))
+    set_group_size(model, group)
+    batches = make_train_loader(config, plan, videos, fabric)
+    precise_bn(model, (normalize(batch.to(fabric.device).clips) for batch in batches))
+
+
+def _grids(config: RunConfig) -> GridRange:
+    return GridRange(config.baseline.shape, config.data.stride, config.data.short_side)
 
 
 def default_generator(device: torch.device) -> torch.Generator:

@@ -1,0 +1,61 @@
+"""``vcycle eval``: the accuracy of a run's checkpoint, over any views of any split.
+
+In: a run folder and flags. Out: the scores, printed and returned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vcycle.config_flags import read_config
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate import evaluate
+from vcycle.train.checkpoint import load_checkpoint
+from vcycle.train.config import RunConfig
+from vcycle.train.setup import estimate_norms, make_eval_loader, make_fabric, make_model
+
+
+def run_eval_command(options: argparse.Namespace, fields: Sequence[str]) -> None:
+    """Evaluate and print."""
+    folder = Path(options.folder)
+    if not (folder / "config.yaml").is_file():
+        raise ValueError(
+            f"run folder {folder}: no config.yaml in it; give a folder of vcycle train"
+        )
+    result = evaluate_run(read_config(folder / "config.yaml", fields), folder, split=options.split)
+    if options.json:
+        print(json.dumps(result, indent=1))
+        return
+    scores = ", ".join(
+        f"{key} {result[key]:.2%}" for key in ("top1", "top5", "map") if key in result
+    )
+    print(
+        f"{folder}: {scores} on {result['videos']} videos of {options.split} "
+        f"({result['views']} views each, after {result['steps']} steps)"
+    )
+
+
+def evaluate_run(config: RunConfig, folder: Path, *, split: str) -> dict[str, Any]:
+    """The scores of the checkpoint in ``folder``; ValueError where it does not fit the manifest."""
+    manifest = Manifest.read(config.data.manifest)
+    videos = manifest.split(split)
+    fabric = make_fabric(config)
+    state = load_checkpoint(folder / "checkpoint.pt", device=fabric.device)
+    if state["classes"] != list(manifest.classes):
+        raise ValueError(
+            f"{manifest.root / 'classes.txt'}: its classes are not those that {folder} was trained "
+            f"on; give the manifest of that run or one with the same classes"
+        )
+    no_weights = replace(config.model, weights=None, pretrained_on=None)
+    model, _ = make_model(replace(config, model=no_weights), manifest, fabric)
+    model.load_state_dict(state["model"])
+    if config.evaluation.precise_bn:
+        estimate_norms(model, config, manifest.split("train"), fabric)
+    scores = evaluate(model, make_eval_loader(config, videos, fabric), videos, fabric=fabric)
+    views = config.evaluation.num_clips * config.evaluation.num_crops
+    return {"videos": len(videos), "views": views, "steps": state["next_step"], **scores}
