@@ -125,6 +125,14 @@ class PlanSampler:
                     num_parts=self.world_size * self.micro_batches,
                 )
 
+    @property
+    def largest_batch_bytes(self) -> int:
+        """Of the pixels of the largest micro-batch that one rank takes."""
+        parts = self.world_size * self.micro_batches
+        steps = (self.plan[i] for i in range(self.first_step, len(self.plan)))
+        sizes = {(step.batch_size, step.shape) for step in steps}
+        return max((3 * shape.num_pixels * size // parts for size, shape in sizes), default=1)
+
 
 def _check_shares(batch_size: int, norm_group: int, world_size: int, micro_batches: int) -> None:
     share, rest = divmod(batch_size, world_size * micro_batches)
