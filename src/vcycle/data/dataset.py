@@ -6,7 +6,9 @@ and no state that changes, so one set of workers serves every shape of a run.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +33,16 @@ class ClipRequest:
     shape: Shape
     seed: int
     view: View | None = None
+
+    @property
+    def clip_shape(self) -> tuple[int, int, int, int]:
+        """(T, H, W, 3) of the clip's pixels."""
+        return self.shape.frames, self.shape.height, self.shape.width, 3
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the clip's pixels."""
+        return 3 * self.shape.num_pixels
 
 
 @dataclass(frozen=True)
@@ -66,9 +78,22 @@ class ClipDataset:
         return len(self.manifest)
 
     def __getitem__(self, request: ClipRequest) -> Clip:
-        """Decode a clip. A bad video is replaced by others that the request's seed picks.
+        """Decode a clip; see ``read``."""
+        return self.read(request)
 
-        Raises RuntimeError when the substitutes are bad too, twenty in a row.
+    def read(
+        self,
+        request: ClipRequest,
+        *,
+        out: NDArray[np.uint8] | None = None,
+        bad_indices: Mapping[int, str] = MappingProxyType({}),
+        note: Callable[[int], None] = lambda index: None,
+    ) -> Clip:
+        """Decode a clip, into ``out`` if given, of shape ``request.clip_shape``.
+
+        A bad video is replaced by others that the request's seed picks. ``bad_indices`` are
+        videos known to be bad, and why; ``note`` is told each video before it is tried. Raises
+        RuntimeError when the substitutes are bad too, twenty in a row.
         """
         bad: list[BadVideo] = []
         index = request.index
@@ -76,9 +101,13 @@ class ClipDataset:
             video = self.manifest.videos[index]
             grid = self._grid(video, request)
             try:
+                if index in bad_indices:
+                    raise UnreadableVideo(video.path, bad_indices[index])
+                note(index)
                 pixels = read_clip(
                     self.manifest.locate(video),
                     grid,
+                    out=out,
                     all_key_frames=video.key_interval == 1,
                     limit_seconds=self.limit_seconds,
                 )

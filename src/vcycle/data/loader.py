@@ -1,163 +1,227 @@
-"""From clip requests to batches: worker processes, collation, the Batch, and its normalisation.
+"""The loader: lists of clip requests in, batches out, decoded ahead by worker processes.
 
 One loader serves a whole run: the shape travels with each request, so nothing is rebuilt when the
-shape changes. Pixels stay uint8 until they are on the device.
+shape changes. Batches come in order whatever the number of workers. How far it works ahead is
+bounded in bytes: by equation 1 batches of all shapes have about the same.
 """
 
 from __future__ import annotations
 
-import signal
-import warnings
+import math
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from vcycle.data.dataset import BadVideo, Clip, ClipDataset, ClipRequest
+from vcycle.data.batch import Batch, label_tensor, normalize
+from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest
+from vcycle.data.figures import Figures
 from vcycle.data.sampler import PlanSampler, view_requests
+from vcycle.data.workers import Answer, WorkerPool
 from vcycle.schedule.shape import Shape
 
-MEAN, STD = 0.45, 0.225  # of pixels in [0, 1], the same for the three channels
+__all__ = ["Batch", "Loader", "TooManyBadVideos", "eval_loader", "normalize", "train_loader"]
 
-
-@dataclass(frozen=True)
-class Batch:
-    """Clips and what they show.
-
-    ``clips``: (N, 3, T, H, W) uint8. ``labels``: (N,) int64, or (N, classes) float32 multi-hot.
-    ``indices``: (N,) int64, the videos' places in the manifest. ``bad``: the videos that had to be
-    replaced. Raises ValueError when these do not fit together.
-    """
-
-    clips: Tensor
-    labels: Tensor
-    indices: Tensor
-    bad: tuple[BadVideo, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.clips.ndim != 5 or self.clips.shape[1] != 3 or self.clips.dtype != torch.uint8:
-            raise ValueError(
-                f"clips is {self.clips.dtype} {tuple(self.clips.shape)}; "
-                "give uint8 of shape (N, 3, T, H, W)"
-            )
-        n = len(self.clips)
-        single = self.labels.ndim == 1 and self.labels.dtype == torch.int64
-        multi = self.labels.ndim == 2 and self.labels.dtype == torch.float32
-        if not (single or multi) or len(self.labels) != n:
-            raise ValueError(
-                f"labels is {self.labels.dtype} {tuple(self.labels.shape)}; give int64 of shape "
-                f"({n},), or float32 of shape ({n}, classes)"
-            )
-        if self.indices.shape != (n,) or self.indices.dtype != torch.int64:
-            raise ValueError(
-                f"indices is {self.indices.dtype} {tuple(self.indices.shape)}; "
-                f"give int64 of shape ({n},)"
-            )
-
-    def __len__(self) -> int:
-        return len(self.clips)
-
-    @property
-    def shape(self) -> Shape:
-        """T x H x W of the clips."""
-        return Shape(*self.clips.shape[2:])
-
-    def to(self, device: torch.device | str) -> Batch:
-        """The same batch on a device; from pinned memory the copy does not block."""
-        return replace(
-            self,
-            clips=self.clips.to(device, non_blocking=True),
-            labels=self.labels.to(device, non_blocking=True),
-            indices=self.indices.to(device, non_blocking=True),
-        )
-
-    def pin_memory(self) -> Batch:
-        """The same batch in page-locked memory (torch's loader calls this)."""
-        return replace(
-            self,
-            clips=self.clips.pin_memory(),
-            labels=self.labels.pin_memory(),
-            indices=self.indices.pin_memory(),
-        )
-
-
-def normalize(clips: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
-    """uint8 (N, C, T, H, W) -> contiguous floats, ((x / 255) - 0.45) / 0.225, where they are."""
-    floats = clips.to(dtype, memory_format=torch.contiguous_format)
-    return floats.mul_(1 / (255 * STD)).sub_(MEAN / STD)
-
-
-def collate(clips: Sequence[Clip], *, num_classes: int, multi_label: bool) -> Batch:
-    """Clips of one shape -> a Batch whose (N, 3, T, H, W) is a view of (N, T, H, W, 3)."""
-    pixels = torch.from_numpy(np.stack([clip.pixels for clip in clips]))  # (N, T, H, W, 3)
-    if multi_label:
-        labels = torch.zeros(len(clips), num_classes)
-        for row, clip in enumerate(clips):
-            labels[row, list(clip.labels)] = 1
-    else:
-        labels = torch.tensor([clip.labels[0] for clip in clips])
-    return Batch(
-        clips=pixels.permute(0, 4, 1, 2, 3),
-        labels=labels,
-        indices=torch.tensor([clip.index for clip in clips]),
-        bad=tuple(video for clip in clips for video in clip.bad),
-    )
-
-
-class _BatchDataset(Dataset[Batch]):
-    """Makes a whole batch inside one worker."""
-
-    def __init__(self, dataset: ClipDataset) -> None:
-        self.dataset = dataset
-        self.multi_label = dataset.manifest.multi_label
-
-    def __getitem__(self, requests: list[ClipRequest]) -> Batch:
-        clips = [self.dataset[request] for request in requests]
-        num_classes = self.dataset.manifest.num_classes
-        return collate(clips, num_classes=num_classes, multi_label=self.multi_label)
+PREFETCH_BYTES = 64 * 2**20
 
 
 class TooManyBadVideos(ValueError):  # noqa: N818
     """More videos are bad than the run accepts; the message lists them."""
 
 
-class Loader:
-    """Iterates over batches, and keeps ``bad_videos``: path -> reason.
+@dataclass
+class _Pending:
+    """A batch in the making: its place in the shared memory and the parts still out."""
 
-    Raises TooManyBadVideos once more than ``max_bad_share`` of the dataset's videos are bad.
+    requests: list[ClipRequest]
+    offset: int
+    offered: int = 0  # requests handed to workers so far
+    parts: dict[int, int] = field(default_factory=dict)  # number -> its first request
+    clips: dict[int, tuple[int, tuple[int, ...], tuple[BadVideo, ...]]] = field(
+        default_factory=dict
+    )
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(request.num_bytes for request in self.requests)
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.num_bytes
+
+
+class Loader:
+    """Iterates over batches, as often as wanted, one iteration at a time.
+
+    ``bad_videos`` (path -> reason) collects what had to be replaced; TooManyBadVideos is raised
+    once that is more than ``max_bad_share`` of the dataset's videos. With ``num_workers`` of 0
+    clips are decoded in the calling process, when they are asked for.
     """
 
     def __init__(
-        self, batches: DataLoader[Batch], *, num_videos: int, max_bad_share: float = 0.01
+        self,
+        dataset: ClipDataset,
+        request_lists: PlanSampler | Sequence[list[ClipRequest]],
+        *,
+        num_workers: int,
+        largest_batch_bytes: int,
+        prefetch_bytes: int = PREFETCH_BYTES,
+        max_bad_share: float = 0.01,
+        pin_memory: bool = False,
     ) -> None:
-        self.batches = batches
-        self.num_videos = num_videos
+        if num_workers < 0:
+            raise ValueError(f"num_workers is {num_workers}; use 0 or more")
+        self.dataset = dataset
+        self.request_lists = request_lists
+        self.num_workers = num_workers
+        self.num_bytes = max(prefetch_bytes, 3 * largest_batch_bytes)
         self.max_bad_share = max_bad_share
+        self.pin_memory = pin_memory
         self.bad_videos: dict[str, str] = {}
+        self._pool: WorkerPool | None = None
+        self._figures = Figures(num_workers=num_workers)
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return len(self.request_lists)
 
     def __iter__(self) -> Iterator[Batch]:
-        with _worker_count_is_the_callers():
-            batches = iter(self.batches)
-        for batch in batches:
-            for video in batch.bad:
-                self.bad_videos[video.path] = video.reason
-            if len(self.bad_videos) > self.max_bad_share * self.num_videos:
-                self._stop()
-            yield batch
+        batches = self._decode_ahead() if self.num_workers else self._decode_here()
+        asked = time.monotonic()
+        try:
+            for batch in batches:
+                given = time.monotonic()
+                self._figures.count(len(batch), waited=given - asked)
+                self._note_bad(batch.bad)
+                yield batch
+                asked = time.monotonic()
+                self._figures.count_use(asked - given)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            self.close()  # an interrupted answer cannot be read on: the next iteration starts anew
+            raise
 
-    def _stop(self) -> None:
-        listed = "\n".join(f"  {path}: {reason}" for path, reason in self.bad_videos.items())
-        raise TooManyBadVideos(
-            f"{len(self.bad_videos)} of {self.num_videos} videos cannot be read, more than "
-            f"{self.max_bad_share:.1%}; mend or remove them, or accept a larger share:\n{listed}"
+    def take_figures(self) -> Figures:
+        """What the loader did since this was last asked, or since it was made."""
+        figures, self._figures = self._figures, Figures(num_workers=self.num_workers)
+        return figures
+
+    def close(self) -> None:
+        """End the worker processes; another iteration starts them again."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def _decode_here(self) -> Iterator[Batch]:
+        for requests in self.request_lists:
+            started = time.monotonic()
+            pixels = self._empty(requests)
+            clips = []
+            for out, request in zip(pixels, requests, strict=True):
+                clip = self.dataset.read(request, out=out.numpy())
+                clips.append((clip.index, clip.labels, clip.bad))
+            self._figures.count_work(time.monotonic() - started)
+            yield self._batch(pixels, clips)
+
+    def _decode_ahead(self) -> Iterator[Batch]:
+        if self._pool is None:
+            self._pool = WorkerPool(
+                self.dataset, num_workers=self.num_workers, num_bytes=self.num_bytes
+            )
+        pool = self._pool
+        pool.forget()
+        lists = iter(self.request_lists)
+        pending: deque[_Pending] = deque()
+        upcoming = next(lists, None)
+        while pending or upcoming is not None:
+            while upcoming is not None:
+                place = self._place(pending, sum(request.num_bytes for request in upcoming))
+                if place is None:
+                    break
+                pending.append(_Pending(upcoming, place))
+                upcoming = next(lists, None)
+            self._offer(pool, pending)
+            head = pending[0]
+            if len(head.clips) < len(head.requests):
+                for answer in pool.answers(timeout_seconds=10.0):
+                    self._collect(answer, pending)
+                continue
+            pixels = self._empty(head.requests)
+            source = pool.memory[head.offset : head.end].view(pixels.shape)
+            pixels.copy_(source)
+            pending.popleft()
+            yield self._batch(pixels, [head.clips[k] for k in range(len(head.requests))])
+
+    def _place(self, pending: deque[_Pending], num_bytes: int) -> int | None:
+        """Where in the ring of shared memory a batch fits, behind those that are pending."""
+        if not pending:
+            return 0
+        first, last = pending[0].offset, pending[-1].end
+        if pending[-1].offset >= first:  # pending lies in one piece
+            if last + num_bytes <= self.num_bytes:
+                return last
+            return 0 if num_bytes < first else None
+        return last if last + num_bytes < first else None
+
+    def _offer(self, pool: WorkerPool, pending: deque[_Pending]) -> None:
+        """Hand out parts of the pending batches, earliest first, until the workers have enough."""
+        for batch in pending:
+            clip_bytes = batch.requests[0].num_bytes
+            # Two parts a worker, so that a slow one is not waited for long.
+            size = math.ceil(len(batch.requests) / (2 * self.num_workers))
+            while batch.offered < len(batch.requests):
+                part = batch.requests[batch.offered : batch.offered + size]
+                number = pool.offer(batch.offset + batch.offered * clip_bytes, part)
+                if number is None:
+                    return
+                batch.parts[number] = batch.offered
+                batch.offered += len(part)
+
+    def _collect(self, answer: Answer, pending: deque[_Pending]) -> None:
+        self._figures.count_work(answer.seconds)
+        if answer.error:
+            raise RuntimeError(f"a data worker failed:\n{answer.error}")
+        for batch in pending:
+            first = batch.parts.pop(answer.number, None)
+            if first is not None:
+                batch.clips.update(enumerate(answer.clips, start=first))
+
+    def _empty(self, requests: list[ClipRequest]) -> Tensor:
+        """(N, T, H, W, 3) uint8, page-locked if so wanted."""
+        shape = (len(requests), *requests[0].clip_shape)
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin_memory)
+
+    def _batch(
+        self,
+        pixels: Tensor,
+        clips: list[tuple[int, tuple[int, ...], tuple[BadVideo, ...]]],
+    ) -> Batch:
+        manifest = self.dataset.manifest
+        labels = label_tensor(
+            [labels for _, labels, _ in clips],
+            num_classes=manifest.num_classes,
+            multi_label=manifest.multi_label,
         )
+        return Batch(
+            clips=pixels.permute(0, 4, 1, 2, 3),  # (N, 3, T, H, W), a view
+            labels=labels,
+            indices=torch.tensor([index for index, _, _ in clips]),
+            bad=tuple(video for _, _, bad in clips for video in bad),
+        )
+
+    def _note_bad(self, bad: tuple[BadVideo, ...]) -> None:
+        for video in bad:
+            self.bad_videos[video.path] = video.reason
+        num_videos = len(self.dataset)
+        if len(self.bad_videos) > self.max_bad_share * num_videos:
+            listed = "\n".join(f"  {path}: {reason}" for path, reason in self.bad_videos.items())
+            raise TooManyBadVideos(
+                f"{len(self.bad_videos)} of {num_videos} videos cannot be read, more than the "
+                f"accepted {self.max_bad_share:.1%}; mend or remove them, or accept more:\n{listed}"
+            )
 
 
 def train_loader(
@@ -165,12 +229,20 @@ def train_loader(
     sampler: PlanSampler,
     *,
     num_workers: int,
+    prefetch_bytes: int = PREFETCH_BYTES,
     max_bad_share: float = 0.01,
     pin_memory: bool = False,
 ) -> Loader:
     """The batches of a run, one for each list of requests that the sampler yields."""
-    batches = _data_loader(dataset, sampler, num_workers=num_workers, pin_memory=pin_memory)
-    return Loader(batches, num_videos=len(dataset), max_bad_share=max_bad_share)
+    return Loader(
+        dataset,
+        sampler,
+        num_workers=num_workers,
+        largest_batch_bytes=sampler.largest_batch_bytes,
+        prefetch_bytes=prefetch_bytes,
+        max_bad_share=max_bad_share,
+        pin_memory=pin_memory,
+    )
 
 
 def eval_loader(
@@ -181,50 +253,21 @@ def eval_loader(
     num_clips: int = 1,
     num_crops: int = 1,
     num_workers: int,
+    prefetch_bytes: int = PREFETCH_BYTES,
     max_bad_share: float = 0.01,
     pin_memory: bool = False,
     rank: int = 0,
     world_size: int = 1,
 ) -> Loader:
-    """Every view of every video, video by video; iterate as often as wanted.
-
-    Of several ranks each gets every ``world_size``-th batch.
-    """
+    """Every view of every video, video by video; each of several ranks gets some of the batches."""
     requests = view_requests(len(dataset), shape, num_clips=num_clips, num_crops=num_crops)
     lists = [requests[i : i + batch_size] for i in range(0, len(requests), batch_size)]
-    lists = lists[rank::world_size]
-    batches = _data_loader(dataset, lists, num_workers=num_workers, pin_memory=pin_memory)
-    return Loader(batches, num_videos=len(dataset), max_bad_share=max_bad_share)
-
-
-def _data_loader(
-    dataset: ClipDataset,
-    request_lists: PlanSampler | list[list[ClipRequest]],
-    *,
-    num_workers: int,
-    pin_memory: bool,
-) -> DataLoader[Batch]:
-    with _worker_count_is_the_callers():
-        return DataLoader(
-            _BatchDataset(dataset),
-            sampler=request_lists,
-            batch_size=None,  # an item is a whole batch already
-            num_workers=num_workers,
-            persistent_workers=num_workers > 0,
-            pin_memory=pin_memory,
-            worker_init_fn=_start_worker,
-        )
-
-
-@contextmanager
-def _worker_count_is_the_callers() -> Iterator[None]:
-    """Torch warns of more workers than cores, which is what a loader-bound run may want."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="This DataLoader will create")
-        yield
-
-
-def _start_worker(worker: int) -> None:
-    # Ctrl-C reaches every process of the terminal; the main process ends its workers itself.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
+    return Loader(
+        dataset,
+        lists[rank::world_size],
+        num_workers=num_workers,
+        largest_batch_bytes=3 * shape.num_pixels * batch_size,
+        prefetch_bytes=prefetch_bytes,
+        max_bad_share=max_bad_share,
+        pin_memory=pin_memory,
+    )

@@ -126,6 +126,12 @@ class PlanSampler:
                     num_parts=self.world_size * self.micro_batches,
                 )
 
+    @property
+    def largest_batch_bytes(self) -> int:
+        """Of the pixels of the largest micro-batch that one rank takes."""
+        parts = self.world_size * self.micro_batches
+        return max(3 * shape.num_pixels * size // parts for shape, size in self.plan.step_counts())
+
 
 def view_requests(
     num_videos: int, shape: Shape, *, num_clips: int = 1, num_crops: int = 1

@@ -1,0 +1,96 @@
+"""The Batch: clips and labels as tensors that check themselves, and their normalisation.
+
+Pixels stay uint8 until they are on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vcycle.data.dataset import BadVideo
+from vcycle.schedule.shape import Shape
+
+MEAN, STD = 0.45, 0.225  # of pixels in [0, 1], the same for the three channels
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Clips and what they show.
+
+    ``clips``: (N, 3, T, H, W) uint8. ``labels``: (N,) int64, or (N, classes) float32 multi-hot.
+    ``indices``: (N,) int64, the videos' places in the manifest. ``bad``: the videos that had to be
+    replaced. Raises ValueError when these do not fit together.
+    """
+
+    clips: Tensor
+    labels: Tensor
+    indices: Tensor
+    bad: tuple[BadVideo, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.clips.ndim != 5 or self.clips.shape[1] != 3 or self.clips.dtype != torch.uint8:
+            raise ValueError(
+                f"clips is {self.clips.dtype} {tuple(self.clips.shape)}; "
+                "give uint8 of shape (N, 3, T, H, W)"
+            )
+        n = len(self.clips)
+        single = self.labels.ndim == 1 and self.labels.dtype == torch.int64
+        multi = self.labels.ndim == 2 and self.labels.dtype == torch.float32
+        if not (single or multi) or len(self.labels) != n:
+            raise ValueError(
+                f"labels is {self.labels.dtype} {tuple(self.labels.shape)}; give int64 of shape "
+                f"({n},), or float32 of shape ({n}, classes)"
+            )
+        if self.indices.shape != (n,) or self.indices.dtype != torch.int64:
+            raise ValueError(
+                f"indices is {self.indices.dtype} {tuple(self.indices.shape)}; "
+                f"give int64 of shape ({n},)"
+            )
+
+    def __len__(self) -> int:
+        return len(self.clips)
+
+    @property
+    def shape(self) -> Shape:
+        """T x H x W of the clips."""
+        return Shape(*self.clips.shape[2:])
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on a device; from pinned memory the copy does not block."""
+        return replace(
+            self,
+            clips=self.clips.to(device, non_blocking=True),
+            labels=self.labels.to(device, non_blocking=True),
+            indices=self.indices.to(device, non_blocking=True),
+        )
+
+    def pin_memory(self) -> Batch:
+        """The same batch in page-locked memory ."""
+        return replace(
+            self,
+            clips=self.clips.pin_memory(),
+            labels=self.labels.pin_memory(),
+            indices=self.indices.pin_memory(),
+        )
+
+
+def normalize(clips: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    """uint8 (N, C, T, H, W) -> contiguous floats, ((x / 255) - 0.45) / 0.225, where they are."""
+    floats = clips.to(dtype, memory_format=torch.contiguous_format)
+    return floats.mul_(1 / (255 * STD)).sub_(MEAN / STD)
+
+
+def label_tensor(
+    labels: Sequence[tuple[int, ...]], *, num_classes: int, multi_label: bool
+) -> Tensor:
+    """(N,) int64 classes, or (N, classes) float32 multi-hot."""
+    if not multi_label:
+        return torch.tensor([each[0] for each in labels], dtype=torch.int64)
+    targets = torch.zeros(len(labels), num_classes)
+    for row, each in enumerate(labels):
+        targets[row, list(each)] = 1
+    return targets

@@ -1,0 +1,180 @@
+"""Workers that die, hang, fail or are interrupted: the run goes on and says which video it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from vcycle.data.dataset import ClipDataset
+from vcycle.data.figures import Figures
+from vcycle.data.grid import GridRange
+from vcycle.data.loader import Loader, eval_loader
+from vcycle.data.sampler import view_requests
+from vcycle.data.synthetic import write_videos
+from vcycle.schedule.shape import Shape
+
+RANGE = GridRange(Shape(4, 32, 32), 2, (37, 49))
+
+
+@dataclass(frozen=True)
+class Treacherous(ClipDataset):
+    """Some of its videos do something to the process that decodes them."""
+
+    killers: tuple[int, ...] = ()
+    hangers: tuple[int, ...] = ()
+    raisers: tuple[int, ...] = ()
+
+    def read(self, request, *, out=None, bad_indices=None, note=lambda index: None):
+        def trap(index):
+            note(index)
+            if index in self.killers:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if index in self.hangers:
+                time.sleep(60)
+            if index in self.raisers:
+                raise KeyError("a mistake in the program")
+
+        return super().read(request, out=out, bad_indices=bad_indices or {}, note=trap)
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    path = tmp_path_factory.mktemp("videos")
+    return write_videos(path, train_videos=16, val_videos=1, num_workers=1).split("train")
+
+
+def loader_of(dataset, **options):
+    options = {"batch_size": 4, "num_workers": 2, "max_bad_share": 0.5} | options
+    return eval_loader(dataset, RANGE.base, **options)
+
+
+def test_a_video_that_kills_its_worker_is_named_and_the_run_goes_on(manifest):
+    loader = loader_of(Treacherous(manifest, RANGE, killers=(3, 9)))
+    batches = list(loader)
+    assert [len(batch) for batch in batches] == [4] * 4
+    assert sorted(loader.bad_videos) == ["train/00003.mp4", "train/00009.mp4"]
+    assert "died (signal SIGKILL)" in loader.bad_videos["train/00003.mp4"]
+    good = {i for batch in batches for i in batch.indices.tolist()}
+    assert good == set(range(16)) - {3, 9}
+    again = list(loader)
+    assert all(torch.equal(a.clips, b.clips) for a, b in zip(batches, again, strict=True))
+
+
+def test_a_decode_that_hangs_is_ended(manifest):
+    loader = loader_of(Treacherous(manifest, RANGE, limit_seconds=0.4, hangers=(5,)))
+    started = time.monotonic()
+    assert len(list(loader)) == 4
+    assert time.monotonic() - started < 20
+    assert loader.bad_videos == {"train/00005.mp4": "decoding did not end within 0.6 s"}
+
+
+def test_a_mistake_in_the_program_is_raised_with_its_place(manifest):
+    with pytest.raises(RuntimeError, match=r"(?s)data worker failed.*a mistake in the program"):
+        list(loader_of(Treacherous(manifest, RANGE, raisers=(7,))))
+
+
+def test_an_abandoned_iteration_leaves_the_next_one_whole(manifest):
+    loader = loader_of(ClipDataset(manifest, RANGE))
+    whole = [batch.indices.tolist() for batch in loader]
+    for stop in (1, 2):
+        for k, batch in enumerate(loader):
+            assert batch.indices.tolist() == whole[k]
+            if k == stop:
+                break
+    assert [batch.indices.tolist() for batch in loader] == whole
+    loader.close()
+    assert [batch.indices.tolist() for batch in loader] == whole
+
+
+def test_working_ahead_is_bounded_in_bytes(manifest):
+    """With room for three batches the workers stop, however long the loop takes."""
+    dataset = ClipDataset(manifest, RANGE)
+    requests = view_requests(16, RANGE.base) * 8
+    lists = [requests[i : i + 4] for i in range(0, len(requests), 4)]
+    size = 4 * requests[0].num_bytes
+    loader = Loader(
+        dataset, lists, num_workers=1, largest_batch_bytes=size, prefetch_bytes=1, max_bad_share=1
+    )
+    batches = iter(loader)
+    next(batches)
+    time.sleep(0.5)
+    pool = loader._pool
+    for answer in pool.answers(timeout_seconds=0.5):
+        assert answer.number < 8  # of the first three batches and the next, two parts each
+    assert loader.num_bytes == 3 * size
+
+
+def test_many_shapes_share_the_ring_of_memory(manifest):
+    """Batches of very different sizes, in a ring that holds three of the largest."""
+    dataset = ClipDataset(manifest, RANGE)
+    lists = []
+    for k in range(40):
+        side = (8, 32, 16, 24, 12)[k % 5]
+        requests = view_requests(16, Shape(1 + k % 4, side, side))
+        lists.append(requests[: 1 + (7 * k) % 16])
+    largest = max(sum(r.num_bytes for r in requests) for requests in lists)
+    arguments = {"largest_batch_bytes": largest, "prefetch_bytes": 1, "max_bad_share": 0.1}
+    alone = list(Loader(dataset, lists, num_workers=0, **arguments))
+    together = list(Loader(dataset, lists, num_workers=2, **arguments))
+    for a, b in zip(alone, together, strict=True):
+        assert torch.equal(a.clips, b.clips)
+        assert torch.equal(a.indices, b.indices)
+
+
+def test_a_killed_parent_leaves_no_worker(manifest):
+    """Not even SIGKILL of the main process does."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        loader = loader_of(ClipDataset(manifest, RANGE))
+        next(iter(loader))
+        workers = [worker.process.pid for worker in loader._pool._workers]
+        os.write(write, " ".join(map(str, workers)).encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    pids = [int(pid) for pid in os.read(read, 100).split()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 10
+    while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(_alive(pid) for pid in pids)
+
+
+def _alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_figures_say_what_limits():
+    slow = Figures(num_workers=2)
+    for _ in range(10):
+        slow.count(100, waited=0.3)
+        slow.count_use(0.1)
+        slow.count_work(0.8)
+    assert slow.clips_per_second == pytest.approx(250)
+    assert slow.wait_share == pytest.approx(0.75)
+    assert slow.workers_needed == 9
+    assert slow.verdict.startswith("loader-bound (250 clips/s, 75% waiting for data)")
+    assert "about 9" in slow.verdict
+    fast = dataclasses.replace(slow, wait_seconds=0.01)
+    assert fast.verdict == "compute-bound (990 clips/s, 1% waiting for data)"
+
+
+def test_the_loader_counts_its_work(manifest):
+    loader = loader_of(ClipDataset(manifest, RANGE))
+    for _ in loader:
+        time.sleep(0.02)
+    figures = loader.take_figures()
+    assert (figures.num_clips, figures.num_batches, figures.num_workers) == (16, 4, 2)
+    assert 0.06 < figures.use_seconds < 1
+    assert figures.work_seconds > 0
+    assert loader.take_figures().num_clips == 0
