@@ -74,6 +74,9 @@ def test_a_run_leaves_a_line_for_each_step_of_its_plan(config: RunConfig, tmp_pa
     assert result["top1"] == validations[-1]["top1"]
     assert result["clips"] == plan.num_clips
     assert result["steps"] == len(plan)
+    phases = read_rows(tmp_path / "run" / "phases.jsonl")
+    assert [row["phase"] for row in phases] == list(range(len(plan.phases)))
+    assert all(0 <= row["wait_share"] <= 1 for row in phases)
     saved_plan = json.loads((tmp_path / "run" / "plan.json").read_text())
     assert saved_plan["steps"] == len(plan)
 
@@ -101,6 +104,8 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     assert not (tmp_path / "cut" / "result.json").exists()
     train(config, tmp_path / "cut", resume=True)
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    phases = read_rows(tmp_path / "cut" / "phases.jsonl")
+    assert [row["phase"] for row in phases] == list(range(len(config.plan().phases)))
     whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
 

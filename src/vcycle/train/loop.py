@@ -147,6 +147,10 @@ def train(
             display.step(step, seconds=step_seconds)
             if next_step % _FLUSH_STEPS == 0:
                 run.flush()
+            if next_step == plan.phases[step.phase].end_step:
+                figures = loader.take_figures()
+                run.add_phase(step.phase, figures)
+                display.end_of_phase(figures)
             if _any_process(bool(stop_requests), next_step, fabric):
                 save()
                 raise KeyboardInterrupt(f"stopped after step {next_step} of {len(plan)}")

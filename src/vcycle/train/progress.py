@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from vcycle.data.figures import Figures
 from vcycle.schedule.plan import Plan, Step
 from vcycle.schedule.shape import Shape
 
@@ -103,6 +104,11 @@ class Display:
                 soft_wrap=True,
             )
         self._phase = step.phase
+
+    def end_of_phase(self, figures: Figures) -> None:
+        """A phase is done; say so if the loader held it up."""
+        if figures.loader_bound:
+            self._console.print(f"{self._title}: {figures.verdict}", soft_wrap=True)
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""

@@ -3,6 +3,7 @@
     config.yaml        the resolved configuration
     plan.json          the plan's totals and phases
     metrics.jsonl      a line a step
+    phases.jsonl       a line a phase: what limited it, the model or the loader
     validation.jsonl   a line a validation
     checkpoint.pt      model, optimizer and step, replaced at each validation
     bad_videos.json    videos that could not be read, and why, if there are any
@@ -24,6 +25,7 @@ import yaml
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from vcycle.data.figures import Figures
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.config import RunConfig
 
@@ -70,10 +72,15 @@ class RunFolder:
         replace_text(self.path / "config.yaml", config_text(config))
         values = {"recipe": config.recipe, **plan.to_dict()}
         replace_text(self.path / "plan.json", json.dumps(values, indent=1) + "\n")
-        for name in ("metrics.jsonl", "validation.jsonl"):
+        first_phase = plan.phase_of(first_step) if first_step < len(plan) else len(plan.phases)
+        for name, key, first in (
+            ("metrics.jsonl", "step", first_step),
+            ("validation.jsonl", "step", first_step),
+            ("phases.jsonl", "phase", first_phase),
+        ):
             file = self.path / name
             rows = read_rows(file) if file.exists() else []
-            kept = [json.dumps(row) + "\n" for row in rows if row["step"] < first_step]
+            kept = [json.dumps(row) + "\n" for row in rows if row[key] < first]
             replace_text(file, "".join(kept))
 
     def add_step(
@@ -116,6 +123,20 @@ class RunFolder:
             ]
             with (self.path / "metrics.jsonl").open("a") as file:
                 file.write("".join(lines))
+
+    def add_phase(self, phase: int, figures: Figures) -> None:
+        """Append what the loader did in a phase; a resumed one counts from where it went on."""
+        if self._writes:
+            row = {
+                "phase": phase,
+                "clips_per_second": figures.clips_per_second,
+                "wait_share": figures.wait_share,
+                "workers": figures.num_workers,
+                "workers_needed": figures.workers_needed,
+                "verdict": figures.verdict,
+            }
+            with (self.path / "phases.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
 
     def add_validation(self, row: dict[str, Any]) -> None:
         """Append a validation's row."""
