@@ -200,7 +200,7 @@ def demo(*, quick: bool = False) -> RunConfig:
     run, and SGD at eight times its rate needs thousands to recover. One thread trains while the
     worker decodes on the other core.
     """
-    steps, num_videos = (300, 240) if quick else (2000, 1200)
+    steps, num_videos = (400, 320) if quick else (2000, 1200)
     baseline = Baseline(
         shape=Shape(16, 64, 64),
         batch_size=8,
