@@ -53,6 +53,38 @@ def test_equals_a_loop_over_groups_of_plain_layers(
     assert out.is_contiguous(memory_format=memory_format)
 
 
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last_3d])
+@pytest.mark.parametrize(("offset", "scale"), [(0, 1), (100, 1), (0, 1e-3)])
+def test_is_as_exact_as_plain_layers(
+    offset: float, scale: float, memory_format: torch.memory_format
+) -> None:
+    """Against double precision, on layers of a usual size, with means far from zero too."""
+    torch.manual_seed(0)
+    ours, plain = pair(16)
+    ours.group_clips = 8
+    exact = nn.BatchNorm3d(16).double()
+    exact.load_state_dict(plain.state_dict())
+    x = torch.randn(16, 16, 4, 14, 14) * scale + offset * torch.randn(16, 1, 1, 1)
+    x = x.contiguous(memory_format=memory_format).requires_grad_()
+    gradient = torch.randn_like(x)
+
+    def results(out: Tensor, layer: nn.BatchNorm3d) -> list[Tensor]:
+        inputs = (x, layer.weight, layer.bias)
+        grads = torch.autograd.grad(out, inputs, gradient.to(out.dtype))
+        return [out.detach(), *(grad.detach() for grad in grads)]
+
+    of_ours = results(ours(x), ours)
+    of_plain = results(loop_over_groups(plain, x, 8), plain)
+    of_exact = results(loop_over_groups(exact, x.double(), 8), exact)
+    for a, b, reference_value in zip(of_ours, of_plain, of_exact, strict=True):
+        size = reference_value.abs().max()
+        error = (a - reference_value).abs().max() / size
+        allowed = (b - reference_value).abs().max() / size
+        assert error <= 5 * allowed + 5e-7
+        if not offset:
+            assert (a - b).abs().max() <= 1e-6 * size
+
+
 @pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("group", [1, 2, 4, 8, None])
 def test_running_statistics_are_those_of_one_plain_layer(

@@ -59,14 +59,8 @@ class _NormaliseGroups(torch.autograd.Function):
         group_clips: int,
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        num_groups = x.shape[0] // group_clips
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        mean = x.new_empty((num_groups, x.shape[1]), dtype=dtype)
-        invstd = torch.empty_like(mean)
-        out = torch.empty_like(x)
-        parts, results = torch.split(x, group_clips), torch.split(out, group_clips)
-        for part, *result in zip(parts, results, mean, invstd, strict=True):
-            torch.native_batch_norm(part, weight, bias, None, None, True, 0.0, eps, out=result)
+        forward = _forward_contiguous if _own(x) and x.is_contiguous() else _forward
+        out, mean, invstd = forward(x, weight, bias, group_clips, eps)
         ctx.save_for_backward(x, weight, mean, invstd)
         ctx.group_clips, ctx.eps, ctx.has_bias = group_clips, eps, bias is not None
         ctx.mark_non_differentiable(mean, invstd)
@@ -83,27 +77,65 @@ class _NormaliseGroups(torch.autograd.Function):
             grad_out = torch.empty_like(x).copy_(grad_out)
         grad_x = torch.empty_like(x)
         scale = torch.ones_like(mean[0]) if weight is None else weight
-        # The kernel allocates what it returns. Copying that costs more than our own arithmetic,
-        # which rounds twice, and so is for full precision only.
-        own = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-        write = (_write_contiguous if x.is_contiguous() else _write_channels_last) if own else None
+        # The kernel allocates what it returns: copying that costs more than our own arithmetic.
+        write = _write_contiguous if x.is_contiguous() else _write_channels_last
+        own = _own(x)
         parts = zip(*(torch.split(t, ctx.group_clips) for t in (grad_x, grad_out, x)), strict=True)
         factors = _gradient_factors(scale, invstd, x[: ctx.group_clips, 0].numel())
         sums = []
         for (result, grad, part), m, i, *f in zip(parts, mean, invstd, *factors, strict=True):
             of_x, of_scale, of_bias = _kernel_backward(
-                *(grad, part, scale, None, None, m, i, True, ctx.eps, [write is None, True, True])
+                *(grad, part, scale, None, None, m, i, True, ctx.eps, [not own, True, True])
             )
-            if write is None:
-                result.copy_(of_x)
-            else:
+            if own:
                 slope = f[1] * of_scale
                 offset = torch.addcmul(f[2] * of_bias, slope, m, value=-1)
                 write(result, grad, part, f[0], slope, offset)
+            else:
+                result.copy_(of_x)
             sums += [of_scale, of_bias]
         grad_weight = None if weight is None else torch.stack(sums[::2]).sum(0)
         grad_bias = torch.stack(sums[1::2]).sum(0) if ctx.has_bias else None
         return grad_x, grad_weight, grad_bias, None, None
+
+
+def _own(x: Tensor) -> bool:
+    """Whether our own arithmetic, which rounds once more than the kernel, is the better choice."""
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+
+
+def _forward(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, group_clips: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    mean = x.new_empty((x.shape[0] // group_clips, x.shape[1]), dtype=dtype)
+    out, invstd = torch.empty_like(x), torch.empty_like(mean)
+    parts, results = torch.split(x, group_clips), torch.split(out, group_clips)
+    for part, *result in zip(parts, results, mean, invstd, strict=True):
+        torch.native_batch_norm(part, weight, bias, None, None, True, 0.0, eps, out=result)
+    return out, mean, invstd
+
+
+def _forward_contiguous(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, group_clips: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Group normalisation reads a contiguous batch five times as fast, but clip by clip.
+
+    The statistics of clips give those of groups: within plus between. Its output is room for ours.
+    """
+    clips, channels = x.shape[:2]
+    out, mean, invstd = torch.native_group_norm(
+        x, None, None, clips, channels, x[0, 0].numel(), channels, eps
+    )
+    grouped = (-1, group_clips, channels)
+    within = invstd.view(grouped).pow(-2).sub_(eps).mean(1)
+    between, mean = torch.var_mean(mean.view(grouped), 1, correction=0)  # (G, C)
+    var = within.add_(between)
+    unused = x.new_empty(channels), x.new_empty(channels)
+    parts, results = torch.split(x, group_clips), torch.split(out, group_clips)
+    for part, result, m, v in zip(parts, results, mean, var, strict=True):
+        torch.native_batch_norm(part, weight, bias, m, v, False, 0.0, eps, out=(result, *unused))
+    return out, mean, var.add(eps).rsqrt_()
 
 
 def _gradient_factors(
