@@ -66,7 +66,7 @@ def frame_number(picture: np.ndarray, num_frames: int) -> int:
     return int(np.abs(np.array(levels) - level).argmin())
 
 
-def rotate_display(path: Path, turns: int) -> None:
+def rotate_display(path: Path, turns: int) -> Path:
     """Make players turn an mp4 by quarters counter-clockwise, in its track's display matrix."""
     content = bytearray(path.read_bytes())
     cosine, sine = ((1, 0), (0, 1), (-1, 0), (0, -1))[turns]
@@ -78,3 +78,4 @@ def rotate_display(path: Path, turns: int) -> None:
     place = content.rindex(identity)  # the first one is the movie header's
     content[place : place + len(turned)] = turned
     path.write_bytes(content)
+    return path

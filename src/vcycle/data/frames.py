@@ -7,6 +7,7 @@ that both decode to the same clip.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,11 @@ def read_frames(
         else:
             clip[i] = resample(_decode(files[min(frame, len(files) - 1)]))
     return clip
+
+
+def decode_files(folder: str) -> Iterator[Any]:
+    """Every picture of a folder as an av.VideoFrame."""
+    yield from map(_decode, frame_files(folder))
 
 
 def _decode(file: str) -> Any:

@@ -102,6 +102,7 @@ class Manifest:
     classes: tuple[str, ...]
     videos: tuple[Video, ...]
     multi_label: bool = False  # targets are multi-hot; so once any video has other than one label
+    listed: tuple[tuple[str, int], ...] = ()  # videos of each split by the dataset's own account
 
     def __post_init__(self) -> None:
         several = any(len(video.labels) != 1 or video.spans for video in self.videos)
@@ -121,6 +122,12 @@ class Manifest:
             known = ", ".join(sorted({video.split for video in self.videos})) or "none"
             raise ValueError(f"split {name!r}: no video of {self.root} is in it; it has {known}")
         return replace(self, videos=videos)
+
+    def coverage(self, split: str) -> float:
+        """Which share of the split's listed videos is here; 1 where no list is known."""
+        num_listed = dict(self.listed).get(split, 0)
+        found = sum(video.split == split for video in self.videos)
+        return found / num_listed if num_listed else 1.0
 
     def locate(self, video: Video) -> Location:
         """Where this machine finds the video's bytes."""
@@ -158,7 +165,7 @@ class Manifest:
             )
         if not videos:
             raise ValueError(f"{file}: lists no video; index a folder that holds some")
-        return cls(file.parent, classes, videos)
+        return cls(file.parent, classes, videos, listed=_read_listed(file.parent))
 
     def write(self, directory: str | os.PathLike[str] | None = None) -> Path:
         """Write ``manifest.csv`` and ``classes.txt``, each at once; returns the manifest's path."""
@@ -170,7 +177,18 @@ class Manifest:
         table.writerow(_COLUMNS)
         table.writerows(_row_of_video(video) for video in self.videos)
         _replace_text(folder / "manifest.csv", text.getvalue())
+        if self.listed:
+            rows = "".join(f"{split},{count}\n" for split, count in self.listed)
+            _replace_text(folder / "listed.csv", "split,videos\n" + rows)
         return folder / "manifest.csv"
+
+
+def _read_listed(folder: Path) -> tuple[tuple[str, int], ...]:
+    file = folder / "listed.csv"
+    if not file.exists():
+        return ()
+    with file.open(newline="", encoding="utf-8") as lines:
+        return tuple((row["split"], int(row["videos"])) for row in csv.DictReader(lines))
 
 
 def _row_of_video(video: Video) -> list[str]:

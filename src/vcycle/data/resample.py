@@ -107,6 +107,15 @@ class Resampler:
         return rgb
 
 
+def upright(picture: Any) -> Any:
+    """The picture as it is displayed: turned, if its rotation says so."""
+    turns = picture.rotation % 360 // 90
+    if not turns:
+        return picture
+    rgb = np.rot90(picture.to_ndarray(format="rgb24"), turns)
+    return av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24")
+
+
 def _mirror(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """(H, W, 3), left and right exchanged; torch does this 20 times faster than numpy."""
     image = torch.from_numpy(np.ascontiguousarray(rgb)).permute(2, 0, 1)[None]  # channels last

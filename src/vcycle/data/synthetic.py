@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import colorsys
 import json
-import multiprocessing
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 
+from vcycle.data.encode import encode_frames
 from vcycle.data.manifest import Manifest, Video
+from vcycle.data.parallel import Failed, run_jobs
 
 WHATS = ("square", "ring", "cross")
 HOWS = ("slides", "rises", "falls", "grows")
@@ -290,25 +289,18 @@ def write_videos(
     jobs = [("train", i) for i in range(train_videos)] + [("val", i) for i in range(val_videos)]
     for split in _SPLITS:
         (root / split).mkdir(parents=True, exist_ok=True)
-    videos = []
-    for video in _map(partial(_write_video, root, seed), jobs, num_workers=num_workers):
-        videos.append(video)
+    videos: dict[tuple[str, int], Video] = {}
+    write = partial(_write_video, root, seed)
+    for job, video in run_jobs(write, jobs, num_workers=num_workers if num_workers > 1 else 0):
+        if isinstance(video, Failed):
+            raise RuntimeError(f"{root}/{job[0]}: video {job[1]} was not written: {video.reason}")
+        videos[job] = video
         if progress is not None:
             progress(len(videos), len(jobs))
-    manifest = Manifest(root, CLASSES, tuple(videos))
+    manifest = Manifest(root, CLASSES, tuple(videos[job] for job in jobs))
     manifest.write()
     done_file.write_text(json.dumps(settings) + "\n")
     return manifest
-
-
-def _map(function: Callable[[Any], Video], jobs: list[Any], *, num_workers: int) -> Iterator[Video]:
-    if num_workers <= 1:
-        yield from map(function, jobs)
-        return
-    # Spawned, not forked: the caller may have threads (torch's), which do not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_workers, mp_context=context) as pool:
-        yield from pool.map(function, jobs, chunksize=16)
 
 
 def _write_video(root: Path, seed: int, job: tuple[str, int]) -> Video:
@@ -316,7 +308,13 @@ def _write_video(root: Path, seed: int, job: tuple[str, int]) -> Video:
     label = index % len(CLASSES)
     scene = draw_scene(seed=seed, split=split, index=index)
     path = f"{split}/{index:05d}.mp4"
-    encode_frames(root / path, render(scene, label), frame_rate=scene.frame_rate)
+    encode_frames(
+        root / path,
+        render(scene, label),
+        frame_rate=scene.frame_rate,
+        key_interval=scene.frame_rate,
+        quality=30,
+    )
     return Video(
         path=path,
         labels=(label,),
@@ -331,21 +329,3 @@ def _write_video(root: Path, seed: int, job: tuple[str, int]) -> Video:
         rotation=0,
         key_interval=min(scene.frame_rate, scene.num_frames),
     )
-
-
-def encode_frames(path: Path, frames: Iterator[NDArray[np.uint8]], *, frame_rate: int) -> None:
-    """Encode (H, W, 3) RGB frames to an H.264 file that decodes fast; the same in, the same out."""
-    with av.open(str(path), "w", container_options={"fflags": "+bitexact"}) as container:
-        stream = None
-        for rgb in frames:
-            if stream is None:
-                # One thread: x264's output depends on their number.
-                options = {"preset": "ultrafast", "tune": "fastdecode", "crf": "30", "threads": "1"}
-                stream = container.add_stream("libx264", rate=frame_rate, options=options)
-                stream.height, stream.width = rgb.shape[:2]
-                stream.pix_fmt = "yuv420p"
-                stream.codec_context.gop_size = frame_rate
-            frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
-            container.mux(stream.encode(frame.reformat(format="yuv420p", threads=1)))
-        if stream is not None:
-            container.mux(stream.encode(None))

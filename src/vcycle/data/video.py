@@ -22,10 +22,10 @@ import fsspec  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from vcycle.data.frames import read_frames
+from vcycle.data.frames import decode_files, read_frames
 from vcycle.data.grid import Grid
 from vcycle.data.manifest import Location, UnreadableVideo, VideoInfo
-from vcycle.data.resample import Resampler
+from vcycle.data.resample import Resampler, upright
 
 
 @contextmanager
@@ -160,6 +160,22 @@ def read_clip(
         raise UnreadableVideo(str(place), f"no frame decodes from frame {grid.frames[0]} on")
     clip[done:] = clip[done - 1]
     return clip
+
+
+def iterate_pictures(place: Location, info: VideoInfo) -> Iterator[Any]:
+    """Every frame of a video in order, as displayed, evenly spaced at its mean frame rate.
+
+    Yields av.VideoFrames, ``info.num_frames`` of them unless the video ends early.
+    """
+    frames = tuple(range(info.num_frames))
+    if place.is_local and os.path.isdir(place.uri):  # noqa: PTH112
+        yield from decode_files(place.uri)
+        return
+    with _opened(place) as (container, stream):
+        for picture, repeats in _pictures(container, stream, frames, False, math.inf):
+            shown = upright(picture)
+            for _ in range(repeats):
+                yield shown
 
 
 def _pictures(

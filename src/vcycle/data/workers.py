@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import time
 import traceback
 import warnings
@@ -27,6 +25,7 @@ import torch
 from torch import Tensor
 
 from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest
+from vcycle.data.parallel import death, process_context
 
 _QUEUED_BYTES = 32 * 1024  # of messages to one worker: below what a pipe holds, so no send blocks
 _MAX_RESTARTS_IN_A_ROW = 20
@@ -75,11 +74,11 @@ class WorkerPool:
     def __init__(self, dataset: ClipDataset, *, num_workers: int, num_bytes: int) -> None:
         self.dataset = dataset
         self.bad_indices: dict[int, str] = {}
-        # Forking is cheap and shares the manifest; elsewhere than on Linux it is not safe.
-        fork = sys.platform == "linux"
-        self._context: Any = multiprocessing.get_context("fork" if fork else "spawn")
+        self._context = process_context()
         self.memory: Tensor
-        if fork:  # anonymous: not limited by the size of /dev/shm, 64 MB in many containers
+        if (
+            self._context.get_start_method() == "fork"
+        ):  # anonymous: not limited by the size of /dev/shm, 64 MB in many containers
             self.memory = torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8)
         else:
             self.memory = torch.empty(num_bytes, dtype=torch.uint8)
@@ -163,12 +162,12 @@ class WorkerPool:
         old.process.kill()
         old.process.join()
         if index >= 0:
-            reason = reason or f"the worker that decoded it died ({_death(old.process.exitcode)})"
+            reason = reason or f"the worker that decoded it died ({death(old.process.exitcode)})"
             self.bad_indices[index] = reason
         self._restarts_in_a_row += 1
         if self._restarts_in_a_row > _MAX_RESTARTS_IN_A_ROW:
             raise RuntimeError(
-                f"data workers die as fast as they start ({_death(old.process.exitcode)}); "
+                f"data workers die as fast as they start ({death(old.process.exitcode)}); "
                 "look at the machine's memory limit, or use fewer workers"
             )
         self._on_video[i] = -1
@@ -209,12 +208,6 @@ class WorkerPool:
         tasks_out.close()
         answers_in.close()
         return _Worker(process, tasks_in, answers_out)
-
-
-def _death(exitcode: int | None) -> str:
-    if exitcode is not None and exitcode < 0:
-        return f"signal {signal.Signals(-exitcode).name}"
-    return f"exit code {exitcode}"
 
 
 def _end_all(workers: list[_Worker]) -> None:

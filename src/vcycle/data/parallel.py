@@ -1,0 +1,159 @@
+"""One job a video, in processes that may die or hang: the job fails with a reason, the rest go on.
+
+For work that touches every video once (probing, preparing, generating).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, TypeVar
+
+from vcycle.data.manifest import UnreadableVideo
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a job gave no result, in one line."""
+
+    reason: str
+
+
+def process_context() -> Any:
+    """How processes are started: forking is cheap and shares memory, but is safe on Linux only."""
+    return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+
+
+def death(exitcode: int | None) -> str:
+    """What ended a process, for people."""
+    if exitcode is not None and exitcode < 0:
+        return f"signal {signal.Signals(-exitcode).name}"
+    return f"exit code {exitcode}"
+
+
+def run_jobs(
+    function: Callable[[Job], Result],
+    jobs: Iterable[Job],
+    *,
+    num_workers: int,
+    limit_seconds: float = float("inf"),
+) -> Iterator[tuple[Job, Result | Failed]]:
+    """Results as they come. With 0 workers they are made here, in order.
+
+    UnreadableVideo, a dead process and ``limit_seconds`` exceeded become Failed; any other
+    exception is a mistake of the program and is raised as RuntimeError.
+    """
+    if num_workers == 0:
+        for job in jobs:
+            yield job, _attempt(function, job)
+        return
+    waiting = deque(jobs)
+    workers: list[_JobWorker[Job, Result]] = []
+    try:
+        while waiting or any(worker.busy for worker in workers):
+            if waiting and len(workers) < num_workers:
+                workers.append(_JobWorker(function))
+            for worker in workers:
+                if waiting and not worker.busy:
+                    worker.give(waiting.popleft(), deadline=time.monotonic() + limit_seconds)
+            wait([worker.answers for worker in workers if worker.busy], timeout=0.5)
+            for worker in list(workers):
+                outcome = worker.outcome()
+                if outcome is not None:
+                    yield outcome
+                if worker.ended:
+                    workers.remove(worker)
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+def _attempt(function: Callable[[Job], Result], job: Job) -> Result | Failed:
+    try:
+        return function(job)
+    except UnreadableVideo as error:
+        return Failed(error.reason)
+
+
+class _JobWorker(Generic[Job, Result]):
+    """A process that does one job at a time."""
+
+    def __init__(self, function: Callable[[Job], Result]) -> None:
+        context = process_context()
+        tasks, self.tasks = context.Pipe(duplex=False)
+        self.answers, answers = context.Pipe(duplex=False)
+        self.process = context.Process(
+            target=_serve, args=(function, tasks, answers, os.getpid()), daemon=True
+        )
+        self.process.start()
+        tasks.close()
+        answers.close()
+        self.job: tuple[Job] | None = None
+        self.deadline = 0.0
+        self.ended = False
+
+    @property
+    def busy(self) -> bool:
+        return self.job is not None
+
+    def give(self, job: Job, *, deadline: float) -> None:
+        self.job, self.deadline = (job,), deadline
+        self.tasks.send(job)
+
+    def outcome(self) -> tuple[Job, Result | Failed] | None:
+        """The job's outcome, if it has one now."""
+        if self.job is None:
+            return None
+        job, result = self.job[0], None
+        if self.answers.poll():
+            try:
+                result, mistake = self.answers.recv()
+            except (EOFError, OSError):
+                self.end()
+                result = Failed(
+                    f"it ended the process that read it ({death(self.process.exitcode)})"
+                )
+            else:
+                if mistake:
+                    raise RuntimeError(f"a worker failed:\n{mistake}")
+        elif time.monotonic() > self.deadline:
+            self.end()
+            result = Failed("took longer than the time limit")
+        else:
+            return None
+        self.job = None
+        return job, result
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.tasks.close()
+        self.answers.close()
+        self.ended = True
+
+
+def _serve(
+    function: Callable[[Any], Any], tasks: Connection, answers: Connection, parent: int
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends its workers itself
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while True:
+        while not tasks.poll(1.0):
+            if os.getppid() != parent:
+                return
+        job = tasks.recv()
+        try:
+            answers.send((_attempt(function, job), ""))
+        except Exception:
+            answers.send((None, traceback.format_exc()))

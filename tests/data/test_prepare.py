@@ -1,0 +1,165 @@
+"""Preparing: the same videos, cheaper; resumable, and the originals as they were."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tarfile
+import time
+
+import fsspec
+import numpy as np
+import pytest
+
+from data.encode import encode, numbered_frames, rotate_display
+from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.grid import Box, Grid, GridRange, View
+from vcycle.data.manifest import Location, Manifest, Video
+from vcycle.data.parallel import Failed, run_jobs
+from vcycle.data.prepare import Preparation, prepare_videos
+from vcycle.data.shards import pack_shards
+from vcycle.data.video import probe, read_clip
+from vcycle.schedule.shape import Shape
+
+SMALL = Preparation(short_side=48)
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    """A landscape, a rotated one of odd size in mkv, one that is no video, one with a gap."""
+    root = tmp_path_factory.mktemp("originals")
+    (root / "a").mkdir()
+    encode(root / "a/wide.mp4", numbered_frames(30, 64, 96))
+    turned = rotate_display(encode(root / "a/turned.mp4", numbered_frames(20, 66, 98)), 3)
+    times = [0.1 * k + (0.5 if k > 9 else 0) for k in range(20)]
+    encode(root / "gap.mkv", numbered_frames(20), times=times)
+    (root / "text.avi").write_text("no video")
+    facts = {"num_frames": 10, "frame_rate": 10.0, "duration_seconds": 1, "width": 9, "height": 9}
+    text = Video(path="text.avi", labels=(0,), split="train", **facts)
+    videos = [text]
+    for path, labels in (("a/wide.mp4", (1,)), ("a/turned.mp4", (0,)), ("gap.mkv", (1,))):
+        info = probe(Location(str(root / path)))
+        videos.append(Video(path=path, labels=labels, split="train", **dataclasses.asdict(info)))
+    assert turned is not None
+    manifest = Manifest(root, ("no", "yes"), tuple(videos))
+    manifest.write()
+    return manifest
+
+
+def snapshot(root):
+    return {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in root.rglob("*") if p.is_file()}
+
+
+def test_prepared_videos_show_the_same_and_cost_less(originals, tmp_path):
+    before = snapshot(originals.root)
+    counts = []
+    prepared = prepare_videos(
+        originals, tmp_path, SMALL, num_workers=2, progress=lambda *count: counts.append(count)
+    )
+    assert snapshot(originals.root) == before
+    assert counts[-1] == (4, 4)
+    assert prepared.bad == {"text.avi": "Invalid data found when processing input"}
+    assert (tmp_path / "bad.csv").read_text().splitlines()[1].startswith('"text.avi",')
+    assert Manifest.read(tmp_path) == prepared.manifest
+    paths = [video.path for video in prepared.manifest.videos]
+    assert paths == ["a/wide.mp4", "a/turned.mp4", "gap.mkv.mp4"]
+    for old, new in zip(originals.videos[1:], prepared.manifest.videos, strict=True):
+        assert (new.labels, new.split, new.num_frames) == (old.labels, old.split, old.num_frames)
+        assert new.duration_seconds == pytest.approx(old.duration_seconds, abs=0.11)
+        assert min(new.width, new.height) == 48
+        assert (new.width > new.height) == (old.width > old.height)
+        assert (new.key_interval, new.rotation, new.codec) == (1, 0, "h264")
+        a, b = (
+            read_clip(
+                manifest.locate(video),
+                Grid((0, 7, 14), Box(0, 0, video.height, video.width), 40, 40, False),
+            )
+            for manifest, video in ((originals, old), (prepared.manifest, new))
+        )
+        assert np.abs(a.astype(int) - b).mean() < 4
+
+
+def test_preparing_again_resumes(originals, tmp_path):
+    first = prepare_videos(originals, tmp_path, SMALL, num_workers=0)
+    made = snapshot(tmp_path)
+    (tmp_path / "a/turned.mp4").unlink()
+    again = prepare_videos(originals, tmp_path, SMALL, num_workers=0)
+    assert again.manifest == first.manifest
+    after = snapshot(tmp_path)
+    for path, (mtime, size) in made.items():
+        assert after[path][1] == size
+        if path.name in ("wide.mp4", "gap.mkv.mp4"):
+            assert after[path][0] == mtime
+    with pytest.raises(ValueError, match="prepared otherwise"):
+        prepare_videos(originals, tmp_path, Preparation(short_side=32))
+    with pytest.raises(ValueError, match="holds the originals"):
+        prepare_videos(originals, originals.root, SMALL)
+
+
+def test_a_small_video_is_not_enlarged(originals, tmp_path):
+    one = dataclasses.replace(originals, videos=originals.videos[1:2])
+    video = prepare_videos(one, tmp_path, num_workers=0).manifest.videos[0]
+    assert (video.height, video.width) == (64, 96)
+
+
+@pytest.mark.parametrize("change", [{"short_side": 8}, {"key_interval": 0}, {"quality": 60}])
+def test_settings_that_make_no_sense_are_refused(change):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        Preparation(**change)
+
+
+def test_shards_hold_the_same_clips(originals, tmp_path):
+    files = prepare_videos(originals, tmp_path / "files", SMALL, num_workers=0).manifest
+    packed = prepare_videos(originals, tmp_path / "s", SMALL, num_workers=0, shard_bytes=1).manifest
+    assert [video.path for video in packed.videos] == [f"shard-00000{i}.tar" for i in range(3)]
+    assert not list((tmp_path / "s").rglob("*.mp4"))
+    grid_range = GridRange(Shape(4, 32, 32), 2, (37, 49))
+    for index in range(3):
+        request = ClipRequest(index, Shape(4, 32, 32), 0, View())
+        a, b = (ClipDataset(manifest, grid_range)[request] for manifest in (files, packed))
+        assert np.array_equal(a.pixels, b.pixels)
+        assert a.labels == b.labels
+    again = prepare_videos(originals, tmp_path / "s", SMALL, num_workers=0, shard_bytes=1)
+    assert again.manifest == packed
+
+
+def test_shards_are_plain_tars_and_are_read_by_range_from_anywhere(originals, tmp_path):
+    files = prepare_videos(originals, tmp_path / "files", SMALL, num_workers=0).manifest
+    packed = pack_shards(
+        files, tmp_path / "s", shard_bytes=10**9, base_uri="memory://shards-of-a-test/"
+    )
+    assert (tmp_path / "files/a/wide.mp4").exists()
+    with tarfile.open(tmp_path / "s/shard-000000.tar") as tar:
+        names = tar.getnames()
+        assert names[:2] == ["00000000.mp4", "00000000.json"]
+        about = json.load(tar.extractfile("00000001.json"))
+        assert about["labels"] == [0]
+        content = tar.extractfile("00000002.mp4").read()
+    assert content == (tmp_path / "files/gap.mkv.mp4").read_bytes()
+    filesystem = fsspec.filesystem("memory")
+    filesystem.pipe(
+        "/shards-of-a-test/shard-000000.tar", (tmp_path / "s/shard-000000.tar").read_bytes()
+    )
+    for video in packed.videos:
+        assert probe(packed.locate(video)).num_frames == video.num_frames
+
+
+def _job(number):
+    if number == 1:
+        os._exit(3)
+    if number == 2:
+        time.sleep(60)
+    if number == 5:
+        raise KeyError("a mistake")
+    return number * 10
+
+
+def test_jobs_that_die_or_hang_fail_alone():
+    outcomes = dict(run_jobs(_job, [0, 1, 2, 3, 4], num_workers=2, limit_seconds=0.5))
+    assert [outcomes[i] for i in (0, 3, 4)] == [0, 30, 40]
+    assert outcomes[1] == Failed("it ended the process that read it (exit code 3)")
+    assert outcomes[2] == Failed("took longer than the time limit")
+    for num_workers in (0, 1):
+        with pytest.raises((RuntimeError, KeyError), match="a mistake"):
+            list(run_jobs(_job, [5], num_workers=num_workers))
