@@ -18,8 +18,9 @@ LAYERS = [
     {"report"},
     {"bench"},
     {"recipes", "user_recipes", "multiply_adds"},
-    {"config_flags", "demo"},
-    {"plan_command", "eval_command"},
+    {"config_flags"},
+    {"plan_command", "eval_command", "data_command"},
+    {"demo"},
     {"cli"},
 ]
 # The loop validates: it calls one function further down the list, which knows nothing of the loop.

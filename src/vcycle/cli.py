@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-
 from vcycle.config_flags import FIELDS_HELP, FlagParser, add_config_flags, run_config
+from vcycle.data_command import add_data_flags
 from vcycle.plan_command import add_plan_flags, run_plan_command
 from vcycle.schedule.shape import Shape
 
@@ -83,14 +82,7 @@ def _parser() -> FlagParser:
     demo.add_argument("--quick", action="store_true", help="two minutes instead of ten")
     demo.set_defaults(run=_demo)
 
-    data = commands.add_parser("data", help="make videos and manifests")
-    actions = data.add_subparsers(title="actions", required=True)
-    synth = actions.add_parser("synth", help="write generated action videos and their manifest")
-    synth.add_argument("folder", help="where they are written")
-    synth.add_argument("--train-videos", type=int, default=1200)
-    synth.add_argument("--val-videos", type=int, default=240)
-    synth.add_argument("--seed", type=int, default=0, help="the same seed writes the same files")
-    synth.set_defaults(run=_data_synth)
+    add_data_flags(commands.add_parser("data", help="make, index and prepare videos"))
     return parser
 
 
@@ -124,18 +116,6 @@ def _demo(options: argparse.Namespace, _: Sequence[str]) -> None:
     from vcycle.demo import run_demo
 
     run_demo(options.folder, quick=options.quick)
-
-
-def _data_synth(options: argparse.Namespace, _: Sequence[str]) -> None:
-    from vcycle.demo import write_demo_videos
-
-    write_demo_videos(
-        Path(options.folder),
-        train_videos=options.train_videos,
-        val_videos=options.val_videos,
-        seed=options.seed,
-        console=Console(),
-    )
 
 
 if __name__ == "__main__":

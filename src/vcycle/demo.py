@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 import vcycle
 from vcycle.data.synthetic import write_videos
+from vcycle.data_command import progress_bar
 from vcycle.recipes import demo
 from vcycle.report.curves import draw_curves
 from vcycle.schedule.plan import Multigrid
@@ -59,7 +59,8 @@ def run_demo(
     videos = folder / "videos"
     configs = demo_configs(videos, quick=quick)
     num_videos = configs["baseline"].baseline.num_videos
-    write_demo_videos(videos, train_videos=num_videos, val_videos=num_videos // 5, console=console)
+    with progress_bar("writing videos", console) as progress:
+        write_videos(videos, train_videos=num_videos, val_videos=num_videos // 5, progress=progress)
     results = {}
     for name, config in configs.items():
         run, done = folder / name, _done_before(folder / name, config)
@@ -76,21 +77,6 @@ def run_demo(
     console.print(_table(rows))
     console.print(f"Rows: {folder / 'summary.json'}  picture: {folder / 'curves.png'}")
     return rows
-
-
-def write_demo_videos(
-    folder: Path, *, train_videos: int, val_videos: int, seed: int = 0, console: Console
-) -> None:
-    """Write the generated videos with a progress bar; fast if they are there already."""
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("writing videos", total=train_videos + val_videos)
-        write_videos(
-            folder,
-            train_videos=train_videos,
-            val_videos=val_videos,
-            seed=seed,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
-        )
 
 
 def _done_before(run: Path, config: RunConfig) -> dict[str, Any] | None:

@@ -148,8 +148,8 @@ def k400_i3d_r50_1gpu() -> RunConfig:
 def ssv2_slowfast_r50() -> RunConfig:
     """Something-Something V2, SlowFast R50 from Kinetics weights, 64 frames: table 5.
 
-    Warm-up, weight decay and the number of videos are the official configuration's (0.19 epochs,
-    1e-6); the rest is the paper's text.
+    Warm-up, weight decay, sampling and the number of videos are the official configuration's
+    (0.19 epochs, 1e-6, segments); the rest is the paper's text.
     """
     baseline = Baseline(
         shape=Shape(64, 224, 224),
@@ -163,9 +163,13 @@ def ssv2_slowfast_r50() -> RunConfig:
         recipe="ssv2-slowfast-r50",
         baseline=baseline,
         multigrid=Multigrid(rule=_slowfast_rule(4)),
+        data=Data(segments=True, inverse_uniform=True),
         model=Model("slowfast_r50_16x8_ssv2", pretrained_on="kinetics400"),
         optimizer=Optimizer(weight_decay=1e-6),
-        notes=("warm-up and weight decay are the official configuration's",),
+        notes=(
+            "warm-up, weight decay and sampling (a frame of each of T segments, inverse-uniform "
+            "short sides) are the official configuration's",
+        ),
     )
 
 
@@ -188,8 +192,9 @@ def charades_slowfast_r50() -> RunConfig:
         recipe="charades-slowfast-r50",
         baseline=baseline,
         multigrid=Multigrid(rule=_slowfast_rule(4)),
+        data=Data(inverse_uniform=True),
         model=Model("slowfast_r50_16x8_charades", pretrained_on="kinetics400"),
-        notes=("the schedule is the official configuration's",),
+        notes=("the schedule and inverse-uniform short sides are the official configuration's",),
     )
 
 

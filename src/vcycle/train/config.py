@@ -22,12 +22,19 @@ class Data:
         stride: frames between samples at the baseline's shape.
         short_side: least and largest short side in pixels that a video is resized to before a
             crop of the baseline's size is cut.
+        frame_rate: frames a second that strides count, whatever a video's own; None counts the
+            frames of the video (paper, footnote 5).
+        segments: a frame from each of T equal parts of the video instead of a stride.
+        inverse_uniform: draw short sides with a density that falls as their square.
         num_workers: processes that decode; 0 decodes in the main process.
     """
 
     manifest: str = ""
     stride: int = 2
     short_side: tuple[int, int] = (256, 340)
+    frame_rate: float | None = None
+    segments: bool = False
+    inverse_uniform: bool = False
     num_workers: int = 2
 
 

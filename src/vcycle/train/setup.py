@@ -142,7 +142,15 @@ def estimate_norms(model: nn.Module, config: RunConfig, videos: Manifest, fabric
 
 
 def _grids(config: RunConfig) -> GridRange:
-    return GridRange(config.baseline.shape, config.data.stride, config.data.short_side)
+    data = config.data
+    return GridRange(
+        config.baseline.shape,
+        data.stride,
+        data.short_side,
+        frame_rate=data.frame_rate,
+        segments=data.segments,
+        inverse_uniform=data.inverse_uniform,
+    )
 
 
 def default_generator(device: torch.device) -> torch.Generator:
