@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from vcycle.data.synthetic import write_videos
+
+# The same examples on every run, and no deadline: machines differ.
+settings.register_profile("tests", derandomize=True, deadline=None)
+settings.load_profile("tests")
 
 # Tests share two cores with the workers that they start.
 torch.set_num_threads(1)

@@ -49,7 +49,9 @@ def test_equals_a_loop_over_groups_of_plain_layers(
     torch.testing.assert_close(a.grad, b.grad, rtol=1e-5, atol=1e-6)
     if affine:
         torch.testing.assert_close(ours.weight.grad, plain.weight.grad, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(ours.bias.grad, plain.bias.grad, rtol=1e-5, atol=1e-5)
+        # A sum of many terms of either sign: its rounding grows with their number.
+        atol = 1e-7 * out.numel()
+        torch.testing.assert_close(ours.bias.grad, plain.bias.grad, rtol=1e-5, atol=atol)
     assert out.is_contiguous(memory_format=memory_format)
 
 
