@@ -64,8 +64,9 @@ class SubBatchNorm3d(nn.BatchNorm3d):
         """Take in the statistics of groups, (groups, C) each, of `values` per channel together."""
         if self._pending is not None:
             squares = variances + means.double().square()
-            counts = means.new_tensor([len(means), values])
-            self._pending += torch.cat([means.sum(0), squares.sum(0), counts])
+            self._pending[:-2] += torch.cat([means.double().sum(0), squares.sum(0)])
+            self._pending[-2] += len(means)
+            self._pending[-1] += values
             return
         between, mean = torch.var_mean(means, 0, correction=0)
         values *= num_ranks
@@ -110,11 +111,8 @@ def _ranks_per_group(group_clips: int, num_clips: int) -> int:
     if num_clips % group_clips == 0:
         return 1
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    num_ranks = group_clips // num_clips
-    if group_clips % num_clips == 0 and world % num_ranks == 0:
-        return num_ranks
     check_group_size(group_clips, batch_clips=num_clips * world, num_parts=world)
-    return 1
+    return group_clips // num_clips
 
 
 def check_group_size(group_clips: int, *, batch_clips: int, num_parts: int = 1) -> None:
