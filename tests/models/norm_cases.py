@@ -10,7 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from vcycle.models import SubBatchNorm3d, commit_statistics, defer_statistics, set_group_size
+from vcycle.models import (
+    SubBatchNorm3d,
+    commit_statistics,
+    defer_statistics,
+    precise_bn,
+    set_group_size,
+)
 
 GROUPS_OF_STEPS = (2, 4, 8)
 
@@ -56,6 +62,10 @@ def run_rank(rank: int, port: int, queue: Any) -> None:
         commit_statistics(ours)
         results["out"].append(out.detach())
         results["grad"].append(x.grad)
-    results |= {"weight": ours.weight.grad, "bias": ours.bias.grad, "state": ours.state_dict()}
+    state = {key: value.clone() for key, value in ours.state_dict().items()}
+    set_group_size(ours, 2)
+    precise_bn(ours, [clips(8, 3, seed=step).chunk(4)[rank] for step in range(2)])
+    results["precise"] = [ours.running_mean.clone(), ours.running_var.clone()]
+    results |= {"weight": ours.weight.grad, "bias": ours.bias.grad, "state": state}
     queue.put((rank, pickle.dumps(results)))
     dist.destroy_process_group()

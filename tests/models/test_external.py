@@ -43,6 +43,8 @@ class Classifier(nn.Module):
             nn.init.zeros_(self.classifier[1].weight)
 
     def forward(self, clips: Tensor) -> Any:
+        if self.fault == "in place":
+            clips.mul_(2)
         if self.fault == "position":
             clips = clips + torch.zeros(4, 16, 16)
         x = self.dropout(self.norm(self.features(clips)).relu())
@@ -125,8 +127,9 @@ def test_a_wrong_number_of_classes() -> None:
         check_model(Classifier(), SHAPES, num_classes=6)
 
 
-def test_a_classifier_that_starts_at_zero_passes() -> None:
+def test_faults_that_are_none_pass() -> None:
     check_model(Classifier(zero=True), SHAPES, num_classes=5)
+    check_model(Classifier("in place"), SHAPES, num_classes=5)
 
 
 @pytest.mark.parametrize("fault", ["", "nan"])

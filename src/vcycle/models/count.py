@@ -43,12 +43,14 @@ def multiply_adds(model: nn.Module, shape: Shape) -> int:
     return int(counter.get_total_flops()) // 2
 
 
-def model_costs(shape: Shape, *, names: Iterable[str], num_classes: int = 400) -> list[ModelCost]:
-    """Name, parameters and multiply-adds at `shape` of each model called by `names`."""
-    from vcycle.models import build_model
+def model_costs(
+    shape: Shape, *, names: Iterable[str] | None = None, num_classes: int = 400
+) -> list[ModelCost]:
+    """Name, parameters and multiply-adds at `shape` of each model in `names`; None: of all."""
+    from vcycle.models import MODELS, build_model  # which itself offers the functions of this file
 
     costs = []
-    for name in names:
+    for name in MODELS if names is None else names:
         with torch.device("meta"):
             model = build_model(name, num_classes=num_classes)
         costs.append(ModelCost(name, num_parameters(model), multiply_adds(model, shape)))

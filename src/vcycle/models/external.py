@@ -99,7 +99,7 @@ def _run(model: nn.Module, shape: Shape, num_clips: int) -> tuple[Any, Tensor]:
     hooks = [module.register_forward_pre_hook(enter) for module in names]
     hooks += [module.register_forward_hook(leave) for module in names]
     try:
-        return model(clips), clips
+        return model(clips.clone()), clips  # a clone may be changed in place
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:

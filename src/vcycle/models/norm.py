@@ -7,6 +7,8 @@ time, so that the noise of the statistics does not change with the size of the m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -31,8 +33,8 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     """
 
     group_clips: int | None = None
-    _pending: list[tuple[Tensor, Tensor, int]] | None = None
-    """With deferred statistics: per forward pass the groups' means and variances, and B T H W."""
+    _pending: Tensor | None = None
+    """With deferred statistics, sums over groups: mean (C), mean square (C), groups, values."""
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training and self.running_mean is not None:
@@ -54,25 +56,50 @@ class SubBatchNorm3d(nn.BatchNorm3d):
             )
         if self.training and self.track_running_stats:
             values = input.numel() // input.shape[1]
-            if self._pending is None:
-                self._update_running(means, variances, values * num_ranks)
-            else:
-                self._pending.append((means.detach(), variances.detach(), values))
+            self._collect(means.detach(), variances.detach(), values, num_ranks)
         return output
 
     @torch.no_grad()
-    def _update_running(self, means: Tensor, variances: Tensor, num_values: int) -> None:
-        """Move the running statistics by those of a batch of `num_values` per channel."""
+    def _collect(self, means: Tensor, variances: Tensor, values: int, num_ranks: int) -> None:
+        """Take in the statistics of groups, (groups, C) each, of `values` per channel together."""
+        if self._pending is not None:
+            squares = variances + means.double().square()
+            self._pending[:-2] += torch.cat([means.double().sum(0), squares.sum(0)])
+            self._pending[-2] += len(means)
+            self._pending[-1] += values
+            return
+        between, mean = torch.var_mean(means, 0, correction=0)
+        values *= num_ranks
+        variance = (variances.mean(0) + between) * (values / max(values - 1, 1))
+        self._move_running(mean, variance, 1)
+
+    @torch.no_grad()
+    def _commit(self, sums: Tensor) -> None:
+        """Move the running statistics by `sums`, laid out as `_pending`; no groups, no move."""
+        mean, square = (sums[:-2] / sums[-2].clamp(min=1)).chunk(2)
+        variance = (square - mean.square()) * (sums[-1] / (sums[-1] - 1).clamp(min=1))
+        self._move_running(mean, variance, sums[-2].clamp(max=1))
+
+    def _move_running(self, mean: Tensor, variance: Tensor, seen: Tensor | int) -> None:
+        """One step of the moving averages, in every layer that has `seen` 1 and not 0 batches."""
         if self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None
-        between, mean = torch.var_mean(means, 0, correction=0)
-        variance = (variances.mean(0) + between) * (num_values / max(num_values - 1, 1))
-        self.num_batches_tracked.add_(1)
-        momentum = self.momentum
-        weight = 1 / self.num_batches_tracked.float() if momentum is None else momentum
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), weight)
-        self.running_var.lerp_(variance.to(self.running_var.dtype), weight)
+        dtype = self.running_mean.dtype
+        self.num_batches_tracked.add_(seen if isinstance(seen, int) else seen.long())
+        weight: float | Tensor | None = self.momentum
+        if weight is None:
+            weight = 1 / self.num_batches_tracked.clamp(min=1).to(dtype)
+        if isinstance(seen, Tensor):
+            weight = (weight * seen).to(dtype)
+        self.running_mean.lerp_(mean.to(dtype), weight)
+        self.running_var.lerp_(variance.to(dtype), weight)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SubBatchNorm3d:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self._pending is not None and self.running_mean is not None:
+            self._pending = self._pending.to(self.running_mean.device)
+        return self
 
     def extra_repr(self) -> str:
         plain: str = super().extra_repr()  # type: ignore[no-untyped-call]
@@ -84,11 +111,8 @@ def _ranks_per_group(group_clips: int, num_clips: int) -> int:
     if num_clips % group_clips == 0:
         return 1
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    num_ranks = group_clips // num_clips
-    if group_clips % num_clips == 0 and world % num_ranks == 0:
-        return num_ranks
     check_group_size(group_clips, batch_clips=num_clips * world, num_parts=world)
-    return 1
+    return group_clips // num_clips
 
 
 def check_group_size(group_clips: int, *, batch_clips: int, num_parts: int = 1) -> None:
@@ -157,33 +181,24 @@ def defer_statistics(model: nn.Module) -> None:
     statistics those of one plain layer over the global batch, whatever the number of parts.
     """
     for layer in _layers(model):
-        layer._pending = []
+        if layer.running_mean is not None:
+            size = 2 * layer.num_features + 2
+            layer._pending = layer.running_mean.new_zeros(size, dtype=torch.float64)
 
 
 @torch.no_grad()
 def commit_statistics(model: nn.Module) -> None:
     """Move the running statistics by what was collected since the last commit, on all processes.
 
-    One exchange for the whole model. Every process must have run the same number of clips. Does
-    nothing where nothing was collected.
+    One exchange for the whole model. Nothing moves in layers for which nothing was collected.
     """
-    layers = [layer for layer in _layers(model) if layer._pending]
-    if not layers:
+    pending = [(layer, layer._pending) for layer in _layers(model) if layer._pending is not None]
+    if not pending:
         return
-    collected = []
-    for layer in layers:
-        assert layer._pending
-        means, variances, _ = zip(*layer._pending, strict=True)
-        collected.append(torch.stack([torch.cat(means), torch.cat(variances)]))  # (2, groups, C)
-    own = torch.cat([one.flatten() for one in collected])
-    every = [own]
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-        dist.all_gather(every, own)
-    parts = [torch.split(rank, [one.numel() for one in collected]) for rank in every]
-    for layer, one, ranks in zip(layers, collected, zip(*parts, strict=True), strict=True):
-        assert layer._pending
-        num_values = len(every) * sum(values for _, _, values in layer._pending)
-        means, variances = torch.cat([rank.view_as(one) for rank in ranks], 1)
-        layer._update_running(means, variances, num_values)
-        layer._pending = []
+    sums = torch.cat([own for _, own in pending])
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(sums)
+    parts = torch.split(sums, [len(own) for _, own in pending])
+    for (layer, own), part in zip(pending, parts, strict=True):
+        layer._commit(part)
+        own.zero_()
