@@ -93,3 +93,8 @@ def test_timed_labels_are_those_of_the_clip_in_training_and_all_in_evaluation(ma
         seen.add(dataset[request].labels)
     assert {(3,), (), (5,)} <= seen
     assert dataset[ClipRequest(0, shape, 0, View())].labels == (3, 5)
+
+
+def test_an_unknown_decoder_is_refused(manifest):
+    with pytest.raises(ValueError, match="decoder is 'opencv'; use 'pyav' or 'torchcodec'"):
+        ClipDataset(manifest, RANGE, decoder="opencv")

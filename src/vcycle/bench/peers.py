@@ -14,19 +14,12 @@ from numpy.typing import NDArray
 
 from vcycle.data.grid import Grid
 from vcycle.data.manifest import VideoInfo
+from vcycle.data.resample import crop_and_scale
 
 
 def _resample(frames: torch.Tensor, grid: Grid) -> NDArray[np.uint8]:
     """(T, H, W, 3) uint8 whole frames -> the grid's crop, scaled and mirrored."""
-    box = grid.box
-    frames = frames[:, box.top : box.top + box.height, box.left : box.left + box.width]
-    images = frames.permute(0, 3, 1, 2)  # (T, 3, h, w), channels last
-    images = torch.nn.functional.interpolate(
-        images, size=(grid.height, grid.width), mode="bilinear", antialias=True
-    )
-    if grid.flip:
-        images = images.flip(3)
-    pixels: NDArray[np.uint8] = images.permute(0, 2, 3, 1).contiguous().numpy()
+    pixels: NDArray[np.uint8] = crop_and_scale(frames, grid).contiguous().numpy()
     return pixels
 
 
