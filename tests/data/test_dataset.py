@@ -71,3 +71,30 @@ def test_a_dataset_of_bad_videos_gives_up(manifest, tmp_path):
     dataset = ClipDataset(broken(manifest, tmp_path, *range(12)), RANGE)
     with pytest.raises(RuntimeError, match=r"no readable video in 21 attempts .*text\.mp4"):
         dataset[ClipRequest(0, Shape(1, 32, 32), 0)]
+
+
+def test_timed_labels_are_those_of_the_clip_in_training_and_all_in_evaluation(manifest):
+    video = manifest.videos[0]
+    end = video.duration_seconds
+    timed = dataclasses.replace(video, labels=(3, 5), spans=((0, end / 4), (end * 0.7, end)))
+    dataset = ClipDataset(dataclasses.replace(manifest, videos=(timed,)), RANGE)
+    shape = Shape(2, 32, 32)
+    seen = set()
+    for seed in range(60):
+        request = ClipRequest(0, shape, seed)
+        grid = dataset._grid(timed, request)
+        expected = {
+            label
+            for label, (start, stop) in zip(timed.labels, timed.spans, strict=True)
+            if grid.frames[0] / video.frame_rate <= stop
+            and grid.frames[1] / video.frame_rate >= start
+        }
+        assert dataset[request].labels == tuple(sorted(expected))
+        seen.add(dataset[request].labels)
+    assert {(3,), (), (5,)} <= seen
+    assert dataset[ClipRequest(0, shape, 0, View())].labels == (3, 5)
+
+
+def test_an_unknown_decoder_is_refused(manifest):
+    with pytest.raises(ValueError, match="decoder is 'opencv'; use 'pyav' or 'torchcodec'"):
+        ClipDataset(manifest, RANGE, decoder="opencv")

@@ -182,7 +182,7 @@ def test_a_segment_clip_takes_one_frame_of_each_part(info, shape, seed):
     check_inside(grid, info, shape)
     part = (info.num_frames - 1) / shape.frames
     for i, frame in enumerate(grid.frames):
-        assert i * part - 0.5 <= frame <= (i + 1) * part + 0.5
+        assert i * part - 0.501 <= frame <= (i + 1) * part + 0.501
 
 
 @pytest.mark.parametrize(("size", "mean"), [(112, 195.5), (158, 237.4), (224, 285.6)])

@@ -13,7 +13,7 @@ from vcycle.data.grid import Box, Grid
 from vcycle.data.manifest import Location, UnreadableVideo
 from vcycle.data.video import probe, read_clip
 
-SHARED = Path("/work/shared/videos")
+SHARED = Path(__file__).parents[3] / "shared" / "videos"
 
 
 @pytest.fixture(scope="module")

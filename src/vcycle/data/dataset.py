@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vcycle.data import torchcodec_video
 from vcycle.data.grid import Grid, GridRange, View, draw_grid, view_grid
 from vcycle.data.manifest import Manifest, UnreadableVideo, Video
 from vcycle.data.randomness import indexed_generator
@@ -73,6 +75,11 @@ class ClipDataset:
     manifest: Manifest
     grid_range: GridRange
     limit_seconds: float = 60.0  # for decoding one clip; a video that takes longer is bad
+    decoder: Literal["pyav", "torchcodec"] = "pyav"
+
+    def __post_init__(self) -> None:
+        if self.decoder not in ("pyav", "torchcodec"):
+            raise ValueError(f"decoder is {self.decoder!r}; use 'pyav' or 'torchcodec'")
 
     def __len__(self) -> int:
         return len(self.manifest)
@@ -104,13 +111,7 @@ class ClipDataset:
                 if index in bad_indices:
                     raise UnreadableVideo(video.path, bad_indices[index])
                 note(index)
-                pixels = read_clip(
-                    self.manifest.locate(video),
-                    grid,
-                    out=out,
-                    all_key_frames=video.key_interval == 1,
-                    limit_seconds=self.limit_seconds,
-                )
+                pixels = self._decode(video, grid, out)
             except UnreadableVideo as error:
                 bad.append(BadVideo(video.path, error.reason))
                 rng = indexed_generator(request.seed, "substitute", attempt)
@@ -126,6 +127,18 @@ class ClipDataset:
             return view_grid(video, request.shape, self.grid_range, view=request.view)
         rng = np.random.default_rng(request.seed)
         return draw_grid(video, request.shape, self.grid_range, rng=rng, flip=video.flip)
+
+    def _decode(self, video: Video, grid: Grid, out: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+        place = self.manifest.locate(video)
+        if self.decoder == "torchcodec":
+            return torchcodec_video.read_clip(place, grid, out=out)
+        return read_clip(
+            place,
+            grid,
+            out=out,
+            all_key_frames=video.key_interval == 1,
+            limit_seconds=self.limit_seconds,
+        )
 
     def _labels(self, video: Video, grid: Grid, request: ClipRequest) -> tuple[int, ...]:
         """The labels of the clip's own time in training, of the whole video in evaluation."""

@@ -107,6 +107,24 @@ class Resampler:
         return rgb
 
 
+def crop_and_scale(frames: torch.Tensor, grid: Grid) -> torch.Tensor:
+    """Whole frames as displayed, (T, height, width, 3) uint8 -> the grid's (T, H, W, 3).
+
+    For decoders that deliver RGB. The scaling is torch's, with the same antialiased bilinear
+    filter.
+    """
+    height, width = frames.shape[1:3]
+    box = stored_box(grid.box, height, width, 0)
+    part = frames[:, box.top : box.top + box.height, box.left : box.left + box.width]
+    images = part.permute(0, 3, 1, 2)  # (T, 3, h, w), channels last
+    images = torch.nn.functional.interpolate(
+        images, size=(grid.height, grid.width), mode="bilinear", antialias=True
+    )
+    if grid.flip:
+        images = images.flip(3)
+    return images.permute(0, 2, 3, 1)
+
+
 def upright(picture: Any) -> Any:
     """The picture as it is displayed: turned, if its rotation says so."""
     turns = picture.rotation % 360 // 90

@@ -162,6 +162,13 @@ def read_clip(
     return clip
 
 
+def decode_only(place: Location, grid: Grid, *, all_key_frames: bool = False) -> int:
+    """Decode the frames of a grid and drop them: what ``read_clip`` costs at the least."""
+    with _opened(place, all_key_frames=all_key_frames) as (container, stream):
+        seek = grid.frames[0] > 0
+        return sum(1 for _ in _pictures(container, stream, grid.frames, seek, math.inf))
+
+
 def iterate_pictures(place: Location, info: VideoInfo) -> Iterator[Any]:
     """Every frame of a video in order, as displayed, evenly spaced at its mean frame rate.
 

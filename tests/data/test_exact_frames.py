@@ -1,0 +1,67 @@
+"""Skipping, seeking and jumping change no pixel: every clip equals one cut from a full decode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from data.encode import encode, numbered_frames
+from vcycle.data.grid import Box, Grid
+from vcycle.data.manifest import Location
+from vcycle.data.resample import Resampler
+from vcycle.data.video import iterate_pictures, probe, read_clip
+
+SHARED = Path(__file__).parents[3] / "shared" / "videos"
+
+KINDS = {
+    "b-frames": ("mp4", "libx264", {"bf": "3", "x264-params": "b-pyramid=normal"}),
+    "open-gop": ("mkv", "libx264", {"bf": "3", "x264-params": "open-gop=1"}),
+    "no-reorder": ("mp4", "libx264", {"bf": "0"}),
+    "intra": ("mp4", "libx264", {"x264-params": "keyint=1"}),
+    "hevc": ("mp4", "libx265", {"x265-params": "log-level=none:open-gop=1:bframes=3"}),
+    "vp9": ("webm", "libvpx-vp9", {}),
+    "mpeg4": ("avi", "mpeg4", {"b": "4000000"}),
+    "mpeg-ts": ("ts", "libx264", {"bf": "2"}),
+}
+
+
+def moving_noise(num_frames):
+    """Frames that no two codecs' predictions make alike."""
+    rng = np.random.default_rng(0)
+    frames = numbered_frames(num_frames).astype(int)
+    frames += rng.integers(-20, 20, (num_frames, 8, 12, 1)).repeat(8, 1).repeat(8, 2)
+    return np.clip(frames, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clips_equal_a_full_decode(tmp_path, kind):
+    suffix, codec, options = KINDS[kind]
+    if codec not in av.codec.codecs_available:
+        pytest.skip(f"this PyAV has no {codec}")
+    path = tmp_path / f"v.{suffix}"
+    encode(path, moving_noise(80), codec=codec, gop=13, options=options)
+    check(Location(str(path)), num_grids=40)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared videos")
+@pytest.mark.parametrize("name", ["nasa_13013.mp4", "flipping_a_pancake.mkv"])
+def test_clips_of_real_videos_equal_a_full_decode(name):
+    check(Location(str(SHARED / name)), num_grids=12)
+
+
+def check(place, *, num_grids):
+    info = probe(place)
+    box = Box(4, 6, info.height - 9, info.width - 11)
+    resample = Resampler(Grid((0,), box, 32, 48, False))
+    whole = [resample(picture).copy() for picture in iterate_pictures(place, info)]
+    rng = np.random.default_rng(1)
+    for _ in range(num_grids):
+        stride = int(rng.integers(1, 17))
+        start = int(rng.integers(len(whole)))
+        frames = tuple(min(start + i * stride, len(whole) - 1) for i in range(5))
+        clip = read_clip(place, Grid(frames, box, 32, 48, False))
+        for frame, picture in zip(frames, clip, strict=True):
+            assert np.array_equal(picture, whole[frame]), f"frame {frame} of {frames}"

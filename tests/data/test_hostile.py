@@ -1,0 +1,226 @@
+"""Files as people have them: odd ones decode, broken ones are refused in one line, none kills."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import wave
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from data.encode import encode, frame_number, numbered_frames
+from vcycle.data.grid import Box, Grid, GridRange, View, view_grid
+from vcycle.data.manifest import Location, UnreadableVideo
+from vcycle.data.video import probe, read_clip
+from vcycle.schedule.shape import Shape
+
+RANGE = GridRange(Shape(4, 32, 32), 2, (37, 49))
+
+
+def clip_of(path, shape=Shape(4, 32, 32)):
+    """The middle view, by the file's own probe, as evaluation would read it."""
+    place = Location(str(path))
+    info = probe(place)
+    return read_clip(place, view_grid(info, shape, RANGE, view=View()), limit_seconds=20)
+
+
+def noise(num_frames, height, width):
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (num_frames, height, width, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("height", "width"), [(1, 1), (2, 2), (33, 47), (17, 4096), (4096, 16), (1, 300), (9, 5)]
+)
+def test_odd_sizes(tmp_path, height, width):
+    """FFV1 in Matroska stores any size; x264 wants even ones."""
+    frames = noise(3, height, width)
+    path = encode(tmp_path / "v.mkv", frames, codec="ffv1", pix_fmt="bgr0")
+    info = probe(Location(str(path)))
+    assert (info.height, info.width) == (height, width)
+    assert clip_of(path).shape == (4, 32, 32, 3)
+    path = encode(tmp_path / "y.mkv", frames, codec="ffv1", pix_fmt="yuv420p")
+    clip = clip_of(path, Shape(2, 7, 9))
+    assert clip.shape == (2, 7, 9, 3)
+    assert clip.std() > 0 or height * width < 10
+
+
+@pytest.mark.parametrize(
+    ("codec", "pix_fmt", "suffix"),
+    [
+        ("libx264", "yuv420p10le", "mp4"),
+        ("libx264", "yuv422p", "mp4"),
+        ("libx264", "yuv444p", "mp4"),
+        ("libx264", "gray", "mp4"),
+        ("libx264", "nv12", "mp4"),
+        ("libx264", "yuvj420p", "mp4"),
+        ("ffv1", "gray", "mkv"),
+        ("ffv1", "gray16le", "mkv"),
+        ("ffv1", "yuva420p", "mkv"),
+        ("ffv1", "bgra", "mkv"),
+        ("qtrle", "argb", "mov"),
+        ("png", "rgba", "mov"),
+        ("mjpeg", "yuvj422p", "avi"),
+        ("libvpx-vp9", "yuv420p", "webm"),
+        ("libvpx-vp9", "yuva420p", "webm"),
+        ("libx265", "yuv420p10le", "mp4"),
+        ("mpeg4", "yuv420p", "avi"),
+        ("gif", "bgr8", "gif"),
+        ("rawvideo", "rgb24", "avi"),
+        ("prores", "yuv422p10le", "mov"),
+    ],
+)
+def test_codecs_and_pixel_formats(tmp_path, codec, pix_fmt, suffix):
+    """Ten bits, grey, alpha, palette: the same picture comes out, in time."""
+    if codec not in av.codec.codecs_available:
+        pytest.skip(f"this PyAV has no {codec}")
+    path = encode(
+        tmp_path / f"v.{suffix}", numbered_frames(20), codec=codec, pix_fmt=pix_fmt, gop=5
+    )
+    place = Location(str(path))
+    info = probe(place)
+    assert (info.width, info.height) == (96, 64)
+    assert info.num_frames == pytest.approx(20, abs=2)
+    clip = read_clip(place, Grid((0, 9, 13), Box(8, 8, 48, 80), 24, 40, False))
+    shown = [frame_number(picture, 20) for picture in clip]
+    assert shown == pytest.approx([0, 9, 13], abs=2 if suffix == "gif" or "gray" in pix_fmt else 0)
+    colours = clip.astype(int)
+    if "gray" not in pix_fmt and codec != "gif":
+        assert colours[0, :5, :5, 1].mean() > 180  # the bright corner is green
+        assert colours[0, :5, :5, 0].mean() < 100
+
+
+def test_a_huge_picture(tmp_path):
+    frames = np.zeros((1, 4320, 7680, 3), np.uint8)
+    path = encode(tmp_path / "v.mp4", frames, options={"crf": "40", "preset": "ultrafast"})
+    assert clip_of(path).shape == (4, 32, 32, 3)
+
+
+def refused(path, reason):
+    """Probing or reading names the file and the reason in one line."""
+    grid = Grid((0, 2), Box(0, 0, 32, 32), 16, 16, False)
+    for read in (lambda: probe(Location(str(path))), lambda: read_clip(Location(str(path)), grid)):
+        with pytest.raises(UnreadableVideo, match=reason) as caught:
+            read()
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_a_readable_file(tmp_path):
+    refused(tmp_path / "nowhere.mp4", "not found")
+    (tmp_path / "dangling.mp4").symlink_to(tmp_path / "gone.mp4")
+    refused(tmp_path / "dangling.mp4", "not a file")
+    os.mkfifo(tmp_path / "fifo.mp4")
+    refused(tmp_path / "fifo.mp4", "not a file")
+    refused("/dev/zero", "not a file")
+    (tmp_path / "empty.mp4").touch()
+    refused(tmp_path / "empty.mp4", "Invalid data|End of file")
+    for name, content in (("text.mp4", b"hello\n" * 500), ("zeros.mp4", bytes(5000))):
+        (tmp_path / name).write_bytes(content)
+        refused(tmp_path / name, "Invalid data|no video|no frame")
+    if os.geteuid() != 0:
+        (tmp_path / "secret.mp4").write_bytes(b"x")
+        (tmp_path / "secret.mp4").chmod(0)
+        refused(tmp_path / "secret.mp4", "Permission")
+
+
+def test_names_that_look_like_something_else(tmp_path):
+    for name in ("http:a.mp4", "a,b;c.mp4", "-i.mp4", "ä ö%20.mp4", "subfile,,start,0.mp4"):
+        path = encode(tmp_path / name, numbered_frames(4))
+        assert clip_of(path).shape == (4, 32, 32, 3)
+
+
+def test_sound_without_pictures(tmp_path):
+    with wave.open(str(tmp_path / "a.wav"), "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes(16000))
+    refused(tmp_path / "a.wav", "no video stream")
+
+
+def test_a_video_without_frames(tmp_path):
+    with av.open(str(tmp_path / "v.mkv"), "w") as container:
+        stream = container.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 32, 32, "yuv420p"
+        container.start_encoding()
+    refused(tmp_path / "v.mkv", "no frame decodes|Invalid data|no video|End of file")
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    return encode(tmp_path_factory.mktemp("v") / "v.mkv", numbered_frames(60), gop=10)
+
+
+def test_a_truncated_video_repeats_its_last_frame(video, tmp_path):
+    """Matroska needs no index: what is there is used, though the header promises more."""
+    content = video.read_bytes()
+    path = tmp_path / "half.mkv"
+    path.write_bytes(content[: len(content) // 2])
+    info = probe(Location(str(path)))
+    frames = range(0, 60, 10)
+    clip = read_clip(Location(str(path)), Grid(tuple(frames), Box(0, 0, 64, 96), 32, 48, False))
+    shown = [frame_number(picture, 60) for picture in clip]
+    assert info.num_frames > 0
+    assert shown[0] == 0
+    assert shown == sorted(shown)
+    assert shown[-1] < 50
+    path.write_bytes(content[:200])
+    refused(path, "End of file|Invalid data|Input/output|no video|no frame")
+
+
+def test_a_truncated_mp4_without_its_index_is_refused(tmp_path):
+    path = encode(tmp_path / "v.mp4", numbered_frames(30))
+    path.write_bytes(path.read_bytes()[:-500])
+    refused(path, "Invalid data|End of file|no frame")
+
+
+def test_a_video_corrupt_in_the_middle(video, tmp_path):
+    """Before the damage it decodes; on it, it decodes to something or is refused."""
+    content = bytearray(video.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 400] = bytes(400)
+    path = tmp_path / "v.mkv"
+    path.write_bytes(content)
+    place = Location(str(path))
+    start = read_clip(place, Grid((0, 5), Box(0, 0, 64, 96), 32, 48, False))
+    assert [frame_number(picture, 60) for picture in start] == [0, 5]
+    clip = None
+    with contextlib.suppress(UnreadableVideo):
+        clip = read_clip(place, Grid(tuple(range(60)), Box(0, 0, 64, 96), 32, 48, False))
+    assert clip is None or clip.shape == (60, 32, 48, 3)
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 10), Fraction(1000), Fraction(30000, 1001)])
+def test_strange_frame_rates(tmp_path, rate):
+    path = encode(tmp_path / "v.mp4", numbered_frames(8), rate=rate)
+    assert probe(Location(str(path))).frame_rate == pytest.approx(float(rate))
+    clip = read_clip(Location(str(path)), Grid((0, 3, 7), Box(0, 0, 64, 96), 32, 48, False))
+    assert [frame_number(picture, 8) for picture in clip] == [0, 3, 7]
+
+
+def test_a_wrong_duration(tmp_path):
+    """A header that promises ten times the frames: grids past the end repeat the last frame."""
+    path = encode(tmp_path / "v.mp4", numbered_frames(12))
+    grid = Grid((0, 11, 60, 119), Box(0, 0, 64, 96), 32, 48, False)
+    assert [frame_number(p, 12) for p in read_clip(Location(str(path)), grid)] == [0, 11, 11, 11]
+
+
+def test_memory_stays_flat(video):
+    """Over 400 clips in this process; by hand, over 20,000."""
+    grid = Grid((0, 7, 31), Box(0, 0, 64, 96), 32, 48, True)
+    num_clips = int(os.environ.get("VCYCLE_MANY_CLIPS", "400"))
+    for _ in range(100):
+        read_clip(Location(str(video)), grid)
+    before = _resident_bytes()
+    for _ in range(num_clips):
+        read_clip(Location(str(video)), grid)
+    assert _resident_bytes() - before < 4e6
+
+
+def _resident_bytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
