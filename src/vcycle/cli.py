@@ -82,6 +82,18 @@ def _parser() -> FlagParser:
     demo.add_argument("--quick", action="store_true", help="two minutes instead of ten")
     demo.set_defaults(run=_demo)
 
+    bench = commands.add_parser("bench", help="measure on this machine and your videos")
+    measured = bench.add_subparsers(title="what to measure", required=True)
+    loader = measured.add_parser(
+        "loader", help="clips per second, beside the bare decode and peers"
+    )
+    loader.add_argument("video_dir", help="a folder of video files")
+    loader.add_argument("--prepared-dir", help="keep the prepared videos there")
+    loader.add_argument("--num-clips", type=int, default=64, help="of each row")
+    loader.add_argument("--no-peers", action="store_true", help="leave other libraries out")
+    loader.add_argument("--json", action="store_true", help="print JSON")
+    loader.set_defaults(run=_bench_loader)
+
     add_data_flags(commands.add_parser("data", help="make, index and prepare videos"))
     return parser
 
@@ -116,6 +128,27 @@ def _demo(options: argparse.Namespace, _: Sequence[str]) -> None:
     from vcycle.demo import run_demo
 
     run_demo(options.folder, quick=options.quick)
+
+
+def _bench_loader(options: argparse.Namespace, _: Sequence[str]) -> None:
+    from vcycle.bench.loader import LoaderRow, bench_loader
+
+    def show(row: LoaderRow) -> None:
+        print(
+            f"{row.source:<16}{row.shape:>8}{row.clips_per_second:>10.1f} clips/s"
+            f"{row.cpu_ms_per_clip:>9.1f} ms/clip",
+            flush=True,
+        )
+
+    rows = bench_loader(
+        options.video_dir,
+        prepared_dir=options.prepared_dir,
+        num_clips=options.num_clips,
+        peers=not options.no_peers,
+        progress=None if options.json else show,
+    )
+    if options.json:
+        print(json.dumps([asdict(row) for row in rows], indent=1))
 
 
 if __name__ == "__main__":
