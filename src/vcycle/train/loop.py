@@ -66,6 +66,11 @@ def train(
     run.check(config, resume=resume)
     manifest = Manifest.read(config.data.manifest)
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
+    if len(train_videos) != config.baseline.num_videos:
+        fabric.print(
+            f"{config.recipe}: {len(train_videos)} training videos; the plan counts its epochs in "
+            f"{config.baseline.num_videos} (--baseline.num_videos)"
+        )
     model, optimizer = make_model(config, manifest, fabric)
     check_parts(config, plan, model, fabric)
     next_step, seconds = 0, 0.0
@@ -113,6 +118,7 @@ def train(
     norm_group: int | None = None
     set_group_size(model, norm_group)
     batches = iter(loader)
+    console = (console or Console()) if fabric.is_global_zero else Console(quiet=True)
     display = Display(plan, title=title or config.recipe, first_step=next_step, console=console)
     with run, display, _stop_requests() as stop_requests:
         began = time.perf_counter()

@@ -56,11 +56,8 @@ class TimeLeft:
 class Display:
     """A run's live line. Use it as a context manager."""
 
-    def __init__(
-        self, plan: Plan, *, title: str, first_step: int, console: Console | None = None
-    ) -> None:
-        self._plan, self._title = plan, title
-        self._console = console = console or Console()
+    def __init__(self, plan: Plan, *, title: str, first_step: int, console: Console) -> None:
+        self._plan, self._title, self._console = plan, title, console
         self._left = TimeLeft(plan, first_step=first_step)
         self._phase = -1
         self._live = Progress(

@@ -6,7 +6,8 @@
     phases.jsonl       a line a phase: what limited it, the model or the loader
     validation.jsonl   a line a validation
     checkpoint.pt      model, optimizer and step, replaced at each validation
-    bad_videos.json    videos that could not be read, and why, if there are any
+    bad_videos.json    videos that could not be read, and why, if there are any (each process its
+                       own: bad_videos.1.json and so on)
     result.json        written when the last step is done: its presence means the run is complete
 
 Lines are whole when they are written, files are replaced at once, so an interrupted run can be
@@ -105,10 +106,11 @@ class RunFolder:
 
         All processes call this at the same steps, unless one is leaving ``alone``.
         """
-        if self._writes and len(self.bad_videos) > self._num_listed:
+        if len(self.bad_videos) > self._num_listed:
             self._num_listed = len(self.bad_videos)
-            text = json.dumps(self.bad_videos, indent=1)
-            replace_text(self.path / "bad_videos.json", text + "\n")
+            rank = self._fabric.global_rank
+            name = f"bad_videos.{rank}.json" if rank else "bad_videos.json"
+            replace_text(self.path / name, json.dumps(self.bad_videos, indent=1) + "\n")
         rows, self._rows = self._rows, []
         if not rows:
             return
