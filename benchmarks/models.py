@@ -28,7 +28,7 @@ from vcycle.schedule.shape import Shape
 
 NAMES = ("resnet3d_tiny", "c2d_r50", "slow_r50", "i3d_r50", "i3d_nl_r50", "slowfast_r50")
 SHAPES = {
-    "cpu": ("4x64x64", "8x64x64", "8x96x96"),
+    "cpu": ("4x64x64", "8x64x64"),
     "cuda": ("8x158x158", "16x224x224", "32x224x224"),
 }
 GROUP_CLIPS = 8
@@ -98,7 +98,7 @@ def time_models(
     for name in names:
         model = convert(build_model(name, num_classes=400)).to(device)
         model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
-        set_group_size(model, GROUP_CLIPS)
+        set_group_size(model, num_clips // 2)
         for text in SHAPES[device]:
             shape = Shape.parse(text)
             clips = torch.randn(
@@ -180,8 +180,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=SHAPES, default="cpu")
     parser.add_argument("--models", nargs="*", default=list(NAMES))
-    parser.add_argument("--clips", type=int, default=8)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--clips", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=2)
     arguments = parser.parse_args()
     torch.manual_seed(0)
     device, repeats = arguments.device, arguments.repeats

@@ -7,7 +7,8 @@ still remember the coarse shapes of earlier steps (cf. the paper's fine-tuning p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 
 import torch
@@ -36,11 +37,7 @@ def precise_bn(
     layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not layers:
         return 0
-    settings = [(layer.momentum, getattr(layer, "_pending", None)) for layer in layers]
-    before = [[buffer.clone() for buffer in layer.buffers(recurse=False)] for layer in layers]
-    modes = [(module, module.training) for module in model.modules()]
-    measured = None
-    try:
+    with _as_it_was(model, layers):
         model.eval()
         for layer in layers:
             layer.train()
@@ -48,6 +45,21 @@ def precise_bn(
             if isinstance(layer, SubBatchNorm3d):
                 layer._pending = None
         measured = _measure(model, layers, islice(batches, num_batches))
+    for layer, (mean, var) in zip(layers, measured, strict=True):
+        assert layer.running_mean is not None
+        assert layer.running_var is not None
+        layer.running_mean.copy_(mean)
+        layer.running_var.copy_(var)
+    return len(layers)
+
+
+@contextmanager
+def _as_it_was(model: nn.Module, layers: list[_BatchNorm]) -> Iterator[None]:
+    settings = [(layer.momentum, getattr(layer, "_pending", None)) for layer in layers]
+    before = [[buffer.clone() for buffer in layer.buffers(recurse=False)] for layer in layers]
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
     finally:
         for layer, (momentum, pending), buffers in zip(layers, settings, before, strict=True):
             layer.momentum = momentum
@@ -57,12 +69,6 @@ def precise_bn(
                 buffer.copy_(value)
         for module, training in modes:
             module.training = training
-    for layer, (mean, var) in zip(layers, measured, strict=True):
-        assert layer.running_mean is not None
-        assert layer.running_var is not None
-        layer.running_mean.copy_(mean)
-        layer.running_var.copy_(var)
-    return len(layers)
 
 
 def _measure(

@@ -58,6 +58,31 @@ class FastToSlow(nn.Module):
         return [torch.cat([slow, lateral], 1), fast]
 
 
+def _stage(
+    stage: int,
+    channels: tuple[int, int],
+    outs: tuple[int, int],
+    frames: list[list[int]],
+    nonlocal_kind: str | None,
+) -> Pathways:
+    """One residual stage: the slow pathway takes the lateral channels too, and non-local blocks."""
+    ins = (channels[0] + 2 * channels[1], channels[1])
+    after = (NONLOCAL_AFTER.get(stage, ()), ())
+    return Pathways(
+        [
+            stage_layers(
+                ins[p],
+                outs[p],
+                frames=frames[p],
+                stride=1 if stage == 2 else 2,
+                nonlocal_after=after[p],
+                nonlocal_kind=nonlocal_kind,
+            )
+            for p in (0, 1)
+        ]
+    )
+
+
 class SlowFast(nn.Module):
     """Two residual pathways with four lateral connections; see `slowfast` for the arguments."""
 
@@ -93,22 +118,12 @@ class SlowFast(nn.Module):
         for i, blocks in enumerate(num_blocks):
             stage = i + 2
             outs = (256 * 2**i, 256 * 2**i // beta_inverse)
-            ins = (channels[0] + 2 * channels[1], channels[1])
             temporal = temporal_blocks_res4 if stage == 4 else (blocks, blocks)
-            layers = [
-                stage_layers(
-                    ins[p],
-                    outs[p],
-                    frames=temporal_kernels(
-                        PATTERNS[p][i], num_blocks=blocks, num_temporal=temporal[p]
-                    ),
-                    stride=1 if stage == 2 else 2,
-                    nonlocal_after=NONLOCAL_AFTER.get(stage, ()) if p == 0 else (),
-                    nonlocal_kind=nonlocal_kind,
-                )
+            frames = [
+                temporal_kernels(PATTERNS[p][i], num_blocks=blocks, num_temporal=temporal[p])
                 for p in (0, 1)
             ]
-            self.add_module(f"s{stage}", Pathways(layers))
+            self.add_module(f"s{stage}", _stage(stage, channels, outs, frames, nonlocal_kind))
             if stage < 5:
                 self.add_module(
                     f"s{stage}_fuse", FastToSlow(outs[1], alpha=alpha, kernel=fusion_kernel)
