@@ -194,3 +194,23 @@ def test_inverse_uniform_short_sides(size, mean):
     assert 256 * size / 224 <= min(sides)
     assert max(sides) <= 320
     assert np.mean(sides) == pytest.approx(mean, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("num_frames", "expected"),
+    [
+        (30, "1 3 4 6 8 10 12 13 15 17 19 21 23 24 26 28"),
+        (45, "1 4 7 9 12 15 17 20 23 26 29 31 34 37 39 42"),
+        (200, "6 18 31 43 56 68 81 93 106 118 130 143 155 168 180 193"),
+        (
+            30,
+            "0 1 2 3 4 5 5 6 7 8 9 10 11 12 13 14 14 15 16 17 18 19 20 21 22 23 24 24 25 26 27 28",
+        ),
+    ],
+)
+def test_segment_views_are_those_of_the_official_code(num_frames, expected):
+    """Golden values of its Something-Something V2 evaluation at 16 frames."""
+    frames = tuple(int(frame) for frame in expected.split())
+    info = dataclasses.replace(INFO, num_frames=num_frames)
+    shape = Shape(len(frames), 224, 224)
+    assert view_grid(info, shape, SEGMENTS, view=View()).frames == frames

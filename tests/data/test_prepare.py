@@ -60,7 +60,7 @@ def test_prepared_videos_show_the_same_and_cost_less(originals, tmp_path):
     assert snapshot(originals.root) == before
     assert counts[-1] == (4, 4)
     assert prepared.bad == {"text.avi": "Invalid data found when processing input"}
-    assert (tmp_path / "bad.csv").read_text().splitlines()[1].startswith('"text.avi",')
+    assert (tmp_path / "bad.csv").read_text().splitlines()[1].startswith("text.avi,")
     assert Manifest.read(tmp_path) == prepared.manifest
     paths = [video.path for video in prepared.manifest.videos]
     assert paths == ["a/wide.mp4", "a/turned.mp4", "gap.mkv.mp4"]

@@ -29,6 +29,7 @@ from vcycle.data.importers import VIDEO_SUFFIXES
 from vcycle.data.manifest import Location, Manifest, UnreadableVideo, Video, VideoInfo
 from vcycle.data.prepare import Preparation, prepare_videos
 from vcycle.data.randomness import indexed_seeds
+from vcycle.data.resample import keep_freed_memory
 from vcycle.data.video import decode_only, probe
 from vcycle.schedule.shape import Shape
 
@@ -182,6 +183,7 @@ def _directory(path: str | os.PathLike[str] | None) -> Iterator[Path]:
 def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    keep_freed_memory()
     try:
         yield
     finally:

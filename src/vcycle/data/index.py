@@ -17,9 +17,8 @@ from urllib.parse import quote
 
 from vcycle.data.frames import probe_frames
 from vcycle.data.importers import Entry, Listing
-from vcycle.data.manifest import Location, Manifest, Video, VideoInfo
+from vcycle.data.manifest import Location, Manifest, Video, VideoInfo, write_reasons
 from vcycle.data.parallel import Failed, run_jobs
-from vcycle.data.prepare import write_bad
 from vcycle.data.video import probe
 
 _JOURNAL = "probes.jsonl"
@@ -77,8 +76,8 @@ def index_videos(
         for entry in listing.entries
         if isinstance(found := journal[entry.path], VideoInfo)
     )
-    write_bad(out / "bad.csv", bad)
-    write_bad(
+    write_reasons(out / "bad.csv", bad)
+    write_reasons(
         out / "missing.csv",
         {name: f"listed in {split}, not found" for name, split in listing.missing},
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -181,6 +182,18 @@ class Manifest:
             rows = "".join(f"{split},{count}\n" for split, count in self.listed)
             _replace_text(folder / "listed.csv", "split,videos\n" + rows)
         return folder / "manifest.csv"
+
+
+def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:
+    """A table of videos and why they are left out; no file when none is."""
+    if not reasons:
+        path.unlink(missing_ok=True)
+        return
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("path", "reason"))
+    table.writerows(sorted(reasons.items()))
+    _replace_text(path, text.getvalue())
 
 
 def _read_listed(folder: Path) -> tuple[tuple[str, int], ...]:

@@ -19,7 +19,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from vcycle.data.encode import encode_pictures
-from vcycle.data.manifest import Location, Manifest, UnreadableVideo, Video, VideoInfo
+from vcycle.data.manifest import (
+    Location,
+    Manifest,
+    UnreadableVideo,
+    Video,
+    VideoInfo,
+    write_reasons,
+)
 from vcycle.data.parallel import Failed, run_jobs
 from vcycle.data.shards import pack_shards
 from vcycle.data.video import iterate_pictures, probe
@@ -105,7 +112,7 @@ def prepare_videos(
         if progress is not None:
             progress(len(videos) + len(bad), total)
     prepared = replace(manifest, root=root, videos=tuple(videos[i] for i in sorted(videos)))
-    write_bad(root / "bad.csv", bad)
+    write_reasons(root / "bad.csv", bad)
     if not videos:
         raise ValueError(f"{manifest.root}: no video could be prepared; {root}/bad.csv says why")
     if shard_bytes:
@@ -123,15 +130,6 @@ def _report(source: Manifest, prepared: Manifest, bad: dict[str, str], started: 
         source_bytes=sum(_size(source.locate(video)) for video in source.videos),
         prepared_bytes=sum(_size(prepared.locate(video)) for video in prepared.videos),
     )
-
-
-def write_bad(path: Path, bad: dict[str, str]) -> None:
-    """A table of path and reason; no file when there is nothing to say."""
-    if bad:
-        rows = "".join(f"{json.dumps(name)},{json.dumps(bad[name])}\n" for name in sorted(bad))
-        path.write_text("path,reason\n" + rows, encoding="utf-8")
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _claim(root: Path, manifest: Manifest, preparation: Preparation) -> None:

@@ -107,6 +107,16 @@ class Resampler:
         return rgb
 
 
+def keep_freed_memory() -> None:
+    """Make malloc keep what it frees, for this process: call it once, before decoding much.
+
+    Every picture is a fresh buffer near the size from which glibc takes memory from the system
+    and gives it back at once. Freeing one large block moves that size up to 32 MB; a 224 x 224
+    picture then costs a quarter less.
+    """
+    np.empty(2**25 - 2**16, np.uint8)
+
+
 def crop_and_scale(frames: torch.Tensor, grid: Grid) -> torch.Tensor:
     """Whole frames as displayed, (T, height, width, 3) uint8 -> the grid's (T, H, W, 3).
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest
 from vcycle.data.parallel import death, process_context
+from vcycle.data.resample import keep_freed_memory
 
 _QUEUED_BYTES = 32 * 1024  # of messages to one worker: below what a pipe holds, so no send blocks
 _MAX_RESTARTS_IN_A_ROW = 20
@@ -235,6 +236,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
+    keep_freed_memory()
     pixels = memory.numpy()
 
     def note(index: int) -> None:
