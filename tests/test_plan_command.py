@@ -12,15 +12,21 @@ from typing import Any
 
 import pytest
 
+from vcycle.cli import main
 from vcycle.config_flags import FlagParser
 from vcycle.data.manifest import Manifest, Video
 from vcycle.plan_command import add_plan_flags, run_plan_command
 from vcycle.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.report.plan_picture import draw_plans
+from vcycle.train.config import RunConfig
 from vcycle.train.run_folder import config_text
 
 Run = Callable[..., str]
 KINETICS = "k400-slowfast-r50"
+NO_RECIPE = (
+    "recipe: name one, before any flag (vcycle plan --list shows them), or give --config FILE "
+    "instead"
+)
 
 
 def plan(*arguments: str) -> None:
@@ -233,10 +239,26 @@ def test_a_saved_configuration(tmp_path: Path, values: Callable[..., Any]) -> No
     assert longer["epochs"] == pytest.approx(2 * longer["baseline_epochs"], rel=1e-3)
 
 
+@pytest.mark.parametrize("seed", [["--seed", "5"], ["--seed=5"], ["--seed", "5", "--threads", "2"]])
+def test_the_value_of_a_field_is_no_recipe(
+    tmp_path: Path, seed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(config_text(recipe("k400-i3d-r50")))
+    configs: list[RunConfig] = []
+    monkeypatch.setattr("vcycle.train.loop.train", lambda config, *_, **__: configs.append(config))
+    for arguments in (["--config", str(file), *seed], ["k400-i3d-r50", *seed]):
+        assert main(["plan", *arguments]) == 0
+        assert main(["train", *arguments]) == 0
+        assert configs.pop().seed == 5
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "recipe: name one (vcycle plan --list shows them), or give --config FILE"),
+        ([], NO_RECIPE),
+        (["--seed", "5"], NO_RECIPE),
+        ([KINETICS, "--config", "config.yaml"], NO_RECIPE),
         (
             ["k400-slowfast-r50-16"],
             "recipe 'k400-slowfast-r50-16' is unknown; did you mean 'k400-slowfast-r50-16f'?",

@@ -56,9 +56,10 @@ class FlagParser(argparse.ArgumentParser):
 def add_config_flags(parser: argparse.ArgumentParser) -> None:
     """Add the recipe and the flags that change its plan.
 
-    Dotted flags of fields are not added: ``parse_known_args`` leaves them over for ``run_config``.
+    The recipe's name and the dotted flags of fields are not added: ``parse_known_args`` leaves them
+    over for ``run_config``. A positional argument would take the value of a field for itself.
     """
-    parser.add_argument("recipe", nargs="?", help="a name of `vcycle plan --list`; write it first")
+    parser.usage = f"{parser.prog} RECIPE [flags], or {parser.prog} --config FILE [flags]"
     parser.add_argument("--config", metavar="FILE", help="start from a run's config.yaml instead")
     parser.add_argument(
         "--num-videos",
@@ -88,16 +89,22 @@ def add_config_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline-steps", type=int, help="no multigrid, in so many steps")
 
 
-def run_config(options: argparse.Namespace, fields: Sequence[str] = ()) -> RunConfig:
+def run_config(options: argparse.Namespace, left_over: Sequence[str]) -> RunConfig:
     """The configuration that parsed flags ask for.
 
-    ``fields`` are dotted flags such as ``--baseline.steps 5000``; the flags of ``add_config_flags``
+    ``left_over`` is what ``parse_known_args`` left: a recipe's name, unless the options name a
+    file, and dotted flags such as ``--baseline.steps 5000``. The flags of ``add_config_flags``
     change the plan that they leave. ValueError in one line for what does not fit.
     """
-    if (options.recipe is None) == (options.config is None):
-        raise ValueError("recipe: name one (vcycle plan --list shows them), or give --config FILE")
-    if options.recipe is not None:
-        config = _of_recipe(options, fields)
+    named = bool(left_over) and not left_over[0].startswith("-")
+    if named == (options.config is not None):
+        raise ValueError(
+            "recipe: name one, before any flag (vcycle plan --list shows them), or give --config "
+            "FILE instead"
+        )
+    fields = left_over[1:] if named else left_over
+    if named:
+        config = _of_recipe(left_over[0], options, fields)
     else:
         if options.num_videos is not None or options.num_gpus is not None:
             raise ValueError("--num-videos and --num-gpus: --config has chosen the batch already")
@@ -105,17 +112,17 @@ def run_config(options: argparse.Namespace, fields: Sequence[str] = ()) -> RunCo
     return _change_plan(config, options)
 
 
-def _of_recipe(options: argparse.Namespace, fields: Sequence[str]) -> RunConfig:
+def _of_recipe(name: str, options: argparse.Namespace, fields: Sequence[str]) -> RunConfig:
     """The recipe with its fields changed; one for own videos is sized by their manifest."""
     num_videos, num_gpus = options.num_videos, options.num_gpus
-    config = recipe(options.recipe, num_videos=num_videos, num_gpus=num_gpus)
+    config = recipe(name, num_videos=num_videos, num_gpus=num_gpus)
     if not fields:
         return config
     changed = _from_values(asdict(config), fields)
-    if options.recipe not in USER_RECIPES or num_videos is not None or not changed.data.manifest:
+    if name not in USER_RECIPES or num_videos is not None or not changed.data.manifest:
         return changed
     num_videos = len(Manifest.read(changed.data.manifest).split("train"))
-    config = recipe(options.recipe, num_videos=num_videos, num_gpus=num_gpus)
+    config = recipe(name, num_videos=num_videos, num_gpus=num_gpus)
     return _from_values(asdict(config), fields)
 
 

@@ -27,7 +27,7 @@ def finetune(*, num_videos: int | None = None, num_gpus: int = 1) -> RunConfig:
 
     Batch, rate and epochs follow the paper's two runs from Kinetics weights, on
     Something-Something V2 and on Charades. ValueError for other than 1 to 8 GPUs and for too few
-    videos.
+    videos for them.
     """
     num_videos, notes = _assumed(num_videos)
     batch_size, batch_notes = _batch_size(num_videos, num_gpus)
@@ -58,7 +58,7 @@ def scratch(*, num_videos: int | None = None, num_gpus: int = 1) -> RunConfig:
     """Your videos, SlowFast R50 from random weights, sized by their number and the GPUs'.
 
     Batch, rate and epochs follow the paper's Kinetics run. ValueError for other than 1 to 8 GPUs
-    and for too few videos.
+    and for too few videos for them.
     """
     num_videos, notes = _assumed(num_videos)
     batch_size, batch_notes = _batch_size(num_videos, num_gpus)
@@ -110,26 +110,27 @@ def _assumed(num_videos: int | None) -> tuple[int, list[str]]:
 
 
 def _batch_size(num_videos: int, num_gpus: int) -> tuple[int, list[str]]:
-    """A norm group on each GPU, unless batches of four times that leave an epoch too few steps."""
+    """A norm group on each GPU: then every batch, a multiple of it, is shared in whole groups.
+
+    ValueError where even this batch, which batch exponent 0 keeps, leaves an epoch too few steps.
+    """
     if not 1 <= num_gpus <= 8:
         raise ValueError(f"num_gpus {num_gpus}: give 1 to 8; change baseline.batch_size for more")
-    groups = max(1, min(num_gpus, num_videos // (_GROUP * _LEAST_STEPS * 4)))
-    if groups == num_gpus:
-        gpus = "the GPU" if num_gpus == 1 else f"each of {num_gpus} GPUs"
-        reason = f"a norm group of {_GROUP} clips on {gpus}"
-    else:
-        reason = (
-            f"{num_videos:,} videos are few for {num_gpus} GPUs; coarse shapes take 4 times as "
-            f"many clips, and an epoch should have at least {_LEAST_STEPS} steps"
+    batch_size = _GROUP * num_gpus
+    if batch_size * _LEAST_STEPS > num_videos:
+        raise ValueError(
+            f"num_gpus {num_gpus}: {num_videos:,} videos leave an epoch fewer than {_LEAST_STEPS} "
+            f"steps of {batch_size} clips; use at most {num_videos // (_GROUP * _LEAST_STEPS)}"
         )
-    return _GROUP * groups, [f"batch size {_GROUP * groups}: {reason}"]
+    gpus = "the GPU" if num_gpus == 1 else f"each of {num_gpus} GPUs"
+    return batch_size, [f"batch size {batch_size}: a norm group of {_GROUP} clips on {gpus}"]
 
 
 def _cycles(num_videos: int, batch_size: int) -> tuple[Multigrid, list[str]]:
     """The largest batch exponent of 1, 1/2, 0 whose largest batch leaves an epoch enough steps."""
     rule = ShapeRule(frame_multiple=4, min_frames=4)
-    most = num_videos // _LEAST_STEPS
-    exponent = next((p for p in (1.0, 0.5) if batch_size * _LARGEST_FACTOR**p <= most), 0.0)
+    most = num_videos // (_LEAST_STEPS * batch_size)
+    exponent = next((p for p in (1.0, 0.5) if _LARGEST_FACTOR**p <= most), 0.0)
     epoch_factor = 1.5 if exponent else 1.0
     multigrid = Multigrid(batch_exponent=exponent, epoch_factor=epoch_factor, rule=rule)
     if exponent == 1:

@@ -70,11 +70,11 @@ def test_a_temporal_long_and_short_cycle() -> None:
     assert base_shapes(plan) == [("4x224x224", 64), ("8x224x224", 32), ("16x224x224", 16)]
     # A short-cycle shape is never larger than its base shape.
     last = [p.base for p in plan.phases if p.stage == 0]
-    visited = [[(str(s.shape), s.batch_factor) for s in base.short_cycle] for base in last]
+    visited = [[(str(s.shape), s.norm_group) for s in base.short_cycle] for base in last]
     assert visited == [
-        [("4x224x224", 1), ("4x224x224", 1)],
-        [("8x224x224", 1), ("8x224x224", 1)],
-        [("8x224x224", 2), ("16x224x224", 1)],
+        [("4x224x224", 8), ("4x224x224", 8)],
+        [("8x224x224", 8), ("8x224x224", 8)],
+        [("8x224x224", 16), ("16x224x224", 8)],
     ]
 
 
@@ -106,6 +106,36 @@ def test_an_exponent_of_zero_keeps_the_number_of_steps() -> None:
 def test_an_exponent_of_one_half() -> None:
     plan = Plan(baseline(Shape(16, 224, 224)), Multigrid(batch_exponent=0.5))
     assert [batch for _, batch in base_shapes(plan)] == [48, 32, 16, 16]  # 8, 4, 2 ** 0.5
+    first = [(str(s.shape), s.batch_size, s.norm_group) for s in plan.phases[0].base.short_cycle]
+    # The smallest shape takes 16 ** 0.5 times 16 clips, and not 3 * 1 times, as it would if the
+    # long and the short cycle were rounded one after the other.
+    assert first == [("4x112x112", 64, 8), ("4x158x158", 48, 8), ("4x158x158", 48, 8)]
+
+
+def test_a_norm_group_grows_by_what_divides_the_batch() -> None:
+    cycle = LongCycle(((0.5, 0.5**0.5), (1.0, 1.0)))
+    plan = Plan(
+        baseline(Shape(16, 224, 224)),
+        Multigrid(long_cycle=cycle, short_cycle=ShortCycle(((0.5, 0.375),))),
+    )
+    near, base = plan.phases[0].base.short_cycle
+    # 2 * (224 / 84) ** 2 is 14.2; against the base shape it is 3.54, and 4 does not divide 14.
+    assert (str(near.shape), near.batch_size, near.norm_group) == ("8x84x84", 14 * 16, 2 * 8)
+    assert (str(base.shape), base.batch_size, base.norm_group) == ("8x158x158", 4 * 16, 8)
+
+
+@pytest.mark.parametrize(
+    ("size", "multiple", "half"), [(25, 1, 13), (27, 1, 14), (80, 16, 48), (112, 16, 64)]
+)
+def test_halves_are_rounded_up(size: int, multiple: int, half: int) -> None:
+    scaled = ShapeRule(side_multiple=multiple).scale(Shape(1, size, size), frames=1, side=0.5)
+    assert scaled == Shape(1, half, half)
+
+
+def test_a_size_just_below_the_least_in_floating_point() -> None:
+    assert 0.29 * 100 < 29
+    rule = ShapeRule(min_side=29)
+    assert rule.scale(Shape(1, 100, 100), frames=1, side=0.29) == Shape(1, 29, 29)
 
 
 @pytest.mark.parametrize("decay", ["cosine", "one-cycle"])

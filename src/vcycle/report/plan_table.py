@@ -60,14 +60,13 @@ def _short_cycle_table(plan: Plan) -> str:
     rows = []
     for base in bases:
         for position, short in enumerate(base.short_cycle):
-            group = plan.multigrid.norm_group
             rows.append(
                 (
                     str(base.shape) if position == 0 else "",
                     str(position),
                     str(short.shape),
                     f"{short.batch_size:,}",
-                    _or_dash(None if group is None else group * short.batch_factor),
+                    _or_dash(short.norm_group),
                 )
             )
     heading = ("base shape", f"step mod {period}", "shape", "clips", "norm group")

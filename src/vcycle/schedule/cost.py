@@ -112,7 +112,7 @@ def _largest_norm_groups(plan: Plan) -> dict[Shape, int]:
     groups: dict[Shape, int] = {}
     for phase in plan.phases:
         for short in phase.base.short_cycle:
-            group = (plan.multigrid.norm_group or 0) * short.batch_factor or 1
+            group = short.norm_group or 1
             groups[short.shape] = max(group, groups.get(short.shape, 1))
     return groups
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from vcycle.schedule.shape import Shape
 
 SQRT_HALF = math.sqrt(0.5)
+_TOLERANCE = 1e-9
+"""Of products such as 0.29 * 100, which lies just below 29."""
 
 
 Factors = tuple[tuple[float, float], ...]  # (of the frames, of the height and width)
@@ -110,10 +112,10 @@ class ShapeRule:
         if size % multiple:
             raise ValueError(
                 f"{name} {size}: the model takes multiples of {multiple}; use "
-                f"{max(multiple, round(size / multiple) * multiple)}"
+                f"{max(1, round_half_up(size / multiple)) * multiple}"
             )
-        scaled = round(size * factor / multiple) * multiple
-        if min(scaled, size * factor) < least or scaled == 0:
+        scaled = round_half_up(size * factor / multiple) * multiple
+        if scaled == 0 or min(scaled, size * factor + _TOLERANCE) < least:
             raise ValueError(
                 f"{name} {size} x {factor:.3g} is {size * factor:.3g}, and the model takes at "
                 f"least {max(multiple, least)}; start from more {name}, or leave that factor out "
@@ -124,20 +126,33 @@ class ShapeRule:
 
 @dataclass(frozen=True)
 class ShortShape:
-    """One position of the short cycle; ``batch_factor`` is relative to the base shape's batch."""
+    """One position of the short cycle.
+
+    ``batch_size`` is ``batch_factor`` times B, the baseline's; ``norm_group`` is in clips, None
+    without norm groups.
+    """
 
     shape: Shape
     batch_factor: int
     batch_size: int
+    norm_group: int | None
 
 
 @dataclass(frozen=True)
 class BaseShape:
-    """One base shape of the long cycle, its batch factor relative to B, and its short cycle."""
+    """One base shape of the long cycle and its short cycle, which ends with the shape itself."""
 
-    shape: Shape
-    batch_factor: int
     short_cycle: tuple[ShortShape, ...]
+
+    @property
+    def shape(self) -> Shape:
+        """The base shape itself."""
+        return self.short_cycle[-1].shape
+
+    @property
+    def batch_factor(self) -> int:
+        """Of the base shape itself, relative to B: what scales the learning rate."""
+        return self.short_cycle[-1].batch_factor
 
     def at(self, step: int) -> ShortShape:
         """What the short cycle visits at ``step`` of the whole run: its counter never restarts."""
@@ -177,29 +192,40 @@ def base_shapes(
     short_cycle: ShortCycle | None,
     rule: ShapeRule,
     batch_exponent: float,
+    norm_group: int | None,
 ) -> tuple[BaseShape, ...]:
     """The shapes of a long cycle, coarse to fine, each with its short cycle.
 
-    Batch factors are equation 1 to the power ``batch_exponent``, rounded to a whole multiple so
-    that norm groups and ranks divide every batch. A short-cycle shape is never larger than its
+    A shape's batch is B times a whole number: equation 1 against the baseline's shape, to the power
+    ``batch_exponent`` and rounded once, so that a shape has the same batch wherever it is visited.
+    Where the short cycle enlarges a batch, the norm group grows with it (section 3.2), by a whole
+    number that divides the batch into whole groups. A short-cycle shape is never larger than its
     base shape.
     """
-
-    def factor(coarse: Shape, fine: Shape) -> int:
-        return max(1, round(math.pow(fine.num_pixels / coarse.num_pixels, batch_exponent)))
-
+    pairs = [*(short_cycle.factors if short_cycle else ()), (1.0, 1.0)]
     rows = []
     for frames, side in (long_cycle or LongCycle(((1.0, 1.0),))).factors:
         base = rule.scale(shape, frames=frames, side=side)
-        base_factor = factor(base, shape)
-        pairs = [*(short_cycle.factors if short_cycle else ()), (1.0, 1.0)]
-        visited = [
-            rule.scale(shape, frames=min(frames, near_frames), side=min(side, near_side))
-            for near_frames, near_side in pairs
-        ]
-        shorts = tuple(
-            ShortShape(near, factor(near, base), batch_size * base_factor * factor(near, base))
-            for near in visited
-        )
-        rows.append(BaseShape(base, base_factor, shorts))
+        shorts = []
+        for near_frames, near_side in pairs:
+            near = rule.scale(shape, frames=min(frames, near_frames), side=min(side, near_side))
+            factor = _batch_factor(near, shape, batch_exponent)
+            growth = _largest_divisor(factor, at_most=_batch_factor(near, base, batch_exponent))
+            group = None if norm_group is None else norm_group * growth
+            shorts.append(ShortShape(near, factor, batch_size * factor, group))
+        rows.append(BaseShape(tuple(shorts)))
     return tuple(rows)
+
+
+def _batch_factor(coarse: Shape, fine: Shape, exponent: float) -> int:
+    """How many times the clips of ``fine`` make a batch of ``coarse``: equation 1."""
+    return max(1, round_half_up(math.pow(fine.num_pixels / coarse.num_pixels, exponent)))
+
+
+def _largest_divisor(number: int, *, at_most: int) -> int:
+    return next(each for each in range(at_most, 0, -1) if number % each == 0)
+
+
+def round_half_up(number: float) -> int:
+    """The nearest whole number, of two that are as near the larger one."""
+    return math.floor(number + 0.5 + _TOLERANCE)

@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any, overload
 
 from vcycle.schedule.baseline import Baseline
-from vcycle.schedule.cycles import BaseShape, LongCycle, ShapeRule, ShortCycle, base_shapes
+from vcycle.schedule.cycles import (
+    BaseShape,
+    LongCycle,
+    ShapeRule,
+    ShortCycle,
+    ShortShape,
+    base_shapes,
+)
 from vcycle.schedule.phases import Phase, phases_of_clips, phases_of_steps
 from vcycle.schedule.shape import Shape
 
@@ -27,7 +34,8 @@ class Multigrid:
     ``epoch_factor`` fixes the clips of the run as a multiple of the baseline's, and so the number
     of steps; ``steps`` fixes the steps instead (tables 1a and 1b). ``norm_group`` is the
     sub-mini-batch of batch norm in clips, None for a model without batch norm.
-    ``batch_exponent`` p lets batches grow as (THW / thw)^p: 1 is equation 1, 0 keeps the batch.
+    ``batch_exponent`` p lets batches grow as (THW / thw)^p, rounded to whole multiples of B: 1 is
+    equation 1, 0 keeps the batch.
     ``rate_exponent`` q scales the rate by the long cycle's batch factor to the power q: 1 is the
     linear scaling rule, 0.5 the square-root rule that suits Adam.
     """
@@ -119,14 +127,13 @@ class Plan(Sequence[Step]):
         number = self.phase_of(index)
         phase = self.phases[number]
         short = phase.base.at(index)
-        group = self.multigrid.norm_group
         return Step(
             index=index,
             phase=number,
             shape=short.shape,
             batch_size=short.batch_size,
             learning_rate=self._learning_rate(index, phase),
-            norm_group=None if group is None else group * short.batch_factor,
+            norm_group=short.norm_group,
             first_sample=phase.sample_at(index),
         )
 
@@ -156,11 +163,8 @@ class Plan(Sequence[Step]):
         return self.baseline.steps / len(self)
 
     def mini_batches(self) -> dict[Shape, int]:
-        """Every shape of the run with its largest batch size, cheapest clip first."""
-        largest: dict[Shape, int] = {}
-        for shape, batch_size in self.step_counts():
-            largest[shape] = max(batch_size, largest.get(shape, 0))
-        return largest
+        """Every shape of the run with its batch size, cheapest clip first."""
+        return dict(self.step_counts().keys())
 
     def step_counts(self) -> dict[tuple[Shape, int], int]:
         """Steps of every (shape, batch size) of the run, cheapest clip first."""
@@ -216,7 +220,6 @@ class Plan(Sequence[Step]):
         }
 
     def _phase_dict(self, phase: Phase) -> dict[str, Any]:
-        group = self.multigrid.norm_group
         return {
             "kind": phase.kind,
             "stage": phase.stage,
@@ -226,27 +229,20 @@ class Plan(Sequence[Step]):
             "first_sample": phase.first_sample,
             "clips": phase.end_sample - phase.first_sample,
             "epochs": (phase.end_sample - phase.first_sample) / self.baseline.num_videos,
-            **_sizes(phase.base.shape, phase.base.batch_size, group),
+            **_sizes(phase.base.short_cycle[-1]),
             "learning_rate": self._scheduled_rate(phase.first_step, phase),
             "last_learning_rate": self._scheduled_rate(phase.end_step - 1, phase),
-            "short_cycle": [
-                _sizes(
-                    short.shape,
-                    short.batch_size,
-                    None if group is None else group * short.batch_factor,
-                )
-                for short in phase.base.short_cycle
-            ],
+            "short_cycle": [_sizes(short) for short in phase.base.short_cycle],
         }
 
 
-def _sizes(shape: Shape, batch_size: int, norm_group: int | None) -> dict[str, int | None]:
+def _sizes(short: ShortShape) -> dict[str, int | None]:
     return {
-        "frames": shape.frames,
-        "height": shape.height,
-        "width": shape.width,
-        "batch_size": batch_size,
-        "norm_group": norm_group,
+        "frames": short.shape.frames,
+        "height": short.shape.height,
+        "width": short.shape.width,
+        "batch_size": short.batch_size,
+        "norm_group": short.norm_group,
     }
 
 
@@ -258,6 +254,7 @@ def _phases(baseline: Baseline, multigrid: Multigrid) -> tuple[Phase, ...]:
         short_cycle=multigrid.short_cycle,
         rule=multigrid.rule,
         batch_exponent=multigrid.batch_exponent,
+        norm_group=multigrid.norm_group,
     )
     _check_norm_group(multigrid.norm_group, shapes)
     cycling = len(shapes) > 1 or len(shapes[-1].short_cycle) > 1

@@ -82,9 +82,8 @@ def check_parts(config: RunConfig, plan: Plan, model: nn.Module, fabric: Fabric)
                     f"accumulate {config.accumulate}: it does not divide the batch of "
                     f"{short.batch_size} clips at {short.shape}"
                 )
-            if has_groups and plan.multigrid.norm_group is not None:
-                group = plan.multigrid.norm_group * short.batch_factor
-                check_group_size(group, batch_clips=clips, num_parts=fabric.world_size)
+            if has_groups and short.norm_group is not None:
+                check_group_size(short.norm_group, batch_clips=clips, num_parts=fabric.world_size)
 
 
 def make_train_loader(
