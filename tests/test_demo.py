@@ -68,6 +68,12 @@ def test_the_demo_compares_three_runs_and_keeps_what_is_done(
     assert capsys.readouterr().out.count("done before") == 2
     assert again[2]["top1"] == rows[2]["top1"]
 
+    theirs = tmp_path / "demo" / "multigrid"
+    (theirs / "config.yaml").write_text("recipe: theirs\n")
+    with pytest.raises(ValueError, match="multigrid: not a run of the demo"):
+        demo.run_demo(tmp_path / "demo", quick=True)
+    assert (theirs / "checkpoint.pt").is_file()
+
 
 def test_three_runs_differ_in_their_plan_alone() -> None:
     configs = demo.demo_configs(Path("videos"), quick=False)

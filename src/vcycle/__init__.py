@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from vcycle.data.loader import eval_loader, normalize, train_loader
     from vcycle.data.manifest import Manifest
     from vcycle.data.sampler import PlanSampler
-    from vcycle.models import SubBatchNorm3d, build_model, convert, set_group_size
-    from vcycle.train.loop import train
+    from vcycle.models import (
+        SubBatchNorm3d,
+        build_model,
+        convert,
+        load_weights,
+        precise_bn,
+        set_group_size,
+    )
 
 _MODULES = {
     "ClipDataset": "vcycle.data.dataset",
@@ -32,9 +38,10 @@ _MODULES = {
     "build_model": "vcycle.models",
     "convert": "vcycle.models",
     "eval_loader": "vcycle.data.loader",
+    "load_weights": "vcycle.models",
     "normalize": "vcycle.data.loader",
+    "precise_bn": "vcycle.models",
     "set_group_size": "vcycle.models",
-    "train": "vcycle.train.loop",
     "train_loader": "vcycle.data.loader",
 }
 
@@ -56,9 +63,10 @@ __all__ = [
     "build_model",
     "convert",
     "eval_loader",
+    "load_weights",
     "normalize",
+    "precise_bn",
     "set_group_size",
-    "train",
     "train_loader",
 ]
 

@@ -78,7 +78,7 @@ def _parser() -> FlagParser:
     models.set_defaults(run=_models)
 
     demo = commands.add_parser("demo", help="train on generated videos, with and without multigrid")
-    demo.add_argument("--folder", default="runs/demo", help="where everything is written")
+    demo.add_argument("--folder", help="where everything is written; runs/demo unless given")
     demo.add_argument("--quick", action="store_true", help="two minutes instead of ten")
     demo.set_defaults(run=_demo)
 
@@ -100,9 +100,13 @@ def _parser() -> FlagParser:
 
 def _train(options: argparse.Namespace, fields: Sequence[str]) -> None:
     from vcycle.train.loop import train
+    from vcycle.train.setup import leave_processes
 
     config = run_config(options, fields)
-    train(config, options.folder or Path("runs") / config.recipe, resume=options.resume)
+    try:
+        train(config, options.folder or Path("runs") / config.recipe, resume=options.resume)
+    finally:
+        leave_processes()
 
 
 def _eval(options: argparse.Namespace, fields: Sequence[str]) -> None:

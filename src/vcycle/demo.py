@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -48,14 +49,15 @@ def demo_configs(videos: Path, *, quick: bool) -> dict[str, RunConfig]:
 
 
 def run_demo(
-    folder: str | Path = "runs/demo", *, quick: bool = False, console: Console | None = None
+    folder: str | Path | None = None, *, quick: bool = False, console: Console | None = None
 ) -> list[dict[str, Any]]:
     """Write the videos, train three times, compare; returns the rows of ``summary.json``.
 
-    A run that this code and configuration already finished in ``folder`` is not done again.
+    A run that this code and configuration already finished in ``folder`` is not done again, one
+    that was interrupted goes on. ValueError where ``folder`` holds something else.
     """
     console = console or Console()
-    folder = Path(folder)
+    folder = Path(folder or ("runs/demo-quick" if quick else "runs/demo"))
     videos = folder / "videos"
     configs = demo_configs(videos, quick=quick)
     num_videos = configs["baseline"].baseline.num_videos
@@ -66,7 +68,7 @@ def run_demo(
         run, done = folder / name, _done_before(folder / name, config)
         if done is not None:
             console.print(f"{TITLES[name]}: done before, in {run}; delete it to train again")
-        results[name] = done or _train_anew(config, run, title=TITLES[name], console=console)
+        results[name] = done or _train(config, run, title=TITLES[name], console=console)
     rows = _rows(results)
     replace_text(folder / "summary.json", json.dumps({"quick": quick, "rows": rows}, indent=1))
     draw_curves(
@@ -80,20 +82,32 @@ def run_demo(
 
 
 def _done_before(run: Path, config: RunConfig) -> dict[str, Any] | None:
-    try:
-        same = (run / "code.sha256").read_text() == _code_hash()
-        same = same and (run / "config.yaml").read_text() == config_text(config)
-        return json.loads((run / "result.json").read_text()) if same else None
-    except FileNotFoundError:
+    """The result of a complete run of this code and configuration."""
+    if not (_same(run, config) and (run / "result.json").is_file()):
         return None
-
-
-def _train_anew(config: RunConfig, run: Path, *, title: str, console: Console) -> dict[str, Any]:
-    if run.exists():
-        shutil.rmtree(run)  # an unfinished or outdated run of the demo itself
-    result = train(config, run, title=title, console=console)
-    replace_text(run / "code.sha256", _code_hash())
+    result: dict[str, Any] = json.loads((run / "result.json").read_text())
     return result
+
+
+def _same(run: Path, config: RunConfig) -> bool:
+    try:
+        code = (run.parent / f"{run.name}.sha256").read_text()
+        return code == _code_hash() and (run / "config.yaml").read_text() == config_text(config)
+    except FileNotFoundError:
+        return False
+
+
+def _train(config: RunConfig, run: Path, *, title: str, console: Console) -> dict[str, Any]:
+    """Go on with an interrupted run; else train anew, in place of an outdated run of the demo."""
+    resume = _same(run, config) and (run / "checkpoint.pt").is_file()
+    if run.exists() and not resume:
+        file = run / "config.yaml"
+        if not file.is_file() or yaml.safe_load(file.read_text()).get("recipe") != "demo":
+            raise ValueError(f"{run}: not a run of the demo; choose another --folder")
+        shutil.rmtree(run)
+    run.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(run.parent / f"{run.name}.sha256", _code_hash())
+    return train(config, run, resume=resume, title=title, console=console)
 
 
 def _code_hash() -> str:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vcycle.config_flags import read_config
-from vcycle.data.manifest import Manifest
 from vcycle.evaluate import evaluate
 from vcycle.train.checkpoint import load_checkpoint
 from vcycle.train.config import RunConfig
-from vcycle.train.setup import estimate_norms, make_eval_loader, make_fabric, make_model
+from vcycle.train.setup import build, estimate_norms, make_eval_loader, make_fabric, read_manifest
 
 
 def run_eval_command(options: argparse.Namespace, fields: Sequence[str]) -> None:
@@ -42,20 +42,22 @@ def run_eval_command(options: argparse.Namespace, fields: Sequence[str]) -> None
 
 def evaluate_run(config: RunConfig, folder: Path, *, split: str) -> dict[str, Any]:
     """The scores of the checkpoint in ``folder``; ValueError where it does not fit the manifest."""
-    manifest = Manifest.read(config.data.manifest)
+    manifest = read_manifest(config)
     videos = manifest.split(split)
     fabric = make_fabric(config)
-    state = load_checkpoint(folder / "checkpoint.pt", device=fabric.device)
+    state = load_checkpoint(folder / "checkpoint.pt")
     if state["classes"] != list(manifest.classes):
         raise ValueError(
             f"{manifest.root / 'classes.txt'}: its classes are not those that {folder} was trained "
             f"on; give the manifest of that run or one with the same classes"
         )
     no_weights = replace(config.model, weights=None, pretrained_on=None)
-    model, _ = make_model(replace(config, model=no_weights), manifest, fabric)
-    model.load_state_dict(state["model"])
+    built = build(replace(config, model=no_weights), manifest, fabric)
+    built.load_state_dict(state["model"])
+    model = fabric.setup_module(built)
     if config.evaluation.precise_bn:
         estimate_norms(model, config, manifest.split("train"), fabric)
-    scores = evaluate(model, make_eval_loader(config, videos, fabric), videos, fabric=fabric)
+    with closing(make_eval_loader(config, videos, fabric)) as loader:
+        scores = evaluate(model, loader, videos, fabric=fabric)
     views = config.evaluation.num_clips * config.evaluation.num_crops
-    return {"videos": len(videos), "views": views, "steps": state["next_step"], **scores}
+    return {"views": views, "steps": state["next_step"], **scores}

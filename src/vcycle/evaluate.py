@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 from lightning_fabric import Fabric
-from torch import nn
+from lightning_fabric.wrappers import _FabricModule
 
 from vcycle.data.loader import Loader, normalize
 from vcycle.data.manifest import Manifest
@@ -16,23 +16,24 @@ from vcycle.metrics import VideoScores
 
 
 def evaluate(
-    model: nn.Module, loader: Loader, videos: Manifest, *, fabric: Fabric
+    model: _FabricModule, loader: Loader, videos: Manifest, *, fabric: Fabric
 ) -> dict[str, float]:
     """Score the views of ``videos`` that the processes' loaders yield together.
 
-    The model is left in training mode.
-
-    Returns ``top1`` (and ``top5`` from five classes on), or ``map`` for multi-label videos.
+    A view that could not be read is left out, never replaced: ``videos`` counts those that were
+    scored. The model is left in training mode.
     """
     collected = VideoScores(
         num_videos=len(videos), num_classes=videos.num_classes, multi_label=videos.multi_label
     )
     model.eval()
-    with torch.inference_mode():
-        for batch in loader:
-            on_device = batch.to(fabric.device)
-            scores = model(normalize(on_device.clips))  # (N, classes)
-            collected.add(batch.indices, scores, batch.labels)
+    with torch.inference_mode(), fabric.autocast():
+        for requests, batch in zip(loader.request_lists, loader, strict=True):
+            # Not through the wrapper of several processes: one may have fewer batches than others.
+            scores = model.module(normalize(batch.to(fabric.device).clips))  # (N, classes)
+            asked = torch.tensor([request.index for request in requests])
+            read = batch.indices == asked
+            collected.add(asked[read], scores[read.to(scores.device)], batch.labels[read])
     model.train()
     collected.gather(fabric)
     return collected.compute()

@@ -54,7 +54,7 @@ class VideoScores:
             setattr(self, name, on_device.cpu())
 
     def compute(self) -> dict[str, float]:
-        """Accuracies in [0, 1] over the videos that had a view."""
+        """Accuracies in [0, 1] over the videos that had a view, and how many those are."""
         seen = self.num_views > 0
         scores, labels = self.scores[seen], self.labels[seen]
         num_classes = scores.shape[1]
@@ -63,8 +63,8 @@ class VideoScores:
             mean = multilabel_average_precision(
                 scores[:, present], labels[:, present], num_labels=int(present.sum())
             )
-            return {"map": float(mean)}
-        return {
+            return {"videos": int(seen.sum()), "map": float(mean)}
+        accuracies = {
             f"top{k}": float(
                 multiclass_accuracy(
                     scores, labels, num_classes=num_classes, top_k=k, average="micro"
@@ -73,3 +73,4 @@ class VideoScores:
             for k in (1, 5)
             if k <= num_classes
         }
+        return {"videos": int(seen.sum()), **accuracies}

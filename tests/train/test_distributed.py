@@ -27,7 +27,8 @@ def test_two_processes_follow_the_trajectory_of_one(synthetic_videos: Path, tmp_
         data=Data(str(synthetic_videos), stride=1, short_side=(36, 48), num_workers=0),
         # Dropout draws from one stream a process.
         model=Model("resnet3d_tiny", {"width": 4, "dropout": 0.0}),
-        evaluation=Evaluation(times=2, batch_size=5),
+        # One batch of views: one of two processes has none.
+        evaluation=Evaluation(times=2, batch_size=12),
         threads=1,
     )
     train(config, tmp_path / "one")

@@ -110,6 +110,46 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
+def test_a_run_stopped_in_its_last_step_keeps_its_last_validation(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(config, multigrid=Multigrid.off(steps=4, norm_group=4))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("the machine went away")
+
+    monkeypatch.setattr(loop, "evaluate", fail)
+    with pytest.raises(RuntimeError):
+        train(replace(config, evaluation=Evaluation(times=1, batch_size=6)), tmp_path / "run")
+    monkeypatch.undo()
+    one = replace(config, evaluation=Evaluation(times=1, batch_size=6))
+    result = train(one, tmp_path / "run", resume=True)
+    assert len(losses(tmp_path / "run")) == 4
+    assert result["top1"] == read_rows(tmp_path / "run" / "validation.jsonl")[-1]["top1"]
+    before = (tmp_path / "run" / "result.json").read_text()
+    assert train(one, tmp_path / "run", resume=True) == result  # complete: nothing is done again
+    assert (tmp_path / "run" / "result.json").read_text() == before
+
+
+def test_a_bad_validation_video_is_left_out_of_the_score(config: RunConfig, tmp_path: Path) -> None:
+    copy = tmp_path / "videos"
+    shutil.copytree(config.data.manifest, copy)
+    (copy / "val" / "00003.mp4").write_bytes(b"not a video")
+    data = replace(config.data, manifest=str(copy), max_bad_share=0.5)
+    config = replace(config, data=data, multigrid=Multigrid.off(steps=4, norm_group=4))
+    result = train(config, tmp_path / "run")
+    assert result["videos"] == 11
+    assert result["bad_videos"] == 1
+    assert list(json.loads((tmp_path / "run" / "bad_videos.json").read_text())) == ["val/00003.mp4"]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(config: RunConfig, tmp_path: Path) -> None:
+    rate = replace(config.baseline.learning_rate, base=1e30, warmup_steps=0)
+    config = replace(config, baseline=replace(config.baseline, learning_rate=rate))
+    with pytest.raises(ValueError, match=r"step \d+: the loss is nan at rate .*; use a smaller"):
+        train(config, tmp_path / "run")
+
+
 def test_two_micro_batches_and_worker_processes_change_nothing_but_rounding(
     config: RunConfig, tmp_path: Path
 ) -> None:
@@ -161,6 +201,7 @@ def test_unreadable_videos_are_replaced_and_listed(config: RunConfig, tmp_path: 
     ("change", "message"),
     [
         (lambda c: replace(c, data=replace(c.data, manifest="/no/such/folder")), "/no/such/folder"),
+        (lambda c: replace(c, data=replace(c.data, manifest="")), "give --data.manifest FILE"),
         (lambda c: replace(c, model=Model("resnet3d_tinny")), "resnet3d_tiny"),
         (
             lambda c: replace(c, multigrid=replace(c.multigrid, norm_group=3)),
@@ -207,10 +248,20 @@ def test_a_folder_with_another_run_is_refused(config: RunConfig, tmp_path: Path)
     train(config, tmp_path / "run")
     with pytest.raises(ValueError, match="not empty"):
         train(config, tmp_path / "run")
-    with pytest.raises(ValueError, match="differs from this configuration"):
+    with pytest.raises(ValueError, match=r"seed in its config\.yaml differs from this"):
         train(replace(config, seed=1), tmp_path / "run", resume=True)
     with pytest.raises(ValueError, match="no checkpoint"):
         train(config, tmp_path / "other", resume=True)
+    (tmp_path / "run" / "result.json").unlink()
+    moved = tmp_path / "videos"
+    shutil.copytree(config.data.manifest, moved)
+    other = replace(config, data=replace(config.data, manifest=str(moved)), threads=2)
+    train(other, tmp_path / "run", resume=True)  # moved videos are the same videos
+    (tmp_path / "run" / "result.json").unlink()
+    table = (moved / "manifest.csv").read_text().splitlines(keepends=True)
+    (moved / "manifest.csv").write_text("".join([table[0], *table[2:], table[1]]))
+    with pytest.raises(ValueError, match="not those that the run began with"):
+        train(other, tmp_path / "run", resume=True)
     (tmp_path / "run" / "checkpoint.pt").write_bytes(b"damaged")
     with pytest.raises(ValueError, match=r"checkpoint\.pt: it is damaged"):
         train(config, tmp_path / "run", resume=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
@@ -55,6 +56,21 @@ class BadVideo:
     reason: str
 
 
+class NoReadableVideo(ValueError):  # noqa: N818
+    """A video and all that were to take its place are bad."""
+
+    def __init__(self, root: Path, bad: tuple[BadVideo, ...]) -> None:
+        self.root, self.bad = root, bad
+        super().__init__(root, bad)
+
+    def __str__(self) -> str:
+        first = self.bad[0]
+        return (
+            f"{self.root}: {len(self.bad)} videos in a row cannot be read ({first.path}: "
+            f"{first.reason}); check that the videos lie where the manifest says"
+        )
+
+
 @dataclass(frozen=True)
 class Clip:
     """The pixels of one request, (T, H, W, 3) uint8, and the video that they came from.
@@ -100,7 +116,7 @@ class ClipDataset:
 
         A bad video is replaced by others that the request's seed picks. ``bad_indices`` are
         videos known to be bad, and why; ``note`` is told each video before it is tried. Raises
-        RuntimeError when the substitutes are bad too, twenty in a row.
+        NoReadableVideo when the substitutes are bad too, twenty in a row.
         """
         bad: list[BadVideo] = []
         index = request.index
@@ -119,8 +135,7 @@ class ClipDataset:
             else:
                 labels = self._labels(video, grid, request)
                 return Clip(pixels, index, labels, tuple(bad))
-        listed = "; ".join(f"{video.path}: {video.reason}" for video in bad)
-        raise RuntimeError(f"no readable video in {len(bad)} attempts ({listed})")
+        raise NoReadableVideo(self.manifest.root, tuple(bad))
 
     def _grid(self, video: Video, request: ClipRequest) -> Grid:
         if request.view is not None:

@@ -182,6 +182,8 @@ class Loader:
 
     def _collect(self, answer: Answer, pending: deque[_Pending]) -> None:
         self._figures.count_work(answer.seconds)
+        if answer.unreadable is not None:
+            raise answer.unreadable
         if answer.error:
             raise RuntimeError(f"a data worker failed:\n{answer.error}")
         for batch in pending:

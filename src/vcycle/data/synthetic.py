@@ -35,6 +35,7 @@ _SPLITS = ("train", "val")
 _FRAME_RATES = (12, 15, 18, 20)
 _SHAKE_PIXELS = 4
 _NOISE = 7
+_SETTINGS_FILE = "synthetic.json"
 _FORMAT_VERSION = 1  # a change of the pictures: files of an older version are written again
 
 Picture = NDArray[Any]  # (H, W, 3) int16
@@ -269,7 +270,8 @@ def write_videos(
     """Write the videos and their manifest under ``directory``; classes are balanced.
 
     ``progress(done, total)`` is called as files appear. A directory that these arguments already
-    filled is left alone. Raises ValueError for a count below one or a directory of other settings.
+    filled is left alone. Raises ValueError for a count below one, and for a directory that holds
+    anything else.
     """
     root = Path(directory)
     for name, count in (("train_videos", train_videos), ("val_videos", val_videos)):
@@ -281,11 +283,8 @@ def write_videos(
         "train_videos": train_videos,
         "val_videos": val_videos,
     }
-    done_file = root / "synthetic.json"
-    if done_file.exists():
-        if json.loads(done_file.read_text()) == settings:
-            return Manifest.read(root)
-        raise ValueError(f"{root}: holds videos of other settings; choose another directory")
+    if _complete(root, settings):
+        return Manifest.read(root)
     jobs = [("train", i) for i in range(train_videos)] + [("val", i) for i in range(val_videos)]
     for split in _SPLITS:
         (root / split).mkdir(parents=True, exist_ok=True)
@@ -299,8 +298,23 @@ def write_videos(
             progress(len(videos), len(jobs))
     manifest = Manifest(root, CLASSES, tuple(videos[job] for job in jobs))
     manifest.write()
-    done_file.write_text(json.dumps(settings) + "\n")
+    (root / _SETTINGS_FILE).write_text(json.dumps({**settings, "complete": True}) + "\n")
     return manifest
+
+
+def _complete(root: Path, settings: dict[str, int]) -> bool:
+    """Whether ``root`` holds all videos of these settings; if not, note that they are begun."""
+    file = root / _SETTINGS_FILE
+    if file.exists():
+        found = json.loads(file.read_text())
+        if {**found, "complete": True} != {**settings, "complete": True}:
+            raise ValueError(f"{root}: holds videos of other settings; choose another directory")
+        return bool(found["complete"])
+    if root.exists() and any(root.iterdir()):
+        raise ValueError(f"{root}: not empty; choose a new directory for the generated videos")
+    root.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({**settings, "complete": False}) + "\n")
+    return False
 
 
 def _write_video(root: Path, seed: int, job: tuple[str, int]) -> Video:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest
+from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest, NoReadableVideo
 from vcycle.data.parallel import death, process_context
 from vcycle.data.resample import keep_freed_memory
 
@@ -51,6 +51,7 @@ class Answer:
     clips: list[tuple[int, tuple[int, ...], tuple[BadVideo, ...]]]
     seconds: float  # that the worker took
     error: str = ""
+    unreadable: NoReadableVideo | None = None
 
 
 @dataclass
@@ -234,7 +235,8 @@ def _work(
 ) -> None:
     # Ctrl-C reaches every process of the terminal; the main process ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # So does a scheduler's or torchrun's SIGTERM: a worker that died of it would blame its video.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_freed_memory()
     pixels = memory.numpy()
@@ -249,7 +251,7 @@ def _work(
                 return
         part: Part = pickle.loads(tasks.recv_bytes())
         started = time.monotonic()
-        clips, error = [], ""
+        clips, error, unreadable = [], "", None
         place = part.offset
         try:
             for request in part.requests:
@@ -259,7 +261,10 @@ def _work(
                 place += request.num_bytes
                 clip = dataset.read(request, out=out, bad_indices=part.bad_indices, note=note)
                 clips.append((clip.index, clip.labels, clip.bad))
+        except NoReadableVideo as reason:
+            unreadable = reason
         except Exception:  # main raises it again
             error = traceback.format_exc()
         on_video[number] = -1
-        answers.send(Answer(part.number, clips, time.monotonic() - started, error))
+        seconds = time.monotonic() - started
+        answers.send(Answer(part.number, clips, seconds, error, unreadable))

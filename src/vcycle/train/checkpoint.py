@@ -6,6 +6,7 @@ A checkpoint is a plain dictionary of tensors and numbers, written at once and r
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vcycle.data.manifest import Manifest
 from vcycle.train.config import RunConfig
 
 FORMAT = 1
@@ -26,7 +28,7 @@ def save_checkpoint(
     next_step: int,
     seconds: float,
     config: RunConfig,
-    classes: tuple[str, ...],
+    manifest: Manifest,
 ) -> None:
     """Write the state after ``next_step`` steps, with what it takes to build the model again."""
     partial = path.with_name(f".{path.name}.partial")
@@ -39,10 +41,28 @@ def save_checkpoint(
         "model_name": config.model.name,
         "model_options": config.model.options,
         "shape": str(config.baseline.shape),
-        "classes": list(classes),
+        "classes": list(manifest.classes),
+        "videos": _digest(manifest),
     }
     torch.save(state, partial)
     partial.replace(path)
+
+
+def _digest(manifest: Manifest) -> str:
+    """Of all that decides which clip a sample position is."""
+    digest = hashlib.sha256()
+    for video in manifest.videos:
+        digest.update(f"{video.path}\0{video.split}\0{video.labels}\n".encode())
+    return digest.hexdigest()
+
+
+def check_videos(state: dict[str, Any], manifest: Manifest) -> None:
+    """ValueError unless ``manifest`` lists the videos that the checkpoint was trained on."""
+    if state["videos"] != _digest(manifest):
+        raise ValueError(
+            f"manifest in {manifest.root}: its videos are not those that the run began with; "
+            f"resume with that manifest, or start a run from these weights"
+        )
 
 
 def load_checkpoint(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:

@@ -27,6 +27,7 @@ class Data:
         segments: a frame from each of T equal parts of the video instead of a stride.
         inverse_uniform: draw short sides with a density that falls as their square.
         num_workers: processes that decode; 0 decodes in the main process.
+        max_bad_share: of a split's videos that may be unreadable before the run stops.
     """
 
     manifest: str = ""
@@ -36,6 +37,13 @@ class Data:
     segments: bool = False
     inverse_uniform: bool = False
     num_workers: int = 2
+    max_bad_share: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.num_workers < 0:
+            raise ValueError(f"data.num_workers {self.num_workers}: give 0 or more")
+        if not 0 <= self.max_bad_share <= 1:
+            raise ValueError(f"data.max_bad_share {self.max_bad_share}: give a share from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -58,17 +66,23 @@ class Model:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """SGD with Nesterov momentum as in the paper, or AdamW.
+    """SGD with momentum as in the paper (Nesterov's, as in the official code), or AdamW.
 
     Args:
         name: sgd or adamw.
-        momentum: of SGD; beta 1 of AdamW.
+        momentum: of SGD, 0 for none; beta 1 of AdamW.
         weight_decay: none is applied to norm weights.
     """
 
     name: Literal["sgd", "adamw"] = "sgd"
     momentum: float = 0.9
     weight_decay: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"optimizer.momentum {self.momentum}: give a number from 0 to below 1")
+        if self.weight_decay < 0:
+            raise ValueError(f"optimizer.weight_decay {self.weight_decay}: give 0 or more")
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,15 @@ class Evaluation:
     num_crops: int = 1
     batch_size: int = 8
     precise_bn: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("times", 1), ("num_clips", 1), ("batch_size", 1), ("precise_bn", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(
+                    f"evaluation.{name} {getattr(self, name)}: give a number of at least {least}"
+                )
+        if self.num_crops not in (1, 3):
+            raise ValueError(f"evaluation.num_crops {self.num_crops}: give 1 or 3")
 
 
 @dataclass(frozen=True)
@@ -111,15 +134,15 @@ class RunConfig:
     optimizer: Optimizer = Optimizer()
     evaluation: Evaluation = Evaluation()
     seed: int = 0
-    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
     accumulate: int = 1
     threads: int = 0
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, value in (("accumulate", self.accumulate), ("times", self.evaluation.times)):
-            if value < 1:
-                raise ValueError(f"{name} {value}: give a number of at least 1")
+        for name, least in (("accumulate", 1), ("threads", 0), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} {getattr(self, name)}: give a number of at least {least}")
 
     def plan(self) -> Plan:
         """The schedule of this run."""

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ from rich.console import Console
 from torch.nn import functional as F
 
 from vcycle.data.loader import normalize
-from vcycle.data.manifest import Manifest
 from vcycle.data.randomness import indexed_seeds
 from vcycle.evaluate import evaluate
 from vcycle.models import commit_statistics, set_group_size
-from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
+from vcycle.train.checkpoint import check_videos, load_checkpoint, save_checkpoint
 from vcycle.train.config import RunConfig
 from vcycle.train.optim import set_learning_rate
 from vcycle.train.progress import Display
@@ -40,6 +39,7 @@ from vcycle.train.setup import (
     make_fabric,
     make_model,
     make_train_loader,
+    read_manifest,
 )
 
 # Reading a loss waits for the device, so losses are read and written this many steps at a time.
@@ -57,14 +57,18 @@ def train(
     """Train as ``config`` says; all that the run leaves behind is in ``folder``.
 
     Processes that torchrun started each call this alike. Returns the run's totals with its last
-    validation. Raises ValueError before step 0 for what a user has to change; KeyboardInterrupt
-    after Ctrl-C or SIGTERM, once the step under way is done and a checkpoint is written.
+    validation; resuming a complete run returns them again. Raises ValueError before step 0 for
+    what a user has to change, and where too many videos are bad or the loss is not finite;
+    KeyboardInterrupt after Ctrl-C or SIGTERM, once the step under way is done and a checkpoint is
+    written.
     """
     plan = config.plan()
     fabric = make_fabric(config)
     run = RunFolder(Path(folder), fabric=fabric)
     run.check(config, resume=resume)
-    manifest = Manifest.read(config.data.manifest)
+    if resume and (done := run.result()) is not None:
+        return done
+    manifest = read_manifest(config)
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
     if len(train_videos) != config.baseline.num_videos:
         fabric.print(
@@ -75,25 +79,25 @@ def train(
     check_parts(config, plan, model, fabric)
     next_step, seconds = 0, 0.0
     if resume:
-        state = load_checkpoint(run.checkpoint, device=fabric.device)
+        state = load_checkpoint(run.checkpoint)
+        check_videos(state, manifest)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         next_step, seconds = state["next_step"], state["seconds"]
+        del state
     loader = make_train_loader(config, plan, train_videos, fabric, first_step=next_step)
     val_loader = make_eval_loader(config, val_videos, fabric)
-    loader.bad_videos = val_loader.bad_videos = run.bad_videos
-    num_parts = fabric.world_size * config.accumulate
-    rehearse(model, plan, fabric=fabric, num_classes=manifest.num_classes, num_parts=num_parts)
+    run.bad_videos = (loader.bad_videos, val_loader.bad_videos)
+    rehearse(model, plan, config, fabric=fabric, num_classes=manifest.num_classes)
     run.start(config, plan, first_step=next_step)
 
-    def validate() -> dict[str, Any]:
+    def validate() -> None:
         began = time.perf_counter()
         scores = evaluate(model, val_loader, val_videos, fabric=fabric)
         took = time.perf_counter() - began
         row = {"step": next_step - 1, "seconds": seconds, "validation_seconds": took, **scores}
         run.add_validation(row)
         display.validation(row)
-        return row
 
     def save() -> None:
         run.flush()
@@ -105,7 +109,7 @@ def train(
                 next_step=next_step,
                 seconds=seconds,
                 config=config,
-                classes=manifest.classes,
+                manifest=manifest,
             )
 
     loss_of = F.binary_cross_entropy_with_logits if manifest.multi_label else F.cross_entropy
@@ -114,13 +118,14 @@ def train(
     positions = np.arange(len(plan) * config.accumulate)
     seeds = indexed_seeds(config.seed, f"model/{fabric.global_rank}", positions)
     validation_steps = _evenly_spaced(len(plan), config.evaluation.times)
-    validation: dict[str, Any] = {}
     norm_group: int | None = None
     set_group_size(model, norm_group)
     batches = iter(loader)
     console = (console or Console()) if fabric.is_global_zero else Console(quiet=True)
     display = Display(plan, title=title or config.recipe, first_step=next_step, console=console)
-    with run, display, _stop_requests() as stop_requests:
+    with closing(loader), closing(val_loader), run, display, _stop_requests() as stop_requests:
+        if next_step in validation_steps and not run.has_validation(next_step - 1):
+            validate()  # the run stopped between this checkpoint and its validation
         began = time.perf_counter()
         while next_step < len(plan):
             step = plan[next_step]
@@ -146,6 +151,10 @@ def train(
             optimizer.zero_grad(set_to_none=True)
 
             next_step += 1
+            if fabric.device.type == "cuda" and (
+                next_step % _FLUSH_STEPS == 0 or next_step in validation_steps
+            ):
+                torch.cuda.synchronize()  # so that the seconds of these steps are those of the work
             step_seconds = time.perf_counter() - began
             began += step_seconds
             seconds += step_seconds
@@ -157,16 +166,16 @@ def train(
                 figures = loader.take_figures()
                 run.add_phase(step.phase, figures)
                 display.end_of_phase(figures)
-            if _any_process(bool(stop_requests), next_step, fabric):
-                save()
-                raise KeyboardInterrupt(f"stopped after step {next_step} of {len(plan)}")
             if next_step in validation_steps:
                 if next_step == len(plan):
                     estimate_norms(model, config, train_videos, fabric)
-                validation = validate()
                 save()
+                validate()
                 began = time.perf_counter()
-        return run.finish(plan, validation)
+            elif _any_process(bool(stop_requests), next_step, fabric):
+                save()
+                raise KeyboardInterrupt(f"stopped after step {next_step} of {len(plan)}")
+        return run.finish(plan)
 
 
 def _evenly_spaced(num_steps: int, times: int) -> set[int]:

@@ -17,7 +17,9 @@ def make_optimizer(model: nn.Module, config: Optimizer) -> torch.optim.Optimizer
     """SGD with Nesterov momentum, or AdamW; the plan sets the rate before every step."""
     groups = parameter_groups(model, weight_decay=config.weight_decay)
     if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=0.0, momentum=config.momentum, nesterov=True)
+        return torch.optim.SGD(
+            groups, lr=0.0, momentum=config.momentum, nesterov=config.momentum > 0
+        )
     return torch.optim.AdamW(groups, lr=0.0, betas=(config.momentum, 0.999))
 
 

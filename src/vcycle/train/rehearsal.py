@@ -1,4 +1,4 @@
-"""A rehearsal: every shape of the plan passes through the model once, before step 0.
+"""A rehearsal: every mini-batch of the plan passes through the model once, before step 0.
 
 In: the model on its device and the plan. Out: nothing, or one line about the shape that does not
 fit. The set of shapes is finite and known, so no run has to find out in hour 30.
@@ -12,28 +12,54 @@ from lightning_fabric.wrappers import _FabricModule
 
 from vcycle.models import check_model, commit_statistics, set_group_size
 from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
+from vcycle.train.config import RunConfig
 
 
 def rehearse(
-    model: _FabricModule, plan: Plan, *, fabric: Fabric, num_classes: int, num_parts: int
+    model: _FabricModule, plan: Plan, config: RunConfig, *, fabric: Fabric, num_classes: int
 ) -> None:
-    """Check the model at each shape, then run each mini-batch, divided into ``num_parts``.
+    """Check the model at each shape; then train on each mini-batch, and score one batch of views.
 
     The model's state is as before afterwards. ValueError names the shape, and the layer that
     cannot take it, or the batch that memory cannot hold.
     """
-    check_model(model.module, plan.mini_batches(), num_classes=num_classes)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    set_group_size(model, None)
-    for shape, batch_size in plan.mini_batches().items():
-        size = (batch_size // num_parts, 3, shape.frames, shape.height, shape.width)
-        try:
-            fabric.backward(model(torch.zeros(size, device=fabric.device)).sum())
-        except torch.OutOfMemoryError:
-            raise ValueError(
-                f"shape {shape}: a batch of {size[0]} clips does not fit into the memory of "
-                f"{fabric.device}; use a larger --accumulate, or more processes"
-            ) from None
+    shape, clips = plan.baseline.shape, 0
+    try:
+        for shape in plan.mini_batches():
+            clips = 2
+            check_model(model.module, [shape], num_classes=num_classes, num_clips=clips)
+        for shape, batch_size, norm_group in _mini_batches(plan):
+            clips = batch_size // (fabric.world_size * config.accumulate)
+            set_group_size(model, norm_group)
+            fabric.backward(model(_zeros(clips, shape, fabric)).sum())
+        shape, clips = plan.baseline.shape, config.evaluation.batch_size
+        model.eval()
+        with torch.inference_mode(), fabric.autocast():
+            model.module(_zeros(clips, shape, fabric))
+    except torch.OutOfMemoryError:
+        raise ValueError(
+            f"shape {shape}: {clips} clips do not fit into the memory of {fabric.device}; use more "
+            f"processes, a smaller --baseline.batch_size, or --accumulate 2 with norm groups that "
+            f"divide its micro-batches"
+        ) from None
+    model.train()
     model.zero_grad(set_to_none=True)
     commit_statistics(model)  # what the norm layers collected must not reach step 0
     model.load_state_dict(before)
+
+
+def _zeros(clips: int, shape: Shape, fabric: Fabric) -> torch.Tensor:
+    size = (clips, 3, shape.frames, shape.height, shape.width)
+    return torch.zeros(size, device=fabric.device)
+
+
+def _mini_batches(plan: Plan) -> list[tuple[Shape, int, int | None]]:
+    """Every (shape, batch size, norm group) that a step of the plan may have."""
+    kinds = {
+        (short.shape, short.batch_size, short.norm_group)
+        for phase in plan.phases
+        for short in phase.base.short_cycle
+    }
+    return sorted(kinds, key=lambda kind: (kind[0], kind[1], kind[2] or 0))

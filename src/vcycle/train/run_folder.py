@@ -17,6 +17,7 @@ read and resumed.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,9 @@ class RunFolder:
         self._fabric = fabric
         self._writes = fabric.is_global_zero
         self._rows: list[tuple[dict[str, Any], Tensor]] = []
-        self.bad_videos: dict[str, str] = {}
-        """Path to reason; whoever reads videos adds to it."""
-        self._num_listed = 0
+        self.bad_videos: tuple[dict[str, str], ...] = ()
+        """Path to reason, of each loader; they add to it while they read."""
+        self._listed: dict[str, str] = {}
 
     @property
     def checkpoint(self) -> Path:
@@ -59,14 +60,37 @@ class RunFolder:
             return
         if not self.checkpoint.is_file():
             raise ValueError(f"run folder {self.path}: it has no checkpoint to resume from")
-        if (self.path / "config.yaml").read_text() != config_text(config):
+        before = yaml.safe_load((self.path / "config.yaml").read_text())
+        now = yaml.safe_load(config_text(config))
+        for values in (before, now):
+            for name in ("threads", "accumulate", "evaluation", "notes"):
+                values.pop(name, None)
+            for name in ("manifest", "num_workers", "max_bad_share"):
+                values["data"].pop(name, None)
+        if before != now:
+            differing = sorted(key for key in now if before.get(key) != now[key])
             raise ValueError(
-                f"run folder {self.path}: its config.yaml differs from this configuration; "
-                f"resume with the same one, or choose another folder"
+                f"run folder {self.path}: {', '.join(differing)} in its config.yaml differs from "
+                f"this configuration; resume with the same, or choose another folder"
             )
+
+    def result(self) -> dict[str, Any] | None:
+        """The totals of a complete run, the same on every process."""
+        file = self.path / "result.json"
+        found = json.loads(file.read_text()) if self._writes and file.is_file() else None
+        shared: dict[str, Any] | None = self._fabric.broadcast(found)
+        return shared
+
+    def has_validation(self, step: int) -> bool:
+        """Whether the validation after ``step`` is written, the same on every process."""
+        file = self.path / "validation.jsonl"
+        rows = read_rows(file) if self._writes else []
+        return bool(self._fabric.broadcast(any(row["step"] == step for row in rows)))
 
     def start(self, config: RunConfig, plan: Plan, *, first_step: int) -> None:
         """Make the folder, and forget what was logged from ``first_step`` on."""
+        if self._bad_videos_file.is_file():
+            self._listed = json.loads(self._bad_videos_file.read_text())
         if not self._writes:
             return
         self.path.mkdir(parents=True, exist_ok=True)
@@ -80,9 +104,14 @@ class RunFolder:
             ("phases.jsonl", "phase", first_phase),
         ):
             file = self.path / name
-            rows = read_rows(file) if file.exists() else []
+            rows = read_rows(file) if file.exists() and first_step else []
             kept = [json.dumps(row) + "\n" for row in rows if row[key] < first]
             replace_text(file, "".join(kept))
+
+    @property
+    def _bad_videos_file(self) -> Path:
+        rank = self._fabric.global_rank
+        return self.path / (f"bad_videos.{rank}.json" if rank else "bad_videos.json")
 
     def add_step(
         self, step: Step, loss: Tensor, *, seconds: float, step_seconds: float, waited: float
@@ -104,13 +133,13 @@ class RunFolder:
     def flush(self, *, alone: bool = False) -> None:
         """Write the kept rows, with losses averaged over the processes.
 
-        All processes call this at the same steps, unless one is leaving ``alone``.
+        All processes call this at the same steps, unless one is leaving ``alone``. ValueError
+        where a loss is not finite: nothing that comes after it is worth computing.
         """
-        if len(self.bad_videos) > self._num_listed:
-            self._num_listed = len(self.bad_videos)
-            rank = self._fabric.global_rank
-            name = f"bad_videos.{rank}.json" if rank else "bad_videos.json"
-            replace_text(self.path / name, json.dumps(self.bad_videos, indent=1) + "\n")
+        bad = {path: reason for videos in self.bad_videos for path, reason in videos.items()}
+        if bad.keys() - self._listed.keys():
+            self._listed = {**self._listed, **bad}
+            replace_text(self._bad_videos_file, json.dumps(self._listed, indent=1) + "\n")
         rows, self._rows = self._rows, []
         if not rows:
             return
@@ -120,11 +149,17 @@ class RunFolder:
             losses /= self._fabric.world_size
         if self._writes:
             lines = [
-                json.dumps({**row, "loss": loss}) + "\n"
+                json.dumps({**row, "loss": loss if math.isfinite(loss) else None}) + "\n"
                 for (row, _), loss in zip(rows, losses.tolist(), strict=True)
             ]
             with (self.path / "metrics.jsonl").open("a") as file:
                 file.write("".join(lines))
+        if not (alone or bool(losses.isfinite().all())):
+            row, loss = next((row, loss) for row, loss in rows if not loss.isfinite())
+            raise ValueError(
+                f"step {row['step']}: the loss is {loss.item()} at rate {row['learning_rate']:g}; "
+                f"use a smaller --baseline.learning_rate.base or a longer warm-up"
+            )
 
     def add_phase(self, phase: int, figures: Figures) -> None:
         """Append what the loader did in a phase; a resumed one counts from where it went on."""
@@ -146,21 +181,24 @@ class RunFolder:
             with (self.path / "validation.jsonl").open("a") as file:
                 file.write(json.dumps(row) + "\n")
 
-    def finish(self, plan: Plan, validation: dict[str, Any]) -> dict[str, Any]:
-        """Write and return the run's totals, with its last validation."""
+    def finish(self, plan: Plan) -> dict[str, Any]:
+        """Write the run's totals, with its last validation, and return them on every process."""
         self.flush()
-        result = {
-            "steps": len(plan),
-            "epochs": plan.epochs,
-            "clips": plan.num_clips,
-            **{key: value for key, value in validation.items() if key != "step"},
-            "bad_videos": len(self.bad_videos),
-        }
+        result: dict[str, Any] = {}
         if self._writes:
-            rows = read_rows(self.path / "metrics.jsonl")
-            result["waiting_seconds"] = sum(row["waiting_seconds"] for row in rows)
+            validation = read_rows(self.path / "validation.jsonl")[-1]
+            steps = read_rows(self.path / "metrics.jsonl")
+            result = {
+                "steps": len(plan),
+                "epochs": plan.epochs,
+                "clips": plan.num_clips,
+                **{key: value for key, value in validation.items() if key != "step"},
+                "waiting_seconds": sum(row["waiting_seconds"] for row in steps),
+                "bad_videos": len(self._listed),
+            }
             replace_text(self.path / "result.json", json.dumps(result, indent=1) + "\n")
-        return result
+        shared: dict[str, Any] = self._fabric.broadcast(result)
+        return shared
 
     def __enter__(self) -> RunFolder:
         return self

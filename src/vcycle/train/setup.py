@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from lightning_fabric import Fabric
@@ -36,17 +38,46 @@ def make_fabric(config: RunConfig) -> Fabric:
     if config.threads:
         torch.set_num_threads(config.threads)
     local, world = (int(os.environ.get(name, 1)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     fabric = Fabric(
-        accelerator="auto", devices=local, num_nodes=world // local, precision=config.precision
+        accelerator=accelerator, devices=local, num_nodes=world // local, precision=config.precision
     )
     fabric.launch()
     return fabric
 
 
+def leave_processes() -> None:
+    """Part from the processes that torchrun started; without this the exit may abort."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def read_manifest(config: RunConfig) -> Manifest:
+    """The run's manifest; ValueError where it is not given or its files are not there."""
+    if not config.data.manifest:
+        raise ValueError("data.manifest: give --data.manifest FILE, as `vcycle data index` writes")
+    manifest = Manifest.read(config.data.manifest)
+    some = manifest.videos[:: max(1, len(manifest) // 20)]
+    places = [manifest.locate(video).uri for video in some]
+    if not any("://" in place or Path(place).exists() for place in places):
+        raise ValueError(
+            f"manifest in {manifest.root}: its videos are not there ({places[0]}); move them back, "
+            f"or index them where they are"
+        )
+    return manifest
+
+
 def make_model(
     config: RunConfig, manifest: Manifest, fabric: Fabric
 ) -> tuple[_FabricModule, _FabricOptimizer]:
-    """The model with sub-batch norm and its optimizer, on the device; same weights on all ranks.
+    """The model and its optimizer, on the device; the same weights on all ranks."""
+    model = build(config, manifest, fabric)
+    module, optimizer = fabric.setup(model, make_optimizer(model, config.optimizer))
+    return module, optimizer
+
+
+def build(config: RunConfig, manifest: Manifest, fabric: Fabric) -> nn.Module:
+    """The model with sub-batch norm and the weights that it starts from.
 
     ValueError where the configuration asks for pre-trained weights and names no file.
     """
@@ -63,8 +94,7 @@ def make_model(
         )
     if fabric.world_size * config.accumulate > 1:
         defer_statistics(model)
-    module, optimizer = fabric.setup(model, make_optimizer(model, config.optimizer))
-    return module, optimizer
+    return model
 
 
 def check_parts(config: RunConfig, plan: Plan, model: nn.Module, fabric: Fabric) -> None:
@@ -103,6 +133,7 @@ def make_train_loader(
         ClipDataset(videos, _grids(config)),
         sampler,
         num_workers=config.data.num_workers,
+        max_bad_share=config.data.max_bad_share,
         pin_memory=fabric.device.type == "cuda",
     )
 
@@ -116,6 +147,7 @@ def make_eval_loader(config: RunConfig, videos: Manifest, fabric: Fabric) -> Loa
         num_clips=config.evaluation.num_clips,
         num_crops=config.evaluation.num_crops,
         num_workers=config.data.num_workers,
+        max_bad_share=config.data.max_bad_share,
         pin_memory=fabric.device.type == "cuda",
         rank=fabric.global_rank,
         world_size=fabric.world_size,
@@ -136,8 +168,8 @@ def estimate_norms(model: nn.Module, config: RunConfig, videos: Manifest, fabric
     group = config.multigrid.norm_group
     plan = Plan(same_shape, Multigrid.off(norm_group=group, rule=config.multigrid.rule))
     set_group_size(model, group)
-    batches = make_train_loader(config, plan, videos, fabric)
-    precise_bn(model, (normalize(batch.to(fabric.device).clips) for batch in batches))
+    with closing(make_train_loader(config, plan, videos, fabric)) as batches:
+        precise_bn(model, (normalize(batch.to(fabric.device).clips) for batch in batches))
 
 
 def _grids(config: RunConfig) -> GridRange:
