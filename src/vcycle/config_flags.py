@@ -11,12 +11,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
-
+from vcycle.config_fields import config_from, read_values
 from vcycle.data.manifest import Manifest
 from vcycle.recipes import USER_RECIPES, recipe
 from vcycle.schedule.plan import Multigrid
@@ -108,7 +106,7 @@ def run_config(options: argparse.Namespace, left_over: Sequence[str]) -> RunConf
     else:
         if options.num_videos is not None or options.num_gpus is not None:
             raise ValueError("--num-videos and --num-gpus: --config has chosen the batch already")
-        config = _from_values(_read(Path(options.config)), fields)
+        config = read_config(Path(options.config), fields)
     return _change_plan(config, options)
 
 
@@ -118,64 +116,17 @@ def _of_recipe(name: str, options: argparse.Namespace, fields: Sequence[str]) ->
     config = recipe(name, num_videos=num_videos, num_gpus=num_gpus)
     if not fields:
         return config
-    changed = _from_values(asdict(config), fields)
+    changed = config_from(asdict(config), fields, other_flags=PLAN_FLAGS)
     if name not in USER_RECIPES or num_videos is not None or not changed.data.manifest:
         return changed
     num_videos = len(Manifest.read(changed.data.manifest).split("train"))
     config = recipe(name, num_videos=num_videos, num_gpus=num_gpus)
-    return _from_values(asdict(config), fields)
+    return config_from(asdict(config), fields, other_flags=PLAN_FLAGS)
 
 
 def read_config(file: Path, fields: Sequence[str] = ()) -> RunConfig:
     """The configuration in a run's ``config.yaml``, changed by dotted flags."""
-    return _from_values(_read(file), fields)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(file.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{file}: not YAML ({reason}); give a run's config.yaml") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{file}: no configuration in it; give a run's config.yaml")
-    return values
-
-
-def _from_values(values: dict[str, Any], fields: Sequence[str]) -> RunConfig:
-    """``values`` changed by dotted flags, checked and turned into a RunConfig."""
-    # Imported here: it takes longer than planning, and most plans need no field changed.
-    from jsonargparse import ArgumentError, ArgumentParser
-
-    parser = ArgumentParser(exit_on_error=False, allow_abbrev=False)
-    parser.add_class_arguments(RunConfig, None)
-    try:
-        parser.set_defaults(values)
-        chosen = parser.instantiate(parser.parse_args(list(fields)))
-        return RunConfig(**vars(chosen))
-    except (ArgumentError, KeyError, TypeError) as error:
-        raise ValueError(_explain(" ".join(str(error).split()), values, fields)) from error
-
-
-def _explain(message: str, values: dict[str, Any], fields: Sequence[str]) -> str:
-    """The message of the field parser, with the nearest flag where one is unknown."""
-    if "unrecognized arguments" not in message:
-        return message
-    known = [*PLAN_FLAGS, *(f"--{name}" for name in _names(values))]
-    given = [field.partition("=")[0] for field in fields if field.startswith("-")]
-    unknown = next((flag for flag in given if flag not in known), fields[0])
-    nearest = get_close_matches(unknown, known, n=1)
-    return f"unknown argument {unknown}" + (f"; did you mean {nearest[0]}?" if nearest else "")
-
-
-def _names(values: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted names of all fields."""
-    names = []
-    for key, value in values.items():
-        names.append(f"{prefix}{key}")
-        if isinstance(value, dict):
-            names += _names(value, f"{prefix}{key}.")
-    return names
+    return config_from(read_values(file), fields, other_flags=PLAN_FLAGS)
 
 
 def _change_plan(config: RunConfig, options: argparse.Namespace) -> RunConfig:
