@@ -18,7 +18,7 @@ LAYERS = [
     {"report"},
     {"bench"},
     {"recipes", "user_recipes", "multiply_adds"},
-    {"config_flags"},
+    {"config_fields", "config_flags"},
     {"plan_command", "eval_command", "data_command"},
     {"demo"},
     {"cli"},
@@ -33,6 +33,7 @@ NO_TORCH = [
     "vcycle.recipes",
     "vcycle.user_recipes",
     "vcycle.multiply_adds",
+    "vcycle.config_fields",
     "vcycle.config_flags",
     "vcycle.plan_command",
 ]

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MOST_SIZE = 1_000_000
+"""Frames, or pixels of a side: more than any clip has."""
+
 
 @dataclass(frozen=True, order=True)
 class Shape:
@@ -23,6 +26,8 @@ class Shape:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} {value}: give a whole number of at least 1")
+            if value > MOST_SIZE:
+                raise ValueError(f"{name} {value}: give at most {MOST_SIZE:,}")
 
     @classmethod
     def parse(cls, text: str) -> Shape:
