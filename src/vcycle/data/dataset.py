@@ -24,6 +24,10 @@ from vcycle.schedule.shape import Shape
 _MAX_SUBSTITUTES = 20
 
 
+class TooManyBadVideos(RuntimeError):  # noqa: N818
+    """More videos are bad than a run accepts; the message lists them."""
+
+
 @dataclass(frozen=True)
 class ClipRequest:
     """Which video (its place in the manifest), at which shape, from which 64-bit seed.
@@ -100,7 +104,7 @@ class ClipDataset:
 
         A bad video is replaced by others that the request's seed picks. ``bad_indices`` are
         videos known to be bad, and why; ``note`` is told each video before it is tried. Raises
-        RuntimeError when the substitutes are bad too, twenty in a row.
+        TooManyBadVideos when the substitutes are bad too, twenty in a row.
         """
         bad: list[BadVideo] = []
         index = request.index
@@ -119,8 +123,8 @@ class ClipDataset:
             else:
                 labels = self._labels(video, grid, request)
                 return Clip(pixels, index, labels, tuple(bad))
-        listed = "; ".join(f"{video.path}: {video.reason}" for video in bad)
-        raise RuntimeError(f"no readable video in {len(bad)} attempts ({listed})")
+        listed = "".join(f"\n  {path}: {reason}" for path, reason in _reasons(bad).items())
+        raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed}")
 
     def _grid(self, video: Video, request: ClipRequest) -> Grid:
         if request.view is not None:
@@ -146,3 +150,7 @@ class ClipDataset:
             return tuple(sorted(set(video.labels)))
         rate = video.frame_rate
         return video.labels_between(grid.frames[0] / rate, grid.frames[-1] / rate)
+
+
+def _reasons(bad: list[BadVideo]) -> dict[str, str]:
+    return {video.path: video.reason for video in bad}
