@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from vcycle.data.dataset import ClipDataset, ClipRequest, NoReadableVideo
+from vcycle.data.dataset import ClipDataset, ClipRequest, TooManyBadVideos
 from vcycle.data.grid import GridRange, View
 from vcycle.data.manifest import Manifest
 from vcycle.data.synthetic import write_videos
@@ -69,7 +69,7 @@ def test_a_bad_video_is_replaced_reproducibly_and_named(manifest, tmp_path):
 
 def test_a_dataset_of_bad_videos_gives_up(manifest, tmp_path):
     dataset = ClipDataset(broken(manifest, tmp_path, *range(12)), RANGE)
-    with pytest.raises(NoReadableVideo, match=r"21 videos in a row cannot be read .*text\.mp4"):
+    with pytest.raises(TooManyBadVideos, match=r"(?s)no readable video in 21 attempts:.*text\.mp4"):
         dataset[ClipRequest(0, Shape(1, 32, 32), 0)]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vcycle.data.dataset import ClipDataset
+from vcycle.data.dataset import ClipDataset, TooManyBadVideos
 from vcycle.data.figures import Figures
 from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader
@@ -68,11 +68,26 @@ def test_a_video_that_kills_its_worker_is_named_and_the_run_goes_on(manifest):
 
 
 def test_a_decode_that_hangs_is_ended(manifest):
-    loader = loader_of(Treacherous(manifest, RANGE, limit_seconds=0.4, hangers=(5,)))
+    loader = loader_of(Treacherous(manifest, RANGE, limit_seconds=1.0, hangers=(5,)))
     started = time.monotonic()
     assert len(list(loader)) == 4
     assert time.monotonic() - started < 20
-    assert loader.bad_videos == {"train/00005.mp4": "decoding did not end within 0.6 s"}
+    assert loader.bad_videos == {"train/00005.mp4": "decoding did not end within 1.5 s"}
+
+
+def test_a_dataset_without_a_readable_video_ends_the_run_with_the_list(manifest):
+    videos = [dataclasses.replace(video, path=f"gone/{video.path}") for video in manifest.videos]
+    gone = dataclasses.replace(manifest, videos=tuple(videos))
+    for num_workers in (0, 1):
+        with pytest.raises(TooManyBadVideos, match=r"(?s)no readable .* gone/train/.*not found"):
+            list(loader_of(ClipDataset(gone, RANGE), num_workers=num_workers))
+
+
+def test_one_bad_video_never_stops_a_run(manifest):
+    loader = loader_of(Treacherous(manifest, RANGE, killers=(3,)), max_bad_share=0.01)
+    assert len(list(loader)) == 4
+    with pytest.raises(TooManyBadVideos, match="2 of 16 videos"):
+        list(loader_of(Treacherous(manifest, RANGE, killers=(3, 9)), max_bad_share=0.01))
 
 
 def test_a_mistake_in_the_program_is_raised_with_its_place(manifest):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def _measure(
 
 def _batch(dataset: ClipDataset, requests: list[ClipRequest]) -> Batch:
     """What a worker and the loader do for a batch: decode, resample, collate, label."""
-    pixels = torch.empty((len(requests), *requests[0].clip_shape), dtype=torch.uint8)
+    pixels = _memory((len(requests), *requests[0].clip_shape))
     clips = [
         dataset.read(request, out=out.numpy())
         for out, request in zip(pixels, requests, strict=True)
@@ -125,6 +126,12 @@ def _batch(dataset: ClipDataset, requests: list[ClipRequest]) -> Batch:
         labels=label_tensor([clip.labels for clip in clips], num_classes=1, multi_label=False),
         indices=torch.tensor([clip.index for clip in clips]),
     )
+
+
+@lru_cache(maxsize=1)
+def _memory(shape: tuple[int, ...]) -> torch.Tensor:
+    """What batches are decoded into, again and again, as the loader's workers do."""
+    return torch.empty(shape, dtype=torch.uint8)
 
 
 def _decode_only(dataset: ClipDataset, requests: list[ClipRequest]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
@@ -23,6 +22,10 @@ from vcycle.data.video import read_clip
 from vcycle.schedule.shape import Shape
 
 _MAX_SUBSTITUTES = 20
+
+
+class TooManyBadVideos(ValueError):  # noqa: N818
+    """More videos are bad than a run accepts; the message lists them."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +57,6 @@ class BadVideo:
 
     path: str
     reason: str
-
-
-class NoReadableVideo(ValueError):  # noqa: N818
-    """A video and all that were to take its place are bad."""
-
-    def __init__(self, root: Path, bad: tuple[BadVideo, ...]) -> None:
-        self.root, self.bad = root, bad
-        super().__init__(root, bad)
-
-    def __str__(self) -> str:
-        first = self.bad[0]
-        return (
-            f"{self.root}: {len(self.bad)} videos in a row cannot be read ({first.path}: "
-            f"{first.reason}); check that the videos lie where the manifest says"
-        )
 
 
 @dataclass(frozen=True)
@@ -116,7 +104,7 @@ class ClipDataset:
 
         A bad video is replaced by others that the request's seed picks. ``bad_indices`` are
         videos known to be bad, and why; ``note`` is told each video before it is tried. Raises
-        NoReadableVideo when the substitutes are bad too, twenty in a row.
+        TooManyBadVideos when the substitutes are bad too, twenty in a row.
         """
         bad: list[BadVideo] = []
         index = request.index
@@ -135,7 +123,8 @@ class ClipDataset:
             else:
                 labels = self._labels(video, grid, request)
                 return Clip(pixels, index, labels, tuple(bad))
-        raise NoReadableVideo(self.manifest.root, tuple(bad))
+        listed = "".join(f"\n  {path}: {reason}" for path, reason in _reasons(bad).items())
+        raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed}")
 
     def _grid(self, video: Video, request: ClipRequest) -> Grid:
         if request.view is not None:
@@ -161,3 +150,7 @@ class ClipDataset:
             return tuple(sorted(set(video.labels)))
         rate = video.frame_rate
         return video.labels_between(grid.frames[0] / rate, grid.frames[-1] / rate)
+
+
+def _reasons(bad: list[BadVideo]) -> dict[str, str]:
+    return {video.path: video.reason for video in bad}

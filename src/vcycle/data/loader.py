@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vcycle.data.batch import Batch, label_tensor, normalize
-from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest
+from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest, TooManyBadVideos
 from vcycle.data.figures import Figures
 from vcycle.data.sampler import PlanSampler, view_requests
 from vcycle.data.workers import Answer, WorkerPool
@@ -26,10 +26,6 @@ from vcycle.schedule.shape import Shape
 __all__ = ["Batch", "Loader", "TooManyBadVideos", "eval_loader", "normalize", "train_loader"]
 
 PREFETCH_BYTES = 64 * 2**20
-
-
-class TooManyBadVideos(ValueError):  # noqa: N818
-    """More videos are bad than the run accepts; the message lists them."""
 
 
 @dataclass
@@ -57,8 +53,8 @@ class Loader:
     """Iterates over batches, as often as wanted, one iteration at a time.
 
     ``bad_videos`` (path -> reason) collects what had to be replaced; TooManyBadVideos is raised
-    once that is more than ``max_bad_share`` of the dataset's videos. With ``num_workers`` of 0
-    clips are decoded in the calling process, when they are asked for.
+    once that is more than ``max_bad_share`` of the dataset's videos, and more than one. With
+    ``num_workers`` of 0 clips are decoded in the calling process, when they are asked for.
     """
 
     def __init__(
@@ -182,8 +178,8 @@ class Loader:
 
     def _collect(self, answer: Answer, pending: deque[_Pending]) -> None:
         self._figures.count_work(answer.seconds)
-        if answer.unreadable is not None:
-            raise answer.unreadable
+        if answer.too_many_bad:
+            raise TooManyBadVideos(answer.error)
         if answer.error:
             raise RuntimeError(f"a data worker failed:\n{answer.error}")
         for batch in pending:
@@ -218,7 +214,7 @@ class Loader:
         for video in bad:
             self.bad_videos[video.path] = video.reason
         num_videos = len(self.dataset)
-        if len(self.bad_videos) > self.max_bad_share * num_videos:
+        if len(self.bad_videos) > max(1, self.max_bad_share * num_videos):
             listed = "\n".join(f"  {path}: {reason}" for path, reason in self.bad_videos.items())
             raise TooManyBadVideos(
                 f"{len(self.bad_videos)} of {num_videos} videos cannot be read, more than the "

@@ -4,6 +4,9 @@ What is not in the grid's box is never scaled: the box is copied out of the pict
 (14 us for 230 x 230), which is what makes a small crop of a large picture cheap. Scaling stays in
 4:2:0 and the small result is converted to RGB by swscale's unscaled path: scaling straight to RGB
 leaves its fast code, and takes twice as long at 224 x 224.
+
+The scaling is bilinear (paper, section 3.2) and widens its filter when it shrinks, so coarse grids
+do not alias; the official code's does not, and aliases.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest, NoReadableVideo
+from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest, TooManyBadVideos
 from vcycle.data.parallel import death, process_context
 from vcycle.data.resample import keep_freed_memory
 
@@ -51,7 +51,7 @@ class Answer:
     clips: list[tuple[int, tuple[int, ...], tuple[BadVideo, ...]]]
     seconds: float  # that the worker took
     error: str = ""
-    unreadable: NoReadableVideo | None = None
+    too_many_bad: bool = False  # the error is that no readable video was found
 
 
 @dataclass
@@ -251,7 +251,7 @@ def _work(
                 return
         part: Part = pickle.loads(tasks.recv_bytes())
         started = time.monotonic()
-        clips, error, unreadable = [], "", None
+        clips, error, too_many_bad = [], "", False
         place = part.offset
         try:
             for request in part.requests:
@@ -261,10 +261,10 @@ def _work(
                 place += request.num_bytes
                 clip = dataset.read(request, out=out, bad_indices=part.bad_indices, note=note)
                 clips.append((clip.index, clip.labels, clip.bad))
-        except NoReadableVideo as reason:
-            unreadable = reason
+        except TooManyBadVideos as exhausted:
+            error, too_many_bad = str(exhausted), True
         except Exception:  # main raises it again
             error = traceback.format_exc()
         on_video[number] = -1
         seconds = time.monotonic() - started
-        answers.send(Answer(part.number, clips, seconds, error, unreadable))
+        answers.send(Answer(part.number, clips, seconds, error, too_many_bad))
