@@ -44,6 +44,16 @@ def test_synth_writes_a_manifest_of_files(
         (["data", "synth", "/dev/null/x"], "/dev/null/x"),
         (["data", "synth", "/tmp/v", "--train-videos", "none"], "--train-videos"),
         (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos is 0"),
+        (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such directory"),
+        (["data", "prepare", "/no/such/folder", "/tmp/out"], "/no/such/folder"),
+        (["train", "demo"], "give --data.manifest FILE"),
+        (["train", "demoo"], "did you mean 'demo'"),
+        (["train", "demo", "--threads", "-1"], "threads -1"),
+        (["train", "demo", "--evaluation.batch_size", "0"], "evaluation.batch_size 0"),
+        (["train", "demo", "--optimizer.momentum", "2"], "optimizer.momentum 2"),
+        (["eval", "/no/such/run"], "/no/such/run"),
+        (["plan", "demo", "--multigrid.norm_group", "3"], "norm_group 3"),
+        (["bench", "loader", "/no/such/folder"], "/no/such/folder: no such directory"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
@@ -54,6 +64,63 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert message in error
     assert error.count("\n") == 1
     assert error.startswith("vcycle: ")
+
+
+def test_train_eval_and_resume(
+    synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "run")
+    fields = {
+        "baseline.shape.frames": 4,
+        "baseline.shape.height": 32,
+        "baseline.shape.width": 32,
+        "baseline.steps": 40,
+        "baseline.stage_ends": "[20,30]",
+        "baseline.num_videos": 24,
+        "baseline.learning_rate.warmup_steps": 2,
+        "data.num_workers": 0,
+        "data.short_side": "[36,42]",
+        "multigrid.epoch_factor": 2,
+    }
+    small = [word for name, value in fields.items() for word in (f"--{name}", str(value))]
+    data = ["--data.manifest", str(synthetic_videos)]
+    assert main(["train", "demo", "--folder", folder, *small, *data]) == 0
+    capsys.readouterr()
+    assert main(["eval", folder, "--json", "--evaluation.num_clips", "2"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["views"] == 2
+    assert scores["videos"] == 12
+    assert scores["coverage"] == 1
+    assert main(["eval", folder, "--split", "train"]) == 0
+    assert "on 24 videos of train" in capsys.readouterr().out
+    assert main(["train", "demo", "--folder", folder, *small, *data, "--resume"]) == 0
+    capsys.readouterr()
+    assert main(["train", "demo", "--folder", folder, *small, *data]) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "--shape", "8x64", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["slowfast_r50"]["parameters"] == 34_566_488
+    assert main(["models", "--shape", "8xx"]) == 2
+
+
+def test_index_and_prepare_a_folder_of_videos(
+    synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, label in (("00000", "squares"), ("00001", "squares"), ("00004", "rings")):
+        (tmp_path / "mine" / label).mkdir(parents=True, exist_ok=True)
+        copy = tmp_path / "mine" / label / f"{name}.mp4"
+        copy.write_bytes((synthetic_videos / "train" / f"{name}.mp4").read_bytes())
+    (tmp_path / "mine" / "rings" / "bad.mp4").write_bytes(b"not a video")
+    assert main(["data", "index", "folder", str(tmp_path / "mine"), "--workers", "1"]) == 0
+    assert "3 of 4 videos" in capsys.readouterr().out
+    out = str(tmp_path / "fast")
+    command = ["data", "prepare", str(tmp_path / "mine"), out, "--short-side", "64"]
+    assert main([*command, "--workers", "1"]) == 0
+    assert "3 videos prepared" in capsys.readouterr().out
+    assert {min(v.width, v.height) for v in Manifest.read(out).videos} == {64}
 
 
 def test_ctrl_c_leaves_a_readable_demo(tmp_path: Path) -> None:

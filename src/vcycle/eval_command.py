@@ -35,7 +35,8 @@ def run_eval_command(options: argparse.Namespace, fields: Sequence[str]) -> None
         f"{key} {result[key]:.2%}" for key in ("top1", "top5", "map") if key in result
     )
     print(
-        f"{folder}: {scores} on {result['videos']} videos of {options.split} "
+        f"{folder}: {scores} on {result['videos']} videos of {options.split}, "
+        f"{result['coverage']:.1%} of those listed "
         f"({result['views']} views each, after {result['steps']} steps)"
     )
 

@@ -20,8 +20,9 @@ def evaluate(
 ) -> dict[str, float]:
     """Score the views of ``videos`` that the processes' loaders yield together.
 
-    A view that could not be read is left out, never replaced: ``videos`` counts those that were
-    scored. The model is left in training mode.
+    A view that could not be read is left out, never replaced: ``videos`` counts the videos that
+    were scored, and ``coverage`` is their share of those that the data set lists. The model is
+    left in training mode.
     """
     collected = VideoScores(
         num_videos=len(videos), num_classes=videos.num_classes, multi_label=videos.multi_label
@@ -36,4 +37,6 @@ def evaluate(
             collected.add(asked[read], scores[read.to(scores.device)], batch.labels[read])
     model.train()
     collected.gather(fabric)
-    return collected.compute()
+    scores_of_run = collected.compute()
+    found = videos.coverage(videos.videos[0].split)
+    return {"coverage": found * scores_of_run["videos"] / len(videos), **scores_of_run}

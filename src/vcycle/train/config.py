@@ -26,6 +26,8 @@ class Data:
             frames of the video (paper, footnote 5).
         segments: a frame from each of T equal parts of the video instead of a stride.
         inverse_uniform: draw short sides with a density that falls as their square.
+        decoder: pyav, or torchcodec where that is installed.
+        decode_seconds: a video whose clip takes longer to decode counts as unreadable.
         num_workers: processes that decode; 0 decodes in the main process.
         max_bad_share: of a split's videos that may be unreadable before the run stops.
     """
@@ -36,12 +38,16 @@ class Data:
     frame_rate: float | None = None
     segments: bool = False
     inverse_uniform: bool = False
+    decoder: Literal["pyav", "torchcodec"] = "pyav"
+    decode_seconds: float = 60.0
     num_workers: int = 2
     max_bad_share: float = 0.01
 
     def __post_init__(self) -> None:
         if self.num_workers < 0:
             raise ValueError(f"data.num_workers {self.num_workers}: give 0 or more")
+        if not self.decode_seconds > 0:
+            raise ValueError(f"data.decode_seconds {self.decode_seconds}: give a positive number")
         if not 0 <= self.max_bad_share <= 1:
             raise ValueError(f"data.max_bad_share {self.max_bad_share}: give a share from 0 to 1")
 

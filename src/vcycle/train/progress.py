@@ -110,6 +110,8 @@ class Display:
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""
         scores = ", ".join(f"{key} {row[key]:.1%}" for key in ("top1", "top5", "map") if key in row)
+        if row["coverage"] < 1:
+            scores += f" (on {row['coverage']:.1%} of the listed videos)"
         self._console.print(
             f"{self._title}: step {row['step'] + 1} of {len(self._plan)}, "
             f"{duration(row['seconds'])} trained, {scores}"

@@ -65,7 +65,7 @@ class RunFolder:
         for values in (before, now):
             for name in ("threads", "accumulate", "evaluation", "notes"):
                 values.pop(name, None)
-            for name in ("manifest", "num_workers", "max_bad_share"):
+            for name in ("manifest", "num_workers", "max_bad_share", "decode_seconds"):
                 values["data"].pop(name, None)
         if before != now:
             differing = sorted(key for key in now if before.get(key) != now[key])

@@ -130,7 +130,7 @@ def make_train_loader(
         first_step=first_step,
     )
     return train_loader(
-        ClipDataset(videos, _grids(config)),
+        _dataset(config, videos),
         sampler,
         num_workers=config.data.num_workers,
         max_bad_share=config.data.max_bad_share,
@@ -141,7 +141,7 @@ def make_train_loader(
 def make_eval_loader(config: RunConfig, videos: Manifest, fabric: Fabric) -> Loader:
     """This process's views of ``videos`` at the baseline's shape."""
     return eval_loader(
-        ClipDataset(videos, _grids(config)),
+        _dataset(config, videos),
         config.baseline.shape,
         batch_size=config.evaluation.batch_size,
         num_clips=config.evaluation.num_clips,
@@ -172,9 +172,9 @@ def estimate_norms(model: nn.Module, config: RunConfig, videos: Manifest, fabric
         precise_bn(model, (normalize(batch.to(fabric.device).clips) for batch in batches))
 
 
-def _grids(config: RunConfig) -> GridRange:
+def _dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
     data = config.data
-    return GridRange(
+    grids = GridRange(
         config.baseline.shape,
         data.stride,
         data.short_side,
@@ -182,6 +182,7 @@ def _grids(config: RunConfig) -> GridRange:
         segments=data.segments,
         inverse_uniform=data.inverse_uniform,
     )
+    return ClipDataset(videos, grids, limit_seconds=data.decode_seconds, decoder=data.decoder)
 
 
 def default_generator(device: torch.device) -> torch.Generator:
