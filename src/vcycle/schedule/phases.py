@@ -2,8 +2,8 @@
 
 In: a baseline, the base shapes of the long cycle, and either a number of steps or a number of
 clips. Out: the phases, in order, each with its first step and first sample. Every stage keeps its
-share of the steps; within it every base shape gets the same number, to within one (paper, section
-3.2).
+share of the steps, to within a few; within it every base shape gets the same number, to within one
+(paper, section 3.2).
 """
 
 from __future__ import annotations
