@@ -15,7 +15,7 @@ from typing import Any
 from update import fill
 
 from vcycle.config_flags import FlagParser, add_config_flags, run_config
-from vcycle.plan_command import plan_values
+from vcycle.plan_command import PlanReport, plan_values
 from vcycle.recipes import PAPER_RECIPES, k400_slowfast_r50
 from vcycle.report.plan_picture import draw_plans
 from vcycle.schedule.plan import Multigrid, Plan
@@ -54,15 +54,25 @@ def values_of(run: str) -> dict[str, Any]:
     """What ``vcycle plan RUN --json`` prints, without the phases."""
     parser = FlagParser()
     add_config_flags(parser)
-    values = plan_values(run_config(*parser.parse_known_args(run.split())))
-    del values["phases"]
+    config = run_config(*parser.parse_known_args(run.split()))
+    values = plan_values(PlanReport(config, config.plan()))
+    del values["phases"], values["flags"]
     return values
 
 
 def recipe_table(plans: dict[str, Any]) -> str:
     """The runs of the paper with their reductions."""
     return _table(
-        ("plan", "baseline steps", "steps", "reduction", "paper", "multiply-adds", "frames"),
+        (
+            "plan",
+            "baseline steps",
+            "steps",
+            "reduction",
+            "paper",
+            "multiply-adds",
+            "frames",
+            "spanned",
+        ),
         [
             (
                 f"`{run}`",
@@ -72,6 +82,7 @@ def recipe_table(plans: dict[str, Any]) -> str:
                 PRINTED.get(run, ""),
                 f"{plans[run]['compute_reduction']:.2f}x",
                 f"{plans[run]['frame_reduction']:.2f}x",
+                f"{plans[run]['span_reduction']:.2f}x",
             )
             for run in RUNS
         ],

@@ -18,6 +18,7 @@ from vcycle.data.manifest import Manifest, Video
 from vcycle.plan_command import add_plan_flags, run_plan_command
 from vcycle.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.report.plan_picture import draw_plans
+from vcycle.schedule import cost
 from vcycle.train.config import RunConfig
 from vcycle.train.run_folder import config_text
 
@@ -85,6 +86,107 @@ def test_reductions_of_kinetics(values: Callable[..., Any]) -> None:
     # The official code's forward multiply-adds fall by 3.343; its phases end at whole epochs.
     assert found["compute_reduction"] == pytest.approx(3.343, abs=5e-3)
     assert found["frame_reduction"] == pytest.approx(1.387, abs=1e-3)
+    assert found["span_reduction"] < 1
+
+
+def test_frames_on_the_grids_and_spanned(run: Run, values: Callable[..., Any]) -> None:
+    assert re.search(r"\nframes on the grids .* 1\.39x\n", run(KINETICS))
+    assert re.search(r"\nframes spanned .* 0\.94x\n", run(KINETICS))
+    # At stride 1 a coarse grid still spans up to as much as the baseline's.
+    plan = recipe(KINETICS).plan()
+    spanned = cost.frames_spanned(plan, stride=1).reduction
+    assert values(KINETICS, "--data.stride", "1")["span_reduction"] == spanned
+    # A frame of each of T segments: every clip spans its video.
+    something = values("ssv2-slowfast-r50")
+    assert something["span_reduction"] == something["baseline_clips"] / something["clips"]
+    assert re.search(r"\nvideos spanned .* 0\.67x\n", run("ssv2-slowfast-r50"))
+
+
+def test_the_flags_are_said(tmp_path: Path, run: Run, values: Callable[..., Any]) -> None:
+    flags = ["--epoch-factor", "2", "--baseline.batch_size", "64", "--no-fine-tuning", "--seed=3"]
+    said = ["--epoch-factor 2", "--no-fine-tuning", "--baseline.batch_size 64", "--seed=3"]
+    assert values(KINETICS, *flags)["flags"] == said
+    assert values(KINETICS)["flags"] == []
+    heading = run(KINETICS, *flags).splitlines()[0]
+    assert heading.startswith(f"{KINETICS} {' '.join(said)}: Kinetics-400, SlowFast R50")
+    files = [tmp_path / name for name in ("a.svg", "b.svg")]
+    run(KINETICS, "--plot", str(files[0]))
+    run(KINETICS, "--seed", "3", "--plot", str(files[1]))  # a flag that changes no step
+    assert files[0].read_text() != files[1].read_text()
+
+
+def step_rows(*, without: str = "") -> list[dict[str, Any]]:
+    """What a benchmark could have measured for the default plan on eight devices."""
+    return [
+        {"shape": str(shape), "clips": clips, "seconds": 1.8, "bytes": 3e9 * shape.frames}
+        for shape, clips in recipe(KINETICS).plan().mini_batches().items()
+        if str(shape) != without
+    ]
+
+
+def test_predicted_wall_clock(tmp_path: Path, run: Run, values: Callable[..., Any]) -> None:
+    file = tmp_path / "steps.json"
+    file.write_text(json.dumps(step_rows()))
+    found = values(KINETICS, "--step-seconds", str(file))
+    assert found["predicted_seconds"] == pytest.approx(1.8 * 32_685)
+    assert found["baseline_predicted_seconds"] == pytest.approx(1.8 * 112_000)
+    assert found["predicted_speedup"] == pytest.approx(112_000 / 32_685)
+    assert "memory" not in found
+    text = run(KINETICS, "--step-seconds", str(file))
+    assert re.search(r"\nwall-clock, hours +16\.3 +56 +3\.43x\n", text)
+    assert "predicted_seconds" not in values(KINETICS)
+    assert "wall-clock" not in run(KINETICS)
+
+
+def test_batches_that_fit(tmp_path: Path, run: Run, values: Callable[..., Any]) -> None:
+    file = tmp_path / "steps.json"
+    file.write_text(json.dumps(step_rows()))
+    arguments = (KINETICS, "--step-seconds", str(file), "--memory-gib", "40", "--num-devices", "8")
+    memory = {row["shape"]: row for row in values(*arguments)["memory"]}
+    assert list(memory) == [row["shape"] for row in step_rows()]
+    coarse, fine = memory["8x158x158"], memory["32x224x224"]
+    assert (coarse["batch_size"], coarse["fits"], coarse["micro_batch"]) == (4096, True, 512)
+    # 64 clips take 96e9 bytes on a device; 16 take 24e9, and 32 take 48e9, more than 40 GiB.
+    assert (fine["batch_size"], fine["fits"], fine["micro_batch"]) == (512, False, 16)
+    assert fine["step_bytes"] == pytest.approx(96e9)
+    lines = [" ".join(line.split()) for line in run(*arguments).splitlines()]
+    assert "2 32x224x224 512 8 16 at a time" in lines
+    assert "8x158x158 0 8x112x112 8,192 16 yes" in lines
+    assert "0 32x224x224 512 8 16 at a time" in " ".join(
+        " ".join(line.split()) for line in run(*arguments, "--baseline").splitlines()
+    )
+    assert " no\n" in run(*arguments[:4], "0.001")
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "message"),
+    [
+        ("{", [], "Expecting property name"),
+        ("[" * 100_000, [], "recursion"),
+        ("[]", [], "give a list of rows with shape, clips, seconds and, for memory, bytes"),
+        ('[{"shape": "8x8"}]', [], "row 0: give shape, clips and seconds"),
+        (
+            json.dumps(step_rows(without="8x112x112")),
+            [],
+            "seconds of a step: measure 8x112x112 with 8,192 clips too",
+        ),
+        (json.dumps(step_rows()), ["--num-devices", "8"], "--num-devices: it is for --memory-gib"),
+        (
+            json.dumps(step_rows()),
+            ["--memory-gib", "8", "--num-devices", "0"],
+            "num_devices 0: give at least 1",
+        ),
+        (json.dumps(step_rows()), ["--memory-gib", "nan"], "memory nan: give a positive number"),
+    ],
+)
+def test_measurements_that_do_not_fit(
+    tmp_path: Path, text: str, flags: list[str], message: str
+) -> None:
+    file = tmp_path / "steps.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        plan(KINETICS, "--step-seconds", str(file), *flags)
+    assert "\n" not in str(error.value)
 
 
 def test_the_table(run: Run) -> None:
@@ -151,7 +253,7 @@ def test_own_videos_are_counted_in_the_manifest(tmp_path: Path, values: Callable
 def test_list(run: Run, values: Callable[..., Any]) -> None:
     lines = run("--list").splitlines()
     assert [line.split()[0] for line in lines] == [*FIXED_RECIPES, *USER_RECIPES]
-    assert all(len(line) <= 120 for line in lines)
+    assert all(len(line) <= 120 and "``" not in line for line in lines)
     assert list(values("--list")) == [*FIXED_RECIPES, *USER_RECIPES]
 
 
@@ -207,6 +309,7 @@ def test_flags(
         (["--multigrid.long_cycle.factors", "[[0.25, 1], [1, 1]]"], "8x224x224"),
         (
             [
+                *("--model.name", "c2d_r50_8x8"),
                 *("--baseline.shape.frames", "1", "--multigrid.rule.min_frames", "1"),
                 *("--multigrid.rule.frame_multiple", "1"),
                 *("--multigrid.long_cycle.factors", "[[1, 0.5], [1, 1]]"),
@@ -258,7 +361,11 @@ def test_a_saved_configuration(tmp_path: Path, values: Callable[..., Any]) -> No
     file = tmp_path / "config.yaml"
     for name in ("k400-i3d-r50-1gpu", "finetune"):
         file.write_text(config_text(recipe(name)))
-        assert values("--config", str(file)) == values(name)
+        found = values("--config", str(file))
+        assert found.pop("flags") == [f"--config {file}"]
+        expected = values(name)
+        del expected["flags"]
+        assert found == expected
     longer = values("--config", str(file), "--epoch-factor", "2")
     assert longer["epochs"] == pytest.approx(2 * longer["baseline_epochs"], rel=1e-3)
 
@@ -394,6 +501,12 @@ def test_the_value_of_a_field_is_no_recipe(
             [KINETICS, "--num-videos", "7"],
             "num_videos and num_gpus: recipe k400-slowfast-r50 has a batch and epochs of its own; "
             "change baseline.num_videos or baseline.batch_size instead",
+        ),
+        (["--list", "--nonsense"], "unknown argument --nonsense: --list takes only --json"),
+        (["--list", KINETICS], f"unknown argument {KINETICS}: --list takes only --json"),
+        (
+            [KINETICS, "--memory-gib", "80"],
+            "--memory-gib: it needs the bytes of --step-seconds FILE; give both",
         ),
         (
             [KINETICS, "--plot", "plan.jpeg"],

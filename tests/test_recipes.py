@@ -1,19 +1,22 @@
 """Every recipe against the paper's numbers."""
 
+import inspect
 import json
 import re
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
 import torch
 
 from vcycle.data.sampler import PlanSampler
-from vcycle.models import build_model, check_group_size
+from vcycle.models import MODELS, build_model, check_group_size
 from vcycle.models.count import multiply_adds
 from vcycle.multiply_adds import clip_multiply_adds, compute
 from vcycle.recipes import FIXED_RECIPES, PAPER_RECIPES, USER_RECIPES, recipe, summaries
+from vcycle.schedule import cost
 from vcycle.schedule.shape import Shape
-from vcycle.train.config import RunConfig
+from vcycle.train.config import SLOWFAST_ALPHAS, Model, RunConfig
 
 NAMES = [*FIXED_RECIPES, *USER_RECIPES]
 SMALL = "k400-slowfast-r50-small-baseline"
@@ -139,6 +142,10 @@ def test_details_of_the_runs() -> None:
     assert recipe("k400-slowfast-r50-cosine").baseline.learning_rate.decay == "cosine"
     # The same length in clips as the default run, of a quarter of the steps.
     assert recipe(SMALL).baseline.num_clips == kinetics.baseline.num_clips
+    assert recipe(SMALL).baseline.steps * 4 == kinetics.baseline.steps
+    assert f"a quarter of the default baseline's {kinetics.baseline.steps:,} steps" in str(
+        recipe(SMALL).notes
+    )
     assert {phase.kind for phase in recipe(SMALL).plan().phases} == {"constant"}
 
 
@@ -171,7 +178,7 @@ def test_multiply_adds_are_those_of_the_models(model: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_has_its_multiply_adds(name: str) -> None:
     config = recipe(name)
-    computed, unit = compute(config.plan(), config.model.name)
+    computed, unit = compute(config.plan(), config.model)
     assert unit == "multiply-adds"
     # Convolutions round sizes up, so that small shapes cost a little more than equation 1 says;
     # attention grows faster than it says.
@@ -180,8 +187,43 @@ def test_every_recipe_has_its_multiply_adds(name: str) -> None:
 
 def test_compute_of_another_shape_or_model_is_in_pixels() -> None:
     plan = recipe("k400-slowfast-r50").plan()
-    assert compute(plan, "resnet3d_tiny")[1] == "pixels"
-    assert compute(plan, "slowfast_r50_16f_alpha2_paper")[1] == "pixels"
+    assert compute(plan, Model("resnet3d_tiny"))[1] == "pixels"
+    assert compute(plan, Model("slowfast_r50_16f_alpha2_paper"))[1] == "pixels"
+
+
+def test_compute_of_a_model_with_options() -> None:
+    plan = recipe("k400-slowfast-r50").plan()
+    assert compute(plan, Model("slowfast_r50_8x8", {"dropout": 0.1}))[1] == "multiply-adds"
+    for options in ({"alpha": 8}, {"dropout": 0.1, "depth": 101}):
+        computed, unit = compute(plan, Model("slowfast_r50_8x8", options))
+        assert unit == "pixels"
+        assert computed == cost.pixels(plan)
+
+
+def test_the_table_of_alphas_is_that_of_the_models() -> None:
+    found = {
+        name: inspect.signature(build).parameters["alpha"].default
+        for name, build in MODELS.items()
+        if "alpha" in inspect.signature(build).parameters
+    }
+    assert found == SLOWFAST_ALPHAS
+
+
+@pytest.mark.parametrize(
+    ("model", "alpha"),
+    [(Model("slowfast_r50_4x16"), 8), (Model("slowfast_r50_8x8", {"alpha": 16}), 16)],
+)
+def test_a_plan_that_leaves_slowfast_no_slow_frame(model: Model, alpha: int) -> None:
+    config = replace(recipe("k400-slowfast-r50-16f"), model=model)
+    message = (
+        f"frames 4 at 4x112x112: model {model.name} takes a slow frame of every {alpha}; start "
+        f"from more frames, or from a cycle of longer clips"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        config.plan()
+    enough = replace(config.baseline, shape=Shape(64, 224, 224))
+    assert min(replace(config, baseline=enough).plan().mini_batches()).frames == 16
+    assert replace(config, model=Model("i3d_r50_8x8")).plan() == recipe(config.recipe).plan()
 
 
 def test_unknown_names() -> None:
@@ -197,6 +239,7 @@ def test_a_summary_is_one_sentence() -> None:
     for summary in summaries().values():
         assert 20 < len(summary) < 100
         assert not summary.endswith(".")
+        assert "``" not in summary
 
 
 def recipe_or_message(name: str, *, num_videos: int, num_gpus: int) -> RunConfig | str:
@@ -250,7 +293,7 @@ def test_own_videos_of_any_number(name: str, num_gpus: int, num_videos: int) -> 
     assert config.baseline.num_videos == num_videos
     assert config.baseline.batch_size == 8 * num_gpus
     # Never dearer than the baseline, and said for every number that was chosen.
-    assert compute(plan, config.model.name)[0].reduction > 1.5
+    assert compute(plan, config.model)[0].reduction > 1.5
     text = " ".join(config.notes)
     for word in ("batch size", "learning rate", "epochs"):
         assert word in text

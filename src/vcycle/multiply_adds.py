@@ -12,6 +12,7 @@ from importlib.resources import files
 from vcycle.schedule import cost
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
+from vcycle.train.config import Model
 
 
 def clip_multiply_adds(model: str) -> dict[Shape, int]:
@@ -20,13 +21,13 @@ def clip_multiply_adds(model: str) -> dict[Shape, int]:
     return {Shape.parse(shape): count for shape, count in table.get(model, {}).items()}
 
 
-def compute(plan: Plan, model: str) -> tuple[cost.Cost, str]:
+def compute(plan: Plan, model: Model) -> tuple[cost.Cost, str]:
     """What all clips of a plan cost, and the unit: ``multiply-adds`` where they were counted.
 
-    Else it is ``pixels``, T x H x W, in proportion to which multiply-adds grow up to padding and
-    attention (paper, footnote 3).
+    Else, and where the model has options that may change them, it is ``pixels``, T x H x W, in
+    proportion to which multiply-adds grow up to padding and attention (paper, footnote 3).
     """
-    counted = clip_multiply_adds(model)
+    counted = clip_multiply_adds(model.name) if model.options.keys() <= {"dropout"} else {}
     if {plan.baseline.shape, *plan.mini_batches()} <= counted.keys():
         return cost.clip_cost(plan, lambda shape: counted[shape]), "multiply-adds"
     return cost.pixels(plan), "pixels"

@@ -7,32 +7,55 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vcycle.config_flags import add_config_flags, run_config
+from vcycle.config_flags import add_config_flags, given_flags, run_config
 from vcycle.multiply_adds import compute
 from vcycle.recipes import summaries
 from vcycle.report.plan_table import plan_table
 from vcycle.schedule import cost
 from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
 from vcycle.train.config import RunConfig
 
 
-def run_plan_command(options: argparse.Namespace, fields: Sequence[str]) -> None:
+@dataclass(frozen=True)
+class PlanReport:
+    """A plan with what it costs, to be printed.
+
+    Args:
+        flags: what beside the recipe's name was asked for.
+        seconds: predicted wall-clock, where steps were measured.
+        memory: which batches fit, where that was asked for.
+    """
+
+    config: RunConfig
+    plan: Plan
+    flags: Sequence[str] = ()
+    seconds: cost.Cost | None = None
+    memory: Sequence[cost.BatchMemory] = ()
+
+    @property
+    def title(self) -> str:
+        """The recipe and the flags given."""
+        return " ".join([self.config.recipe, *self.flags])
+
+
+def run_plan_command(options: argparse.Namespace, left_over: Sequence[str]) -> None:
     """Print or draw the plan that the flags ask for; ValueError for what a user got wrong."""
     if options.list:
+        if left_over:
+            raise ValueError(f"unknown argument {left_over[0]}: --list takes only --json")
         print(json.dumps(summaries(), indent=1) if options.json else _listing())
         return
-    config = run_config(options, fields)
-    plan = config.plan()
+    report = _report(options, left_over)
     if options.plot is not None:
-        _draw(plan, Path(options.plot), title=config.recipe)
-    if options.json:
-        print(json.dumps(plan_values(config), indent=1))
-    else:
-        print(plan_text(config))
+        _draw(report, Path(options.plot))
+    print(json.dumps(plan_values(report), indent=1) if options.json else plan_text(report))
 
 
 def add_plan_flags(parser: argparse.ArgumentParser) -> None:
@@ -41,35 +64,97 @@ def add_plan_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list the recipes")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--plot", metavar="FILE", help="draw the plan as a PNG or SVG")
+    parser.add_argument(
+        "--step-seconds",
+        metavar="FILE",
+        help="predict wall-clock from measured steps: a JSON list of rows such as "
+        '{"shape": "8x158x158", "clips": 4096, "seconds": 1.9, "bytes": 3.1e10}',
+    )
+    parser.add_argument(
+        "--memory-gib", type=float, help="of a device: which batches fit, by the bytes of the rows"
+    )
+    parser.add_argument("--num-devices", type=int, help="that steps were measured on; else 1")
 
 
-def plan_values(config: RunConfig) -> dict[str, Any]:
+def _report(options: argparse.Namespace, left_over: Sequence[str]) -> PlanReport:
+    if options.memory_gib is not None and options.step_seconds is None:
+        raise ValueError("--memory-gib: it needs the bytes of --step-seconds FILE; give both")
+    if options.num_devices is not None and options.memory_gib is None:
+        raise ValueError("--num-devices: it is for --memory-gib; give both or neither")
+    config = run_config(options, left_over)
+    plan, flags = config.plan(), given_flags(options, left_over)
+    if options.step_seconds is None:
+        return PlanReport(config, plan, flags)
+    measured = _measured(Path(options.step_seconds))
+    memory: Sequence[cost.BatchMemory] = ()
+    if options.memory_gib is not None:
+        memory = cost.batch_memory(
+            plan,
+            measured,
+            available_bytes=options.memory_gib * 2**30,
+            num_devices=1 if options.num_devices is None else options.num_devices,
+        )
+    return PlanReport(config, plan, flags, cost.seconds(plan, measured), memory)
+
+
+def _measured(file: Path) -> Mapping[Shape, cost.MeasuredStep]:
+    try:
+        return cost.measured_steps(json.loads(file.read_text()))
+    except (ValueError, RecursionError) as error:  # no JSON or no text either
+        raise ValueError(f"--step-seconds {file}: {error}") from error
+
+
+def plan_values(report: PlanReport) -> dict[str, Any]:
     """What ``--json`` prints: plain values of the plan and of what it costs.
 
     ``compute_reduction`` is in ``compute_unit``: ``multiply-adds`` of the model, or ``pixels`` of
     its clips where they have not been counted.
     """
-    plan = config.plan()
-    computed, unit = compute(plan, config.model.name)
-    return {
+    config, plan = report.config, report.plan
+    computed, unit = compute(plan, config.model)
+    values = {
         "recipe": config.recipe,
+        "flags": list(report.flags),
         "model": config.model.name,
         **plan.to_dict(),
         "compute_reduction": computed.reduction,
         "compute_unit": unit,
         "frame_reduction": cost.frames(plan).reduction,
+        "span_reduction": _spans(config, plan)[1].reduction,
         "notes": _notes(config),
     }
+    if report.seconds:
+        values["predicted_seconds"] = report.seconds.plan
+        values["baseline_predicted_seconds"] = report.seconds.baseline
+        values["predicted_speedup"] = report.seconds.reduction
+    if report.memory:
+        values["memory"] = [
+            {
+                "shape": str(row.shape),
+                "batch_size": row.batch_size,
+                "step_bytes": row.step_bytes,
+                "fits": row.fits,
+                "micro_batch": row.micro_batch,
+            }
+            for row in report.memory
+        ]
+    return values
 
 
-def plan_text(config: RunConfig) -> str:
+def plan_text(report: PlanReport) -> str:
     """What is printed for people: title, phases, short cycle, totals, notes."""
-    plan = config.plan()
-    computed, unit = compute(plan, config.model.name)
+    config, plan = report.config, report.plan
+    computed, unit = compute(plan, config.model)
+    costs = {unit: computed, "frames on the grids": cost.frames(plan)}
+    name, spans = _spans(config, plan)
+    costs[name] = spans
+    if report.seconds:
+        hours = cost.Cost(report.seconds.plan / 3600, report.seconds.baseline / 3600)
+        costs["wall-clock, hours"] = hours
     summary = summaries().get(config.recipe, "")
     parts = [
-        f"{config.recipe}: {summary}" if summary else config.recipe,
-        plan_table(plan, {unit: computed, "frames decoded": cost.frames(plan)}),
+        f"{report.title}: {summary}" if summary else report.title,
+        plan_table(plan, costs, report.memory),
     ]
     notes = _notes(config)
     if plan.warmup_steps:
@@ -78,6 +163,13 @@ def plan_text(config: RunConfig) -> str:
     if notes:
         parts.append("\n".join(f"- {note}" for note in notes))
     return "\n\n".join(parts)
+
+
+def _spans(config: RunConfig, plan: Plan) -> tuple[str, cost.Cost]:
+    """What a decoder goes through, and in what unit: a clip of segments spans its whole video."""
+    if config.data.segments:
+        return "videos spanned", cost.clip_cost(plan, lambda _: 1)
+    return "frames spanned", cost.frames_spanned(plan, stride=config.data.stride)
 
 
 def _notes(config: RunConfig) -> list[str]:
@@ -95,7 +187,7 @@ def _listing() -> str:
     return "\n".join(f"{name:<{width}}  {summary}" for name, summary in names.items())
 
 
-def _draw(plan: Plan, file: Path, *, title: str) -> None:
+def _draw(report: PlanReport, file: Path) -> None:
     from vcycle.report.plan_picture import draw_plans  # matplotlib takes longer than the rest
 
-    draw_plans({title: plan}, file)
+    draw_plans({textwrap.fill(report.title, 80): report.plan}, file)

@@ -1,7 +1,13 @@
 """Costs against sums over every step."""
 
+import math
+import re
+from dataclasses import replace
+
 import pytest
 
+from vcycle.data.grid import GridRange
+from vcycle.models import check_group_size
 from vcycle.schedule import cost
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.plan import Multigrid, Plan
@@ -53,42 +59,153 @@ def test_multiply_adds_of_slowfast_on_kinetics() -> None:
     assert total.reduction == pytest.approx(3.3426, rel=2e-3)
 
 
+def test_frames_spanned() -> None:
+    """The mean over every stride that a grid may draw, in the range that the data path draws in."""
+    grids = GridRange(BASELINE.shape, 2, (256, 340))
+
+    def mean_span(shape: Shape) -> float:
+        low, high = grids.strides(shape.frames)
+        spans = [1 + (shape.frames - 1) * stride for stride in range(low, high + 1)]
+        return sum(spans) / len(spans)
+
+    walked = sum(step.batch_size * mean_span(step.shape) for step in PLAN)
+    spanned = cost.frames_spanned(PLAN, stride=2)
+    assert spanned.plan == pytest.approx(walked)
+    assert spanned.baseline == 9_000 * 64 * 63
+    # 8 frames span as many as 32 at their largest stride, so that a decoder gains less.
+    assert spanned.reduction < 1 < cost.frames(PLAN).reduction
+
+
+def measured(**changes: object) -> dict[Shape, cost.MeasuredStep]:
+    """Every shape at its batch, and what should differ in some of them."""
+    rows = [
+        {"shape": str(shape), "clips": clips, "seconds": 0.1 + shape.num_pixels / 1e7}
+        for shape, clips in PLAN.mini_batches().items()
+    ]
+    return cost.measured_steps([{**row, **changes} for row in rows])
+
+
 def test_seconds() -> None:
-    step_seconds = {shape: 0.1 + shape.num_pixels / 1e7 for shape in PLAN.mini_batches()}
-    predicted = cost.seconds(PLAN, step_seconds)
-    assert predicted.plan == pytest.approx(sum(step_seconds[step.shape] for step in PLAN))
-    assert predicted.baseline == pytest.approx(9_000 * step_seconds[BASELINE.shape])
+    steps = measured()
+    predicted = cost.seconds(PLAN, steps)
+    assert predicted.plan == pytest.approx(sum(steps[step.shape].seconds for step in PLAN))
+    assert predicted.baseline == pytest.approx(9_000 * steps[BASELINE.shape].seconds)
     assert predicted.reduction == predicted.baseline / predicted.plan
 
 
+def test_seconds_are_in_proportion_to_the_clips() -> None:
+    halves = {
+        shape: cost.MeasuredStep(shape, step.clips // 2, step.seconds / 2)
+        for shape, step in measured().items()
+    }
+    assert cost.seconds(PLAN, halves) == cost.seconds(PLAN, measured())
+
+
+def test_a_plan_that_never_visits_the_baselines_shape() -> None:
+    """Two steps of a phase end before the short cycle comes to it."""
+    short = Baseline(Shape(32, 224, 224), 64, 2, 24_000, LearningRate(0.1))
+    plan = Plan(short, Multigrid(long_cycle=None, fine_tuning=False, steps=2))
+    assert BASELINE.shape not in plan.mini_batches()
+    steps = measured()
+    predicted = cost.seconds(plan, steps)
+    assert predicted.baseline == pytest.approx(2 * steps[BASELINE.shape].seconds)
+    del steps[BASELINE.shape]
+    with pytest.raises(
+        ValueError, match=r"^seconds of a step: measure 32x224x224 with 64 clips too"
+    ):
+        cost.seconds(plan, steps)
+
+
 def test_a_shape_without_a_figure() -> None:
-    step_seconds = dict.fromkeys(PLAN.mini_batches(), 1.0)
-    del step_seconds[Shape(32, 224, 224)], step_seconds[Shape(8, 112, 112)]
-    message = r"^seconds of a step: no figure for 32x224x224, 8x112x112; measure these shapes too$"
-    with pytest.raises(ValueError, match=message):
-        cost.seconds(PLAN, step_seconds)
-    with pytest.raises(ValueError, match=r"^memory of a step: no figure for"):
-        cost.batch_memory(PLAN, step_seconds, available_bytes=1)
+    steps = measured()
+    del steps[Shape(32, 224, 224)], steps[Shape(8, 112, 112)]
+    message = "measure 8x112x112 with 1,024 clips, 32x224x224 with 64 clips too"
+    with pytest.raises(ValueError, match=f"^seconds of a step: {message}$"):
+        cost.seconds(PLAN, steps)
+    with pytest.raises(ValueError, match=r"^bytes of a step: measure 8x112x112 with 1,024 clips, "):
+        cost.batch_memory(PLAN, measured(), available_bytes=1)
+
+
+ROW = {"shape": "8x158x158", "clips": 4, "seconds": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({}, "give a list of rows with shape, clips, seconds and, for memory, bytes"),
+        ([], "give a list of rows with shape, clips, seconds and, for memory, bytes"),
+        ([3], "row 0: give shape, clips and seconds"),
+        ([ROW, {"shape": "8x158"}], "row 1: give shape, clips and seconds"),
+        ([ROW, ROW], "row 1: shape 8x158x158 is there twice; leave one out"),
+        ([{**ROW, "shape": 8}], "shape '8': write frames x height x width, such as 16x224x224"),
+        ([{**ROW, "seconds": 0}], "seconds 0 at 8x158x158: give a positive number"),
+        ([{**ROW, "seconds": -1.5}], "seconds -1.5 at 8x158x158: give a positive number"),
+        ([{**ROW, "seconds": "x"}], "seconds x at 8x158x158: give a positive number"),
+        ([{**ROW, "seconds": math.nan}], "seconds nan at 8x158x158: give a positive number"),
+        ([{**ROW, "bytes": 0}], "bytes 0 at 8x158x158: give a positive number"),
+        ([{**ROW, "clips": 0}], "clips 0 at 8x158x158: give a whole number from 1"),
+        ([{**ROW, "clips": 2.5}], "clips 2.5 at 8x158x158: give a whole number from 1"),
+    ],
+)
+def test_rows_that_measure_nothing(rows: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        cost.measured_steps(rows)
 
 
 def test_memory_and_micro_batches() -> None:
     giga = 2**30
     # 8 x 112 x 112 takes 1024 clips a step on four devices: 256 on each, in groups of 16.
-    sizes = dict.fromkeys(PLAN.mini_batches(), 10.0 * giga)
-    sizes[Shape(8, 112, 112)] = 40 * giga
-    sizes[Shape(32, 112, 112)] = 1000 * giga  # 64 clips each, in groups of 32
-    rows = cost.batch_memory(PLAN, sizes, available_bytes=16 * giga, num_devices=4)
+    steps = measured(bytes=10 * giga)
+    for shape, size in ((Shape(8, 112, 112), 40), (Shape(32, 112, 112), 1000)):
+        steps[shape] = replace(steps[shape], step_bytes=size * giga)
+    rows = cost.batch_memory(PLAN, steps, available_bytes=16 * giga, num_devices=4)
     assert [row.shape for row in rows] == list(PLAN.mini_batches())
     by_shape = {str(row.shape): row for row in rows}
     coarse = by_shape["8x112x112"]
     assert (coarse.batch_size, coarse.fits, coarse.micro_batch) == (1024, False, 64)
+    # 64 clips on each, in groups of 32: 8 on each of 4 devices make one, and take 125 GiB.
     assert by_shape["32x112x112"].micro_batch is None
     fine = by_shape["32x224x224"]
     assert (fine.batch_size, fine.fits, fine.micro_batch) == (64, True, 16)
     assert fine.step_bytes == 10 * giga
 
 
-def test_memory_without_norm_groups() -> None:
+def test_micro_batches_split_no_group_over_time() -> None:
+    """Every micro-batch that is named passes the check that training makes."""
+    for available in (1e9, 2e9, 5e9, 2e10, 1e11):
+        steps = measured(bytes=1e10)
+        rows = cost.batch_memory(PLAN, steps, available_bytes=available, num_devices=16)
+        for row in rows:
+            groups = {
+                short.norm_group
+                for phase in PLAN.phases
+                for short in phase.base.short_cycle
+                if short.shape == row.shape
+            }
+            for group in groups if row.micro_batch else ():
+                assert group is not None
+                check_group_size(group, batch_clips=16 * row.micro_batch, num_parts=16)
+
+
+def test_memory_is_in_proportion_to_the_clips() -> None:
     plan = Plan(BASELINE, Multigrid.off(norm_group=None))
-    (row,) = cost.batch_memory(plan, {BASELINE.shape: 64.0}, available_bytes=3.5)
-    assert (row.fits, row.micro_batch) == (False, 2)  # 64 clips of one byte each
+    step = cost.MeasuredStep(BASELINE.shape, 32, 1.0, 32.0)  # a byte a clip
+    (row,) = cost.batch_memory(plan, {step.shape: step}, available_bytes=3.5)
+    assert (row.step_bytes, row.fits, row.micro_batch) == (64.0, False, 2)
+    (row,) = cost.batch_memory(plan, {step.shape: step}, available_bytes=64.0)
+    assert (row.fits, row.micro_batch) == (True, 64)
+
+
+@pytest.mark.parametrize(
+    ("available_bytes", "num_devices", "message"),
+    [
+        (1e9, 0, "num_devices 0: give at least 1"),
+        (1e9, 3, "num_devices 3: it does not divide the batch of 1024 clips at 8x112x112"),
+        (0.0, 1, "memory 0.0: give a positive number of bytes"),
+    ],
+)
+def test_devices_that_cannot_share(available_bytes: float, num_devices: int, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        cost.batch_memory(
+            PLAN, measured(bytes=1.0), available_bytes=available_bytes, num_devices=num_devices
+        )

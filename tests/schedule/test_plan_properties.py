@@ -3,11 +3,13 @@
 import math
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from vcycle.schedule import phases
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
 from vcycle.schedule.plan import Multigrid, Plan, Step
@@ -170,8 +172,8 @@ def test_clips_steps_and_groups_add_up(plan: Plan) -> None:
         assert phase.end_sample == after.first_sample
     stages = [[p for p in plan.phases if p.stage == n] for n in range(baseline.num_stages)]
     ends = (*baseline.stage_ends, baseline.steps)
-    for phases, (start, end) in zip(stages, pairwise((0, *ends)), strict=True):
-        counts = [phase.steps for phase in phases]
+    for in_stage, (start, end) in zip(stages, pairwise((0, *ends)), strict=True):
+        counts = [phase.steps for phase in in_stage]
         assert min(counts) >= 1
         assert max(counts) - min(counts) <= 1
         share = len(plan) * (end - start) / baseline.steps
@@ -198,6 +200,26 @@ def test_the_papers_cycles_hit_the_clips_to_within_one_baseline_batch(
     )
     plan = Plan(baseline, Multigrid(epoch_factor=epoch_factor))
     assert abs(plan.num_clips - epoch_factor * baseline.num_clips) <= batch_size
+
+
+@pytest.mark.parametrize(("num_stages", "steps"), [(50, 5_000), (200, 20_000), (1_000, 1_000_007)])
+def test_many_stages(num_stages: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rounded as they are, the clips come out; and few phases are tried for it."""
+    tried = 0
+    share_out = phases.phases_of_steps
+
+    def counted(*arguments: Any, **options: Any) -> tuple[phases.Phase, ...]:
+        nonlocal tried
+        found = share_out(*arguments, **options)
+        tried += len(found)
+        return found
+
+    monkeypatch.setattr(phases, "phases_of_steps", counted)
+    ends = tuple(steps * stage // num_stages for stage in range(1, num_stages))
+    baseline = Baseline(Shape(32, 224, 224), 64, steps, 1_000, LearningRate(0.1), ends)
+    plan = Plan(baseline, Multigrid())
+    assert abs(plan.num_clips - 1.5 * baseline.num_clips) <= max(plan.mini_batches().values())
+    assert tried < 60_000
 
 
 @settings(max_examples=60, deadline=None)

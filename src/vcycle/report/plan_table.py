@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from vcycle.schedule.cost import Cost
+from vcycle.schedule.cost import BatchMemory, Cost
 from vcycle.schedule.cycles import BaseShape
 from vcycle.schedule.plan import Plan
 
 
-def plan_table(plan: Plan, costs: Mapping[str, Cost]) -> str:
-    """The whole text; ``costs`` are totals to show besides steps, epochs and clips."""
-    parts = [_phase_table(plan), _short_cycle_table(plan), _totals(plan, costs)]
+def plan_table(plan: Plan, costs: Mapping[str, Cost], memory: Sequence[BatchMemory] = ()) -> str:
+    """The whole text; ``costs`` are totals to show besides steps, epochs and clips.
+
+    ``memory`` adds to the short cycle which batches fit.
+    """
+    parts = [_phase_table(plan), _short_cycle_table(plan, memory), _totals(plan, costs)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -51,26 +54,36 @@ def _rate(first: float, last: float) -> str:
     return f"{first:.4g}" if first == last else f"{first:.3g} to {last:.3g}"
 
 
-def _short_cycle_table(plan: Plan) -> str:
-    """What each base shape's short cycle visits; empty where no plan has one."""
+def _short_cycle_table(plan: Plan, memory: Sequence[BatchMemory]) -> str:
+    """What each base shape's short cycle visits; empty where there is nothing to say."""
     bases: dict[BaseShape, None] = dict.fromkeys(phase.base for phase in plan.phases)
     period = max(len(base.short_cycle) for base in bases)
-    if period == 1:
+    if period == 1 and not memory:
         return ""
+    fits = {row.shape: _fits(row) for row in memory}
     rows = []
     for base in bases:
         for position, short in enumerate(base.short_cycle):
-            rows.append(
-                (
-                    str(base.shape) if position == 0 else "",
-                    str(position),
-                    str(short.shape),
-                    f"{short.batch_size:,}",
-                    _or_dash(short.norm_group),
-                )
+            cells = (
+                str(base.shape) if position == 0 else "",
+                str(position),
+                str(short.shape),
+                f"{short.batch_size:,}",
+                _or_dash(short.norm_group),
             )
+            # A run too short for a whole cycle leaves some shapes out.
+            rows.append((*cells, fits.get(short.shape, "-")) if memory else cells)
     heading = ("base shape", f"step mod {period}", "shape", "clips", "norm group")
-    return "The short cycle:\n" + _align(heading, rows, left=(0, 2))
+    return "The short cycle:\n" + _align(
+        (*heading, "fits, clips of a device") if memory else heading, rows, left=(0, 2)
+    )
+
+
+def _fits(row: BatchMemory) -> str:
+    """Whether a batch fits; else how many clips a device could take at once."""
+    if row.fits:
+        return "yes"
+    return "no" if row.micro_batch is None else f"{row.micro_batch:,} at a time"
 
 
 def _totals(plan: Plan, costs: Mapping[str, Cost]) -> str:
@@ -91,7 +104,7 @@ def _more(plan: Plan) -> str:
 
 
 def _large(value: float) -> str:
-    return f"{value:,.0f}" if value < 1e12 else f"{value:.3g}"
+    return f"{value:,.0f}" if 100 <= value < 1e12 else f"{value:.3g}"
 
 
 def _or_dash(value: int | None) -> str:

@@ -6,8 +6,10 @@ the run beside those of its baseline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
@@ -40,30 +42,87 @@ def frames(plan: Plan) -> Cost:
     return clip_cost(plan, lambda shape: shape.frames)
 
 
+def frames_spanned(plan: Plan, *, stride: int) -> Cost:
+    """Frames from the first to the last of every grid, which a decoder goes through.
+
+    It can leave out only what key frames let it. ``stride`` is the baseline's, in frames; a grid
+    of t frames draws its own from [stride, stride * T / t] (paper, section 4), and the mean counts
+    here. Videos are taken to be long enough.
+    """
+    full = plan.baseline.shape.frames
+
+    def span(shape: Shape) -> float:
+        highest = max(stride, stride * full // shape.frames)
+        return (shape.frames - 1) * (stride + highest) / 2 + 1
+
+    return clip_cost(plan, span)
+
+
 def pixels(plan: Plan) -> Cost:
     """T x H x W of all clips: the paper's approximate FLOPs (section 3, equation 1)."""
     return clip_cost(plan, lambda shape: shape.num_pixels)
 
 
-def seconds(plan: Plan, step_seconds: Mapping[Shape, float]) -> Cost:
+@dataclass(frozen=True)
+class MeasuredStep:
+    """A training step of ``clips`` clips of one shape, measured on the devices that will train.
+
+    ``seconds`` is its wall-clock time; ``step_bytes`` the peak memory of one device.
+    """
+
+    shape: Shape
+    clips: int
+    seconds: float
+    step_bytes: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.clips, int) or self.clips < 1:
+            raise ValueError(f"clips {self.clips} at {self.shape}: give a whole number from 1")
+        figures = {"seconds": self.seconds}
+        if self.step_bytes is not None:
+            figures["bytes"] = self.step_bytes
+        for name, value in figures.items():
+            if not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ValueError(f"{name} {value} at {self.shape}: give a positive number")
+
+
+def measured_steps(rows: Any) -> dict[Shape, MeasuredStep]:
+    """Measurements by shape, from a list of rows as JSON has them.
+
+    ``{"shape": "8x158x158", "clips": 4096, "seconds": 1.9, "bytes": 3.1e10}``; bytes may be left
+    out. ValueError for what is no such row, and for a shape that is given twice.
+    """
+    if not isinstance(rows, list) or not rows:
+        raise ValueError("give a list of rows with shape, clips, seconds and, for memory, bytes")
+    steps: dict[Shape, MeasuredStep] = {}
+    for number, row in enumerate(rows):
+        keys = set(row) if isinstance(row, dict) else set()
+        if not {"shape", "clips", "seconds"} <= keys:
+            raise ValueError(f"row {number}: give shape, clips and seconds")
+        shape = Shape.parse(str(row["shape"]))
+        if shape in steps:
+            raise ValueError(f"row {number}: shape {shape} is there twice; leave one out")
+        steps[shape] = MeasuredStep(shape, row["clips"], row["seconds"], row.get("bytes"))
+    return steps
+
+
+def seconds(plan: Plan, measured: Mapping[Shape, MeasuredStep]) -> Cost:
     """Predicted wall-clock seconds of all steps, validation and checkpoints left out.
 
-    ``step_seconds`` are measured at the batch sizes of ``plan.mini_batches()``; where a step has
-    fewer clips of a shape, its seconds are taken in proportion. ValueError names the shapes that
-    were not measured.
+    Seconds are taken in proportion to the clips where a step has more or fewer than were measured.
+    ValueError names the shapes that were not, with the clips to measure them at.
     """
-    measured_at = plan.mini_batches()
-    _require(plan, step_seconds, "seconds of a step")
-    return clip_cost(plan, lambda shape: step_seconds[shape] / measured_at[shape])
+    _require(plan, measured, "seconds")
+    return clip_cost(plan, lambda shape: measured[shape].seconds / measured[shape].clips)
 
 
 @dataclass(frozen=True)
 class BatchMemory:
-    """Whether the largest batch of one shape fits on a device.
+    """Whether the batch of one shape fits on the devices.
 
-    ``batch_size`` is of the global batch, ``step_bytes`` the peak of one device. ``micro_batch``
-    is the largest number of clips that a device can take at once, in whole norm groups: the
-    batch's share of the device where that fits, None where not even one group does.
+    ``batch_size`` is of the global batch, ``step_bytes`` what its share takes on one device.
+    ``micro_batch`` is the largest number of clips that each device can take at once so that no
+    norm group is cut in two: its share of the batch where that fits, None where nothing does.
     """
 
     shape: Shape
@@ -75,40 +134,57 @@ class BatchMemory:
 
 def batch_memory(
     plan: Plan,
-    step_bytes: Mapping[Shape, float],
+    measured: Mapping[Shape, MeasuredStep],
     *,
     available_bytes: float,
     num_devices: int = 1,
 ) -> list[BatchMemory]:
-    """For every shape: does its largest batch fit, and what micro-batch would?
+    """For every shape: does its batch fit on ``num_devices`` devices, and what micro-batch would?
 
-    ``step_bytes`` are peaks of one device that takes 1 / ``num_devices`` of the batches of
-    ``plan.mini_batches()``. Memory is taken to grow with the clips, which overstates it for small
-    batches: weights and optimizer state do not shrink. ValueError names the shapes that have no
-    figure.
+    Steps were measured on as many devices. Memory is taken to grow with the clips, which overstates
+    it for small batches: weights and optimizer state do not shrink. ValueError names the shapes
+    that have no figure, and a batch that the devices cannot share evenly.
     """
-    _require(plan, step_bytes, "memory of a step")
-    rows = []
+    if num_devices < 1:
+        raise ValueError(f"num_devices {num_devices}: give at least 1")
+    if not 0 < available_bytes < math.inf:
+        raise ValueError(f"memory {available_bytes}: give a positive number of bytes")
+    with_bytes = {
+        shape: step.step_bytes / step.clips
+        for shape, step in measured.items()
+        if step.step_bytes is not None
+    }
+    _require(plan, with_bytes, "bytes")
     groups = _largest_norm_groups(plan)
+    rows = []
     for shape, batch_size in plan.mini_batches().items():
-        share, group = max(1, batch_size // num_devices), groups[shape]
-        micro_batch = next(
-            (
-                clips
-                for clips in range(share, 0, -1)
-                if share % clips == 0
-                and (clips % group == 0 or share < group)
-                and step_bytes[shape] * clips / share <= available_bytes
-            ),
-            None,
-        )
-        fits = micro_batch == share
-        rows.append(BatchMemory(shape, batch_size, step_bytes[shape], fits, micro_batch))
+        share, rest = divmod(batch_size, num_devices)
+        if rest:
+            raise ValueError(
+                f"num_devices {num_devices}: it does not divide the batch of {batch_size} clips "
+                f"at {shape}"
+            )
+        step_bytes = with_bytes[shape] * num_devices * share
+        most = math.floor(share * min(1, available_bytes / step_bytes) + 1e-9)
+        micro_batch = _micro_batch(share, most, group=groups[shape], num_devices=num_devices)
+        rows.append(BatchMemory(shape, batch_size, step_bytes, most == share, micro_batch))
     return rows
 
 
+def _micro_batch(share: int, most: int, *, group: int, num_devices: int) -> int | None:
+    """The largest divisor of a device's share, up to ``most``, that cuts no norm group in two.
+
+    Groups fill the clips of a device, or are split evenly over devices.
+    """
+    for clips in range(most, 0, -1):
+        whole = share % clips == 0 and clips * num_devices % group == 0
+        if whole and (clips % group == 0 or group % clips == 0):
+            return clips
+    return None
+
+
 def _largest_norm_groups(plan: Plan) -> dict[Shape, int]:
-    """The clips that must stay together on a device, 1 without norm groups."""
+    """The clips that are normalised together, 1 without norm groups."""
     groups: dict[Shape, int] = {}
     for phase in plan.phases:
         for short in phase.base.short_cycle:
@@ -117,8 +193,12 @@ def _largest_norm_groups(plan: Plan) -> dict[Shape, int]:
     return groups
 
 
-def _require(plan: Plan, figures: Mapping[Shape, float], what: str) -> None:
-    needed = [*plan.mini_batches(), plan.baseline.shape]
-    missing = sorted({str(shape) for shape in needed if shape not in figures})
+def _require(plan: Plan, measured: Iterable[Shape], what: str) -> None:
+    """ValueError unless there is a figure for every shape of the plan and of its baseline."""
+    found = set(measured)
+    needed = {**plan.mini_batches(), plan.baseline.shape: plan.baseline.batch_size}
+    missing = [
+        f"{shape} with {clips:,} clips" for shape, clips in needed.items() if shape not in found
+    ]
     if missing:
-        raise ValueError(f"{what}: no figure for {', '.join(missing)}; measure these shapes too")
+        raise ValueError(f"{what} of a step: measure {', '.join(missing)} too")

@@ -217,6 +217,11 @@ def base_shapes(
     return tuple(rows)
 
 
+def are_cycles(shapes: tuple[BaseShape, ...]) -> bool:
+    """Whether a run on these base shapes ever changes its shape."""
+    return len(shapes) > 1 or len(shapes[-1].short_cycle) > 1
+
+
 def _batch_factor(coarse: Shape, fine: Shape, exponent: float) -> int:
     """How many times the clips of ``fine`` make a batch of ``coarse``: equation 1."""
     return max(1, round_half_up(math.pow(fine.num_pixels / coarse.num_pixels, exponent)))

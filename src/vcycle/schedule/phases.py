@@ -2,25 +2,28 @@
 
 In: a baseline, the base shapes of the long cycle, and either a number of steps or a number of
 clips. Out: the phases, in order, each with its first step and first sample. Every stage keeps its
-share of the steps; within it every base shape gets the same number, to within one (paper, section
-3.2).
+share of the steps, to within a few; within it every base shape gets the same number, to within one
+(paper, section 3.2).
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import islice, pairwise, product
 from typing import Literal
 
 from vcycle.schedule.baseline import Baseline
-from vcycle.schedule.cycles import BaseShape
+from vcycle.schedule.cycles import BaseShape, are_cycles
 
 PhaseKind = Literal["constant", "cycle", "fine-tuning"]
 
 # How far from the real-valued number of steps, and from the last stage's share of them, a run may
 # end so that its clips come out right.
 _STEPS_AROUND = 8
+_CORRECTIONS = 3
+_MOST_PHASES = 40_000
+"""Of all neighbours together that are tried: about a tenth of a second, whatever the stages."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +97,26 @@ def phases_of_clips(
 ) -> tuple[Phase, ...]:
     """The phases of a run that consumes ``clips`` clips.
 
-    Phases end at whole steps, so the clips of a run do not grow evenly with its steps. The first
-    of its neighbours that comes within B clips is taken, or else the nearest of them, which is
-    within the largest batch.
+    Phases end at whole steps, so the clips of a run do not grow evenly with its steps. Where many
+    stages leave it far off, the number of steps is corrected; then the first of its neighbours that
+    comes within B clips is taken, or else the nearest of them.
     """
-    estimate = max(1, round(clips / _mean_batch_size(baseline, shapes, fine_tuning=fine_tuning)))
-    nearest = phases_of_steps(estimate, baseline, shapes, fine_tuning=fine_tuning)
-    for steps, extra_steps, turn in _neighbours(estimate, turns=len(shapes)):
+    mean_batch_size = _mean_batch_size(baseline, shapes, fine_tuning=fine_tuning)
+    steps = max(1, round(clips / mean_batch_size))
+    nearest = phases_of_steps(steps, baseline, shapes, fine_tuning=fine_tuning)
+    for _ in range(_CORRECTIONS):
+        missing = clips - nearest[-1].end_sample
+        if abs(missing) <= _STEPS_AROUND * mean_batch_size:
+            break  # near enough for its neighbours
+        corrected = max(1, nearest[-1].end_step + round(missing / mean_batch_size))
+        with suppress(ValueError):  # a phase of no steps
+            phases = phases_of_steps(corrected, baseline, shapes, fine_tuning=fine_tuning)
+            nearest = min(nearest, phases, key=lambda run: abs(run[-1].end_sample - clips))
+    neighbours = _neighbours(nearest[-1].end_step, turns=len(shapes))
+    for steps, extra_steps, turn in islice(neighbours, max(1, _MOST_PHASES // len(nearest))):
         if abs(nearest[-1].end_sample - clips) <= baseline.batch_size:
             break
-        with suppress(ValueError):  # a neighbour with an empty phase
+        with suppress(ValueError):
             phases = phases_of_steps(
                 steps,
                 baseline,
@@ -147,5 +160,4 @@ def _parts(
     """What a learning-rate stage consists of: (kind, stage of the rate, base shape)."""
     if fine_tuning and stage == baseline.num_stages - 1:
         return [("fine-tuning", stage - 1, shapes[-1]), ("fine-tuning", stage, shapes[-1])]
-    cycling = len(shapes) > 1 or len(shapes[-1].short_cycle) > 1
-    return [("cycle" if cycling else "constant", stage, base) for base in shapes]
+    return [("cycle" if are_cycles(shapes) else "constant", stage, base) for base in shapes]

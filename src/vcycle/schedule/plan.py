@@ -21,6 +21,7 @@ from vcycle.schedule.cycles import (
     ShapeRule,
     ShortCycle,
     ShortShape,
+    are_cycles,
     base_shapes,
 )
 from vcycle.schedule.phases import Phase, phases_of_clips, phases_of_steps
@@ -259,8 +260,7 @@ def _phases(baseline: Baseline, multigrid: Multigrid) -> tuple[Phase, ...]:
         norm_group=multigrid.norm_group,
     )
     _check_norm_group(multigrid.norm_group, shapes)
-    cycling = len(shapes) > 1 or len(shapes[-1].short_cycle) > 1
-    fine_tuning = multigrid.fine_tuning and cycling
+    fine_tuning = multigrid.fine_tuning and are_cycles(shapes)
     if fine_tuning and baseline.num_stages < 2:
         raise ValueError(
             "fine_tuning: it takes the last learning-rate stage and this baseline has only one; "

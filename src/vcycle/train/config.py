@@ -120,6 +120,21 @@ class Evaluation:
             raise ValueError(f"evaluation.num_crops {self.num_crops}: give 1 or 3")
 
 
+SLOWFAST_ALPHAS = {
+    "slowfast_r50": 4,
+    "slowfast_r101": 4,
+    "slowfast_r50_4x16": 8,
+    "slowfast_r50_8x8": 4,
+    "slowfast_r50_16x8_ssv2": 4,
+    "slowfast_r50_16x8_charades": 4,
+    "slowfast_r50_16f_alpha2_paper": 2,
+    "slowfast_nln_r50_8x8": 4,
+    "slowfast_r101_50_50_8x8": 4,
+    "slowfast_r101_101_101_8x8": 4,
+}
+"""Fast frames for each slow one, by model name: a plan must not need torch to know them."""
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that decides a run.
@@ -151,5 +166,15 @@ class RunConfig:
                 raise ValueError(f"{name} {getattr(self, name)}: give a number of at least {least}")
 
     def plan(self) -> Plan:
-        """The schedule of this run."""
-        return Plan(self.baseline, self.multigrid)
+        """The schedule of this run; ValueError where it leaves SlowFast no slow frame."""
+        plan = Plan(self.baseline, self.multigrid)
+        alpha = SLOWFAST_ALPHAS.get(self.model.name)
+        if alpha is not None:
+            alpha = self.model.options.get("alpha", alpha)
+        shape = min(plan.mini_batches())
+        if isinstance(alpha, int) and shape.frames < alpha:
+            raise ValueError(
+                f"frames {shape.frames} at {shape}: model {self.model.name} takes a slow frame of "
+                f"every {alpha}; start from more frames, or from a cycle of longer clips"
+            )
+        return plan
