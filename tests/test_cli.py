@@ -16,12 +16,6 @@ from vcycle.cli import main
 from vcycle.data.manifest import Manifest
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vcycle.cli", *arguments], capture_output=True, text=True
-    )
-
-
 def test_synth_writes_a_manifest_of_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +119,12 @@ def test_index_and_prepare_a_folder_of_videos(
 
 def test_ctrl_c_leaves_a_readable_demo(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    command = [sys.executable, "-m", "vcycle.cli", "demo", "--quick", "--folder", str(folder)]
+    # A test runner in the background ignores SIGINT, and so would what it starts.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from vcycle.cli import main; sys.exit(main())"
+    )
+    command = [sys.executable, "-c", code, "demo", "--quick", "--folder", str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

@@ -56,10 +56,10 @@ def test_a_section_that_is_no_mapping(name: str, value: object, shown: str) -> N
     [
         ("seed", "x", "seed x: give a whole number"),
         ("seed", None, "seed null: give a whole number"),
-        ("precision", None, "precision null: give 32-true or 16-mixed or bf16-mixed"),
+        ("precision", None, "precision null: give 32-true or bf16-mixed"),
         ("notes", None, "notes null: give a list"),
         ("data.num_workers", None, "data.num_workers null: give a whole number"),
-        ("precision", "fp8", "precision fp8: give 32-true or 16-mixed or bf16-mixed"),
+        ("precision", "fp8", "precision fp8: give 32-true or bf16-mixed"),
         ("optimizer.name", "lamb", "optimizer.name lamb: give sgd or adamw"),
         ("optimizer.weight_decay", "lots", "optimizer.weight_decay lots: give a number"),
         ("notes", "hello", "notes hello: give a list"),

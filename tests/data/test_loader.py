@@ -148,6 +148,7 @@ def test_normalisation_is_the_papers():
 
 
 INTERRUPTED = """
+import signal
 import sys
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
@@ -155,6 +156,8 @@ from vcycle.data.loader import eval_loader
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.shape import Shape
 
+# A test runner in the background ignores SIGINT, and so would what it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 dataset = ClipDataset(Manifest.read(sys.argv[1]), GridRange(Shape(8, 64, 64), 2, (73, 97)))
 loader = eval_loader(dataset, Shape(8, 64, 64), batch_size=2, num_workers=2)
 try:
