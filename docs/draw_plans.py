@@ -1,13 +1,14 @@
 """Write the generated parts of docs/plans.md: figure 2, and the tables of the recipes.
 
 python docs/draw_plans.py           write pictures, docs/results/plans.json and the tables
-python docs/draw_plans.py --check   exit 1 if the JSON or a table is out of date
+python docs/draw_plans.py --check   exit 1 if the JSON, a table or the figure is out of date
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from vcycle.report.plan_picture import draw_plans
 from vcycle.schedule.plan import Multigrid, Plan
 
 DOCS = Path(__file__).parent
+FIGURE = DOCS / "pictures" / "figure2.svg"
 PRINTED = {
     "k400-slowfast-r50": "3.4x (section 4.1)",
     **{
@@ -135,15 +137,21 @@ def main(arguments: list[str]) -> int:
     text = fill(page.read_text(), "recipes", recipe_table(plans))
     text = fill(text, "ablations", ablation_table(plans))
     text = fill(text, "finetune", f"    vcycle plan {OWN_VIDEOS}\n\n{notes}")
-    files = {page: text, results: json.dumps(plans, indent=1) + "\n"}
+    files = {page: text, results: json.dumps(plans, indent=1) + "\n", FIGURE: _figure_text()}
     if "--check" in arguments:
         return int(any(not file.exists() or file.read_text() != files[file] for file in files))
     for file, content in files.items():
         file.parent.mkdir(exist_ok=True)
         file.write_text(content)
-    (DOCS / "pictures").mkdir(exist_ok=True)
-    draw_plans(figure2(), DOCS / "pictures" / "figure2.svg")
     return 0
+
+
+def _figure_text() -> str:
+    """Figure 2 as SVG."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / FIGURE.name
+        draw_plans(figure2(), file)
+        return file.read_text()
 
 
 if __name__ == "__main__":

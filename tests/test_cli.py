@@ -40,7 +40,7 @@ def test_synth_writes_a_manifest_of_files(
         (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos is 0"),
         (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such directory"),
         (["data", "prepare", "/no/such/folder", "/tmp/out"], "/no/such/folder"),
-        (["train", "demo"], "give --data.manifest FILE"),
+        (["train", "demo"], "give --data FILE"),
         (["train", "demoo"], "did you mean 'demo'"),
         (["train", "demo", "--threads", "-1"], "threads -1"),
         (["train", "demo", "--evaluation.batch_size", "0"], "evaluation.batch_size 0"),
@@ -77,9 +77,16 @@ def test_train_eval_and_resume(
         "multigrid.epoch_factor": 2,
     }
     small = [word for name, value in fields.items() for word in (f"--{name}", str(value))]
-    data = ["--data.manifest", str(synthetic_videos)]
+    data = ["--data", str(synthetic_videos)]
     assert main(["train", "demo", "--folder", folder, *small, *data]) == 0
-    capsys.readouterr()
+    second = str(tmp_path / "second")
+    weights = [
+        "--weights",
+        str(tmp_path / "run" / "checkpoint.pt"),
+        "--model=vcycle.models.tiny:resnet3d_tiny",
+    ]
+    assert main(["train", "demo", "--folder", second, *small, *data, *weights]) == 0
+    assert "missing 0" in capsys.readouterr().out
     assert main(["eval", folder, "--json", "--evaluation.num_clips", "2"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["views"] == 2

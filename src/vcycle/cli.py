@@ -56,6 +56,24 @@ def _parser() -> FlagParser:
     parser.set_defaults(takes_fields=False)
     commands = parser.add_subparsers(title="commands", required=True)
 
+    _add_runs(commands)
+    models = commands.add_parser("models", help="list the models and what they cost")
+    models.add_argument("--shape", default="32x224x224", help="of the clip that costs are given at")
+    models.add_argument("--json", action="store_true", help="print JSON")
+    models.set_defaults(run=_models)
+
+    demo = commands.add_parser("demo", help="train on generated videos, with and without multigrid")
+    demo.add_argument("--folder", help="where everything is written; runs/demo unless given")
+    demo.add_argument("--quick", action="store_true", help="two minutes instead of ten")
+    demo.set_defaults(run=_demo)
+
+    _add_bench(commands.add_parser("bench", help="measure on this machine and your videos"))
+    add_data_flags(commands.add_parser("data", help="make, index and prepare videos"))
+    return parser
+
+
+def _add_runs(commands: argparse._SubParsersAction[FlagParser]) -> None:
+    """The commands whose configuration any dotted flag may change."""
     plan = commands.add_parser("plan", help="print or draw what a run will do", epilog=FIELDS_HELP)
     add_plan_flags(plan)
     plan.set_defaults(run=run_plan_command, takes_fields=True)
@@ -72,17 +90,8 @@ def _parser() -> FlagParser:
     evaluation.add_argument("--json", action="store_true", help="print JSON")
     evaluation.set_defaults(run=_eval, takes_fields=True)
 
-    models = commands.add_parser("models", help="list the models and what they cost")
-    models.add_argument("--shape", default="32x224x224", help="of the clip that costs are given at")
-    models.add_argument("--json", action="store_true", help="print JSON")
-    models.set_defaults(run=_models)
 
-    demo = commands.add_parser("demo", help="train on generated videos, with and without multigrid")
-    demo.add_argument("--folder", help="where everything is written; runs/demo unless given")
-    demo.add_argument("--quick", action="store_true", help="two minutes instead of ten")
-    demo.set_defaults(run=_demo)
-
-    bench = commands.add_parser("bench", help="measure on this machine and your videos")
+def _add_bench(bench: FlagParser) -> None:
     measured = bench.add_subparsers(title="what to measure", required=True)
     loader = measured.add_parser(
         "loader", help="clips per second, beside the bare decode and peers"
@@ -93,9 +102,6 @@ def _parser() -> FlagParser:
     loader.add_argument("--no-peers", action="store_true", help="leave other libraries out")
     loader.add_argument("--json", action="store_true", help="print JSON")
     loader.set_defaults(run=_bench_loader)
-
-    add_data_flags(commands.add_parser("data", help="make, index and prepare videos"))
-    return parser
 
 
 def _train(options: argparse.Namespace, fields: Sequence[str]) -> None:

@@ -50,9 +50,16 @@ PLAN_FLAGS = tuple(_FLAGS)
 _OF_BASELINES = ("norm_group", "rule")
 """Fields of Multigrid that a baseline keeps."""
 
+_SHORT_NAMES = {
+    "--data": "--data.manifest",
+    "--model": "--model.name",
+    "--weights": "--model.weights",
+}
 FIELDS_HELP = (
     "Any field of the configuration can be set by its dotted name, such as "
-    "--baseline.batch_size 64 --multigrid.batch_exponent 0.5 --multigrid.rule.side_multiple 32."
+    "--baseline.batch_size 64 --multigrid.batch_exponent 0.5 --multigrid.rule.side_multiple 32; "
+    + ", ".join(f"{short} is {field}" for short, field in _SHORT_NAMES.items())
+    + "."
 )
 
 
@@ -97,8 +104,10 @@ def given_flags(options: argparse.Namespace, left_over: Sequence[str]) -> list[s
 
 
 def _fields(left_over: Sequence[str]) -> Sequence[str]:
-    """Without the recipe's name, which comes before any flag."""
-    return left_over[1:] if left_over and not left_over[0].startswith("-") else left_over
+    """Dotted flags in full, without the recipe's name, which comes before any flag."""
+    named = bool(left_over) and not left_over[0].startswith("-")
+    words = [word.partition("=") for word in (left_over[1:] if named else left_over)]
+    return ["".join((_SHORT_NAMES.get(flag, flag), *rest)) for flag, *rest in words]
 
 
 def run_config(options: argparse.Namespace, left_over: Sequence[str]) -> RunConfig:
@@ -145,7 +154,7 @@ def _of_recipe(name: str, options: argparse.Namespace, fields: Sequence[str]) ->
 
 def read_config(file: Path, fields: Sequence[str] = ()) -> RunConfig:
     """The configuration in a run's ``config.yaml``, changed by dotted flags."""
-    return config_from(read_values(file), fields, other_flags=PLAN_FLAGS)
+    return config_from(read_values(file), _fields(fields), other_flags=PLAN_FLAGS)
 
 
 def _names(fields: Sequence[str]) -> list[str]:

@@ -1,7 +1,6 @@
 """The plan against the paper's numbers: section 3.2, and the runs of sections 4 to 7."""
 
 import pickle
-import time
 
 import pytest
 
@@ -207,13 +206,8 @@ def test_without_fine_tuning_every_stage_has_the_long_cycle() -> None:
     assert plan.step_reduction == pytest.approx(23 / 4 / 1.5, abs=1e-3)
 
 
-def test_planning_holds_no_steps_and_is_quick() -> None:
-    start = time.perf_counter()
-    plan = Plan(kinetics(), Multigrid())
-    steps = [plan[i] for i in range(0, len(plan), 50)]
-    assert time.perf_counter() - start < 1
-    assert len(steps) == 654
-    # No per-step list: the plan of ten times the steps is not larger.
-    long = Plan(i3d_one_gpu(), Multigrid())
-    assert len(long) == 347_452
-    assert len(pickle.dumps(long)) < 10_000
+def test_planning_holds_no_steps() -> None:
+    # The plan of ten times the steps is not larger.
+    plan, long = Plan(kinetics(), Multigrid()), Plan(i3d_one_gpu(), Multigrid())
+    assert (len(plan), len(long)) == (32_685, 347_452)
+    assert len(pickle.dumps(long)) <= len(pickle.dumps(plan)) < 10_000

@@ -203,7 +203,7 @@ def test_unreadable_videos_are_replaced_and_listed(config: RunConfig, tmp_path: 
     ("change", "message"),
     [
         (lambda c: replace(c, data=replace(c.data, manifest="/no/such/folder")), "/no/such/folder"),
-        (lambda c: replace(c, data=replace(c.data, manifest="")), "give --data.manifest FILE"),
+        (lambda c: replace(c, data=replace(c.data, manifest="")), "give --data FILE"),
         (lambda c: replace(c, model=Model("resnet3d_tinny")), "resnet3d_tiny"),
         (
             lambda c: replace(c, multigrid=replace(c.multigrid, norm_group=3)),

@@ -7,6 +7,7 @@ clips of a step. Bands within a box are what the short cycle visits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -55,9 +56,18 @@ def draw_plans(plans: Mapping[str, Plan], file: Path) -> None:
         batches = {batch for plan in plans.values() for _, batch in plan.step_counts()}
         for part, (title, plan) in zip(parts.flat, plans.items(), strict=False):
             _draw_plan(part, plan, title=title, batches=sorted(batches))
-        figure.savefig(
-            file, dpi=150, metadata={"Date": None} if file.suffix.lower() == ".svg" else None
-        )
+        vector = file.suffix.lower() == ".svg"
+        metadata = {"Date": None, "Creator": None} if vector else None
+        figure.savefig(file, dpi=150, metadata=metadata)
+    if vector:
+        file.write_text(_number_clip_paths(file.read_text()))
+
+
+def _number_clip_paths(svg: str) -> str:
+    """Clip paths are named after sizes that the layout leaves different in their last bits."""
+    pattern = r"\bp[0-9a-f]{10}\b"
+    numbers = {name: f"p{n}" for n, name in enumerate(dict.fromkeys(re.findall(pattern, svg)))}
+    return re.sub(pattern, lambda match: numbers[match[0]], svg)
 
 
 def _draw_plan(part: SubFigure, plan: Plan, *, title: str, batches: list[int]) -> None:
@@ -126,7 +136,7 @@ def _draw_boxes(axes: Axes, plan: Plan, colours: Mapping[Shape, str]) -> None:
     axes.yaxis.set_major_locator(FixedLocator(sorted(heights)))
     axes.set_ylabel("clip: height in pixels,\ndepth for frames")
     axes.spines["left"].set_bounds(0, full.height)
-    if any(len(phase.base.short_cycle) > 1 for phase in plan.phases):
+    if any(len({short.shape.height for short in p.base.short_cycle}) > 1 for p in plan.phases):
         axes.set_title("bands: what the short cycle visits", loc="right", fontsize=8)
 
 

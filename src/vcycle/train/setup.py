@@ -55,7 +55,9 @@ def leave_processes() -> None:
 def read_manifest(config: RunConfig) -> Manifest:
     """The run's manifest; ValueError where it is not given or its files are not there."""
     if not config.data.manifest:
-        raise ValueError("data.manifest: give --data.manifest FILE, as `vcycle data index` writes")
+        raise ValueError(
+            "data.manifest: give --data FILE, a manifest as `vcycle data index` writes"
+        )
     manifest = Manifest.read(config.data.manifest)
     some = manifest.videos[:: max(1, len(manifest) // 20)]
     places = [manifest.locate(video).uri for video in some]
@@ -90,7 +92,7 @@ def build(config: RunConfig, manifest: Manifest, fabric: Fabric) -> nn.Module:
     elif config.model.pretrained_on is not None:
         raise ValueError(
             f"model.weights: recipe {config.recipe} starts from {config.model.pretrained_on} "
-            f"weights; give --model.weights FILE, or --model.pretrained_on null for random ones"
+            f"weights; give --weights FILE, or --model.pretrained_on null for random ones"
         )
     if fabric.world_size * config.accumulate > 1:
         defer_statistics(model)
