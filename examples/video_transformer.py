@@ -1,7 +1,8 @@
 """A video transformer from outside, trained with multigrid: VideoMAE from `transformers`.
 
-    pip install transformers
-    vcycle train --model examples.video_transformer:videomae ...
+    pip install 'vcycle[transformers]'
+    vcycle train scratch --data videos --model examples.video_transformer:videomae \
+        --multigrid.rule.frame_multiple 2 --multigrid.rule.side_multiple 16 ...
 
 The one thing to change in it is what is tied to one shape: a table of positions, one for each
 patch. Here the table is that of the largest shape, and smaller clips get it interpolated, so that

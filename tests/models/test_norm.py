@@ -4,6 +4,7 @@ import pickle
 import socket
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -397,3 +398,48 @@ def test_a_group_larger_than_the_batch_needs_processes() -> None:
     set_group_size(layer, 16)
     with pytest.raises(ValueError, match="16 clips do not divide a batch of 8"):
         layer(clips(8, 2))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[..., ::2],
+        lambda x: x[..., :7],
+        lambda x: x[:, :4],
+        lambda x: x[::2],
+        lambda x: x[:, :, ::2],
+        lambda x: x.transpose(3, 4),
+        lambda x: x.transpose(2, 4),
+        lambda x: x[:, :, :1].expand(-1, -1, 3, -1, -1),
+    ],
+)
+def test_views_of_any_layout_equal_a_loop_over_groups(view: Any) -> None:
+    x = view(torch.randn(8, 8, 4, 8, 8, generator=torch.Generator().manual_seed(0)))
+    ours, plain = pair(x.shape[1], affine=True)
+    ours.group_clips = 2
+    torch.testing.assert_close(ours(x), loop_over_groups(plain, x, 2), rtol=1e-5, atol=1e-5)
+    grads = []
+    for layer in (lambda y: ours(y), lambda y: loop_over_groups(plain, y, 2)):
+        base = torch.randn(8, 8, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+        base.requires_grad_()
+        (layer(view(base)) * view(base).detach().sin()).sum().backward()
+        grads.append(base.grad)
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-4, atol=1e-4)
+
+
+def test_evaluation_knows_no_groups() -> None:
+    layer = convert(nn.BatchNorm3d(3, track_running_stats=False)).eval()
+    set_group_size(layer, 8)
+    x = clips(4, 3)  # no multiple of the group
+    torch.testing.assert_close(layer(x), nn.BatchNorm3d(3, track_running_stats=False)(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_modules_in_half_precision(dtype: torch.dtype) -> None:
+    layer = convert(nn.BatchNorm3d(3)).to(dtype)
+    set_group_size(layer, 2)
+    x = clips(4, 3).to(dtype)
+    out = layer(x)
+    assert out.dtype == dtype
+    expected = loop_over_groups(nn.BatchNorm3d(3), x.float(), 2)
+    torch.testing.assert_close(out.float(), expected, rtol=0.05, atol=0.05)

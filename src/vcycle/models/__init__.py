@@ -104,14 +104,18 @@ def build_model(name: str, *, num_classes: int, **options: Any) -> nn.Module:
     if ":" in name:
         return build_external(name, num_classes=num_classes, **options)
     if name not in MODELS:
-        nearest = get_close_matches(name, MODELS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"model {name!r} is unknown; did you mean {nearest!r}?")
+        nearest = get_close_matches(name, MODELS, n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else "`vcycle models` lists them"
+        raise ValueError(f"model {name!r} is unknown; {hint}")
     builder = MODELS[name]
     try:
         inspect.signature(builder).bind(num_classes=num_classes, **options)
     except TypeError as error:
         raise ValueError(f"model {name!r}: {error}; it takes {_options_text(builder)}") from error
-    return builder(num_classes=num_classes, **options)
+    try:
+        return builder(num_classes=num_classes, **options)
+    except TypeError as error:
+        raise ValueError(f"model {name!r}: an option has the wrong type ({error})") from error
 
 
 def _options_text(builder: Callable[..., nn.Module]) -> str:

@@ -25,6 +25,8 @@ PUBLISHED = (
     "pytorch.org/vision (ResNet-50, ResNet-101) and huggingface.co/timm"
 )
 
+_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.int32}
+
 CONTAINERS = ("model_state", "state_dict", "model_state_dict", "model")
 """Where training programs put the state dict; the first is PySlowFast's and PyTorchVideo's."""
 
@@ -93,9 +95,13 @@ def _flat(path: Path, content: Any) -> dict[str, Tensor]:
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
             continue
-        if value.layout != torch.strided or value.is_quantized or value.is_complex():
+        plain = value.layout == torch.strided and not (value.is_meta or value.is_nested)
+        if not plain or value.dtype not in _DTYPES:
             raise ValueError(f"{path}: {shown(key)} is no plain dense tensor; save it as one")
-        state[_without_wrappers(key)] = value
+        name = _without_wrappers(key)
+        if name in state:
+            raise ValueError(f"{path}: holds {shown(name)} twice, under two prefixes; save it once")
+        state[name] = value
     if not state:
         keys = ", ".join(shown(key) for key in list(content)[:3]) or "nothing"
         raise ValueError(f"{path}: holds no state dict (but {keys}); {PUBLISHED}")

@@ -37,7 +37,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     """With deferred statistics, sums over groups: mean (C), mean square (C), groups, values."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.training and self.running_mean is not None:
+        if not self.training:
             return super().forward(input)
         num_clips = input.shape[0]
         group_clips = self.group_clips or num_clips
@@ -54,7 +54,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
             output, means, variances = normalise_groups(
                 input, self.weight, self.bias, group_clips=group_clips, eps=self.eps
             )
-        if self.training and self.track_running_stats:
+        if self.track_running_stats:
             values = input.numel() // input.shape[1]
             self._collect(means.detach(), variances.detach(), values, num_ranks)
         return output

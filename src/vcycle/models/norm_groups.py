@@ -23,8 +23,11 @@ def normalise_groups(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, group_clips: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise each `group_clips` contiguous clips of `x`; `group_clips` divides the batch."""
-    if torch.compiler.is_compiling():
+    reduced = weight is not None and weight.dtype in (torch.float16, torch.bfloat16)
+    if torch.compiler.is_compiling() or reduced:  # the kernels want parameters in full precision
         return _traced(x, weight, bias, group_clips, eps)
+    if not (x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last_3d)):
+        x = x.contiguous()  # the kernels write into their results as if those lay like x
     out: Tensor
     out, mean, invstd = _NormaliseGroups.apply(  # type: ignore[no-untyped-call]
         x, weight, bias, group_clips, eps

@@ -9,21 +9,23 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
     """[what decays by `weight_decay`, what does not], each in the order of `model.parameters()`.
 
     The groups depend on the model alone, not on the kind of norm nor on whether it was converted:
-    optimizer state loads across both. Norm layers are those whose class is called a norm. Frozen
-    parameters are left out. Raises ValueError for a negative decay and a model without parameters.
+    optimizer state loads across both. Norm layers are batch norms and those whose class is called
+    a norm. Frozen parameters are left out. Raises ValueError for a negative decay and a model
+    without parameters.
     """
     if weight_decay < 0:
         raise ValueError(f"weight_decay is {weight_decay}; give 0 or more, such as 1e-4")
     of_norms = {
         parameter
         for module in model.modules()
-        if "norm" in type(module).__name__.lower()
+        if isinstance(module, _BatchNorm) or "norm" in type(module).__name__.lower()
         for parameter in module.parameters(recurse=False)
     }
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

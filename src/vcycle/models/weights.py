@@ -127,7 +127,7 @@ class _Matching:
             )
             self.dropped.append(key)
             return
-        if value.is_floating_point() and not bool(value.isfinite().all()):
+        if not bool(value.to(place.dtype).isfinite().all()):
             raise ValueError(f"{self.path}: {shown(key)} holds values that are not finite; refused")
         if fitted.shape != place.shape:
             self.partial.append(name)

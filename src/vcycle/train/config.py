@@ -69,6 +69,10 @@ class Model:
     weights: str | None = None
     pretrained_on: Literal["imagenet", "kinetics400"] | None = None
 
+    def __post_init__(self) -> None:
+        if "num_classes" in self.options:
+            raise ValueError("model.options: num_classes comes from the manifest; leave it out")
+
 
 @dataclass(frozen=True)
 class Optimizer:

@@ -11,6 +11,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule, _FabricOptimizer
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
@@ -93,6 +94,15 @@ def build(config: RunConfig, manifest: Manifest, fabric: Fabric) -> nn.Module:
         raise ValueError(
             f"model.weights: recipe {config.recipe} starts from {config.model.pretrained_on} "
             f"weights; give --weights FILE, or --model.pretrained_on null for random ones"
+        )
+    others = sum(
+        isinstance(module, _BatchNorm) and not isinstance(module, SubBatchNorm3d)
+        for module in model.modules()
+    )
+    if others:
+        fabric.print(
+            f"{config.model.name}: {others} batch norms are no nn.BatchNorm3d and keep taking "
+            f"their statistics from whole batches, not from norm groups"
         )
     if fabric.world_size * config.accumulate > 1:
         defer_statistics(model)
