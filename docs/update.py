@@ -4,7 +4,7 @@
     python docs/update.py --check   exit 1 if a table is out of date
 
 `docs/results/demo.json` is the `summary.json` of `make demo`, and `docs/pictures/demo.png` its
-`curves.png`.
+`curves.png`. `docs/results/loader.json` is what `vcycle bench loader --json` prints.
 """
 
 from __future__ import annotations
@@ -20,6 +20,15 @@ TITLES = {
     "baseline": "baseline: constant mini-batch shape",
     "baseline_short": "baseline cut to as many steps",
     "multigrid": "**multigrid**",
+}
+SOURCES = {
+    "prepared": "**vcycle, prepared**",
+    "floor_prepared": "floor of prepared",
+    "raw": "**vcycle, raw**",
+    "floor": "floor of raw",
+    "decord": "decord, raw",
+    "torchcodec": "torchcodec, raw",
+    "pytorchvideo": "PyTorchVideo, raw",
 }
 
 
@@ -37,6 +46,21 @@ def demo_table(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def loader_table(rows: list[dict[str, Any]]) -> str:
+    """CPU milliseconds a clip, a line a source and a column a shape."""
+    shapes = list(dict.fromkeys(row["shape"] for row in rows))
+    cost = {(row["source"], row["shape"]): row["cpu_ms_per_clip"] for row in rows}
+    sources = [name for name in SOURCES if (name, shapes[0]) in cost]
+    lines = [
+        "| CPU ms a clip | " + " | ".join(shapes) + " |",
+        "| --- |" + " ---: |" * len(shapes),
+    ]
+    for name in sources:
+        cells = " | ".join(f"{cost[name, shape]:.1f}" for shape in shapes)
+        lines.append(f"| {SOURCES[name]} | {cells} |")
+    return "\n".join(lines)
+
+
 def fill(text: str, mark: str, content: str) -> str:
     """``text`` with what stands between the two marks replaced."""
     pattern = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
@@ -46,14 +70,23 @@ def fill(text: str, mark: str, content: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Update README.md, or only check it."""
-    readme = ROOT / "README.md"
-    summary = json.loads((ROOT / "docs" / "results" / "demo.json").read_text())
-    text = fill(readme.read_text(), "demo", demo_table(summary))
-    if "--check" in arguments:
-        return int(text != readme.read_text())
-    readme.write_text(text)
-    return 0
+    """Update the pages, or only check them."""
+    pages = {
+        ROOT / "README.md": ("demo", demo_table(_result("demo"))),
+        ROOT / "docs" / "data.md": ("loader", loader_table(_result("loader"))),
+    }
+    outdated = 0
+    for page, (mark, table) in pages.items():
+        before = page.read_text()
+        after = fill(before, mark, table)
+        outdated += after != before
+        if "--check" not in arguments:
+            page.write_text(after)
+    return int("--check" in arguments and outdated > 0)
+
+
+def _result(name: str) -> Any:
+    return json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ plain dictionary: ``source``, ``shape``, ``clips_per_second`` (wall clock), ``cp
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import tempfile
@@ -22,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vcycle.bench.peers import PEERS
+from vcycle.bench.peers import PEERS, is_usable
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import ClipDataset, ClipRequest
 from vcycle.data.grid import Grid, GridRange, draw_grid
@@ -90,7 +89,7 @@ def _sources(raw: Manifest, prepared: Manifest, *, peers: bool) -> dict[str, tup
         "floor": (raw, _decode_only),
     }
     for name, read_clip in PEERS.items() if peers else ():
-        if importlib.util.find_spec(name) is not None:
+        if is_usable(name):
             sources[name] = (raw, _peer_batch(read_clip))
     return sources
 

@@ -6,6 +6,7 @@ told to use one thread.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -56,4 +57,18 @@ def _pytorchvideo(path: str, info: VideoInfo, grid: Grid) -> NDArray[np.uint8]:
     return _resample(frames, grid)
 
 
+def is_usable(name: str) -> bool:
+    """Whether a peer is installed and what it needs is there."""
+    try:
+        importlib.import_module(_MODULES[name])
+    except (ImportError, RuntimeError, OSError):  # a library that it loads is missing
+        return False
+    return True
+
+
+_MODULES = {
+    "decord": "decord",
+    "torchcodec": "torchcodec.decoders",
+    "pytorchvideo": "pytorchvideo.data.encoded_video",
+}
 PEERS = {"decord": _decord, "torchcodec": _torchcodec, "pytorchvideo": _pytorchvideo}
