@@ -4,7 +4,8 @@
     python docs/update.py --check   exit 1 if a table is out of date
 
 `docs/results/demo.json` is the `summary.json` of `make demo`, and `docs/pictures/demo.png` its
-`curves.png`. `docs/results/loader.json` is what `vcycle bench loader --json` prints.
+`curves.png`. `docs/results/loader.json` is what `vcycle bench loader --json` prints, `docs/results/models.json`
+what `benchmarks/models.py` does.
 """
 
 from __future__ import annotations
@@ -61,6 +62,24 @@ def loader_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def norm_table(results: dict[str, Any]) -> str:
+    """Seconds of sub-batch norm over those of plain batch norm, forward and backward."""
+    lines = [
+        "| input or model | contiguous | channels_last_3d |",
+        "| --- | ---: | ---: |",
+    ]
+    ratios: dict[str, list[str]] = {}
+    for row in (*results["norm_layers"], *results["norm_models"]):
+        name = f"`{row['model']}` at {row['shape']}" if "model" in row else _dims(row["shape"])
+        ratios.setdefault(name, []).append(f"{row['ratio']:.2f}")
+    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in ratios.items()]
+    return "\n".join(lines)
+
+
+def _dims(shape: list[int]) -> str:
+    return " x ".join(str(size) for size in shape)
+
+
 def fill(text: str, mark: str, content: str) -> str:
     """``text`` with what stands between the two marks replaced."""
     pattern = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
@@ -74,6 +93,7 @@ def main(arguments: list[str]) -> int:
     pages = {
         ROOT / "README.md": ("demo", demo_table(_result("demo"))),
         ROOT / "docs" / "data.md": ("loader", loader_table(_result("loader"))),
+        ROOT / "docs" / "models.md": ("norm", norm_table(_result("models"))),
     }
     outdated = 0
     for page, (mark, table) in pages.items():
