@@ -4,8 +4,8 @@
     python docs/update.py --check   exit 1 if a table is out of date
 
 `docs/results/demo.json` is the `summary.json` of `make demo`, and `docs/pictures/demo.png` its
-`curves.png`. `docs/results/loader.json` is what `vcycle bench loader --json` prints, `docs/results/models.json`
-what `benchmarks/models.py` does.
+`curves.png`. `docs/results/loader.json` is what `vcycle bench loader --json` prints, and
+`docs/results/models.json` what `benchmarks/models.py` does.
 """
 
 from __future__ import annotations
