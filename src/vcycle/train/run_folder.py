@@ -155,10 +155,12 @@ class RunFolder:
             with (self.path / "metrics.jsonl").open("a") as file:
                 file.write("".join(lines))
         if not (alone or bool(losses.isfinite().all())):
-            row, loss = next((row, loss) for row, loss in rows if not loss.isfinite())
+            first = int(losses.isfinite().logical_not().nonzero()[0])
+            row = rows[first][0]
             raise ValueError(
-                f"step {row['step']}: the loss is {loss.item()} at rate {row['learning_rate']:g}; "
-                f"use a smaller --baseline.learning_rate.base or a longer warm-up"
+                f"step {row['step']}: the loss is {losses[first].item()} at rate "
+                f"{row['learning_rate']:g}; use a smaller --baseline.learning_rate.base or a "
+                f"longer warm-up"
             )
 
     def add_phase(self, phase: int, figures: Figures) -> None:
