@@ -60,6 +60,11 @@ class Figures:
         if not self.loader_bound:
             return f"compute-bound ({rate})"
         return (
-            f"loader-bound ({rate}): with {self.num_workers} workers; about {self.workers_needed} "
-            "on cores of their own would keep up, or prepare the videos to decode faster"
+            f"loader-bound ({rate}, {_workers(self.num_workers)}): "
+            f"{_workers(self.workers_needed)} on cores of their own would keep up, or videos that "
+            f"`vcycle data prepare` has rewritten"
         )
+
+
+def _workers(number: int) -> str:
+    return f"{number} worker" if number == 1 else f"{number} workers"
