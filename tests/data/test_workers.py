@@ -179,7 +179,7 @@ def test_figures_say_what_limits():
     assert slow.wait_share == pytest.approx(0.75)
     assert slow.workers_needed == 9
     assert slow.verdict.startswith("loader-bound (250 clips/s, 75% waiting for data, ")
-    assert "about 9" in slow.verdict
+    assert "9 workers on cores of their own" in slow.verdict
     fast = dataclasses.replace(slow, wait_seconds=0.01)
     assert fast.verdict == "compute-bound (990 clips/s, 1% waiting for data)"
 
