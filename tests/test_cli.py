@@ -40,6 +40,7 @@ def test_synth_writes_a_manifest_of_files(
         (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos is 0"),
         (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such directory"),
         (["data", "prepare", "/no/such/folder", "/tmp/out"], "/no/such/folder"),
+        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset is 'quick'"),
         (["train", "demo"], "give --data FILE"),
         (["train", "demoo"], "did you mean 'demo'"),
         (["train", "demo", "--threads", "-1"], "threads -1"),
@@ -94,6 +95,8 @@ def test_train_eval_and_resume(
     assert scores["coverage"] == 1
     assert main(["eval", folder, "--split", "train"]) == 0
     assert "on 24 videos of train" in capsys.readouterr().out
+    assert main(["eval", folder, "--model", "slow_r50"]) == 2
+    assert "leave --model out" in capsys.readouterr().err
     assert main(["train", "demo", "--folder", folder, *small, *data, "--resume"]) == 0
     capsys.readouterr()
     assert main(["train", "demo", "--folder", folder, *small, *data]) == 2

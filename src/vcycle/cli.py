@@ -117,8 +117,12 @@ def _train(options: argparse.Namespace, fields: Sequence[str]) -> None:
 
 def _eval(options: argparse.Namespace, fields: Sequence[str]) -> None:
     from vcycle.eval_command import run_eval_command
+    from vcycle.train.setup import leave_processes
 
-    run_eval_command(options, fields)
+    try:
+        run_eval_command(options, fields)
+    finally:
+        leave_processes()
 
 
 def _models(options: argparse.Namespace, _: Sequence[str]) -> None:

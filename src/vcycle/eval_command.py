@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ def run_eval_command(options: argparse.Namespace, fields: Sequence[str]) -> None
             f"run folder {folder}: no config.yaml in it; give a folder of vcycle train"
         )
     result = evaluate_run(read_config(folder / "config.yaml", fields), folder, split=options.split)
+    if int(os.environ.get("RANK", 0)):
+        return  # of several processes one prints
     if options.json:
         print(json.dumps(result, indent=1))
         return
@@ -52,8 +54,13 @@ def evaluate_run(config: RunConfig, folder: Path, *, split: str) -> dict[str, An
             f"{manifest.root / 'classes.txt'}: its classes are not those that {folder} was trained "
             f"on; give the manifest of that run or one with the same classes"
         )
-    no_weights = replace(config.model, weights=None, pretrained_on=None)
-    built = build(replace(config, model=no_weights), manifest, fabric)
+    trained = (state["model_name"], state["model_options"])
+    if (config.model.name, config.model.options) != trained:
+        raise ValueError(
+            f"model {config.model.name}: {folder} trained {trained[0]} with options {trained[1]}; "
+            f"leave --model out"
+        )
+    built = build(config, manifest, fabric, fresh=False)
     built.load_state_dict(state["model"])
     model = fabric.setup_module(built)
     if config.evaluation.precise_bn:

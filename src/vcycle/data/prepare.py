@@ -31,6 +31,11 @@ from vcycle.data.parallel import Failed, run_jobs
 from vcycle.data.shards import pack_shards
 from vcycle.data.video import iterate_pictures, probe
 
+_PRESETS = (
+    *("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower"),
+    *("veryslow", "placebo"),
+)
+
 
 @dataclass(frozen=True)
 class Preparation:
@@ -52,6 +57,8 @@ class Preparation:
             raise ValueError(f"short_side is {self.short_side}; use at least 16 pixels")
         if self.key_interval < 1:
             raise ValueError(f"key_interval is {self.key_interval}; use at least 1 frame")
+        if self.preset not in _PRESETS:
+            raise ValueError(f"preset is {self.preset!r}; use one of {', '.join(_PRESETS)}")
         if not 0 <= self.quality <= 51:
             raise ValueError(f"quality is {self.quality}; use a CRF from 0 (best) to 51")
 

@@ -75,7 +75,7 @@ def train(
             f"{config.recipe}: {len(train_videos)} training videos; the plan counts its epochs in "
             f"{config.baseline.num_videos} (--baseline.num_videos)"
         )
-    model, optimizer = make_model(config, manifest, fabric)
+    model, optimizer = make_model(config, manifest, fabric, fresh=not resume)
     check_parts(config, plan, model, fabric)
     next_step, seconds = 0, 0.0
     if resume:
@@ -172,7 +172,7 @@ def train(
                 save()
                 validate()
                 began = time.perf_counter()
-            elif _any_process(bool(stop_requests), next_step, fabric):
+            if next_step < len(plan) and _any_process(bool(stop_requests), next_step, fabric):
                 save()
                 raise KeyboardInterrupt(f"stopped after step {next_step} of {len(plan)}")
         return run.finish(plan)

@@ -67,6 +67,7 @@ class RunFolder:
                 values.pop(name, None)
             for name in ("manifest", "num_workers", "max_bad_share", "decode_seconds"):
                 values["data"].pop(name, None)
+            values["model"].pop("weights", None)
         if before != now:
             differing = sorted(key for key in now if before.get(key) != now[key])
             raise ValueError(

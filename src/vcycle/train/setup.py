@@ -71,26 +71,29 @@ def read_manifest(config: RunConfig) -> Manifest:
 
 
 def make_model(
-    config: RunConfig, manifest: Manifest, fabric: Fabric
+    config: RunConfig, manifest: Manifest, fabric: Fabric, *, fresh: bool = True
 ) -> tuple[_FabricModule, _FabricOptimizer]:
     """The model and its optimizer, on the device; the same weights on all ranks."""
-    model = build(config, manifest, fabric)
+    model = build(config, manifest, fabric, fresh=fresh)
     module, optimizer = fabric.setup(model, make_optimizer(model, config.optimizer))
     return module, optimizer
 
 
-def build(config: RunConfig, manifest: Manifest, fabric: Fabric) -> nn.Module:
+def build(
+    config: RunConfig, manifest: Manifest, fabric: Fabric, *, fresh: bool = True
+) -> nn.Module:
     """The model with sub-batch norm and the weights that it starts from.
 
+    Those are not read where a checkpoint replaces them at once: ``fresh`` is then False.
     ValueError where the configuration asks for pre-trained weights and names no file.
     """
     torch.manual_seed(config.seed)
     model = convert(
         build_model(config.model.name, num_classes=manifest.num_classes, **config.model.options)
     )
-    if config.model.weights is not None:
+    if fresh and config.model.weights is not None:
         fabric.print(load_weights(model, config.model.weights))
-    elif config.model.pretrained_on is not None:
+    elif fresh and config.model.pretrained_on is not None:
         raise ValueError(
             f"model.weights: recipe {config.recipe} starts from {config.model.pretrained_on} "
             f"weights; give --weights FILE, or --model.pretrained_on null for random ones"
