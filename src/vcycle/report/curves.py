@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
 
+LABELS = {"top1": "top-1 accuracy", "top5": "top-5 accuracy", "map": "mean average precision"}
 COLOURS = ("#4c566a", "#d08770", "#2e7d5b", "#5e81ac", "#b48ead")
 
 
@@ -21,7 +23,7 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str
     with matplotlib.rc_context({"svg.hashsalt": "vcycle", "font.size": 11}):
         figure = Figure(figsize=(7.5, 4.5), layout="constrained")
         axes = figure.subplots()
-        for (name, folder), colour in zip(runs.items(), COLOURS, strict=False):
+        for (name, folder), colour in zip(runs.items(), cycle(COLOURS), strict=False):
             lines = (folder / "validation.jsonl").read_text().splitlines()
             rows = [json.loads(line) for line in lines]
             seconds = [row["seconds"] for row in rows]
@@ -45,7 +47,7 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str
                 fontweight="bold",
             )
         axes.set_xlabel("seconds of training")
-        axes.set_ylabel("top-1 accuracy on held-out videos (%)")
+        axes.set_ylabel(f"{LABELS[metric]} on held-out videos (%)")
         axes.set_title(title, loc="left", pad=14)
         axes.set_xlim(left=0, right=axes.get_xlim()[1] * 1.1)
         axes.set_ylim(0, 100)
