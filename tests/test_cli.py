@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,34 @@ def test_index_and_prepare_a_folder_of_videos(
     assert main([*command, "--workers", "1"]) == 0
     assert "3 videos prepared" in capsys.readouterr().out
     assert {min(v.width, v.height) for v in Manifest.read(out).videos} == {64}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.splitlines(keepends=True)[0], "lists no video"),
+        (lambda table: table.replace("val/00000.mp4,0,", "val/00000.mp4,99,"), "label 99"),
+        (lambda table: table.replace("val/00000.mp4", "../00000.mp4"), "leaves the manifest"),
+        (lambda table: "", "no column path"),
+    ],
+)
+def test_a_wrong_manifest_is_one_line(
+    change: Callable[[str], str],
+    message: str,
+    synthetic_videos: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    table = (synthetic_videos / "manifest.csv").read_text()
+    assert change(table) != table
+    (tmp_path / "manifest.csv").write_text(change(table))
+    (tmp_path / "classes.txt").write_text((synthetic_videos / "classes.txt").read_text())
+    folder = str(tmp_path / "run")
+    assert main(["train", "demo", "--data", str(tmp_path), "--folder", folder]) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_ctrl_c_leaves_a_readable_demo(tmp_path: Path) -> None:
