@@ -194,3 +194,20 @@ def test_a_video_transformer_at_its_own_shape_is_the_original(
         expected = original(clips.transpose(1, 2)).logits
         torch.testing.assert_close(model(clips), expected, rtol=1e-5, atol=1e-5)
         assert model(clips.flip(2)).sub(expected).abs().max() > 1e-4
+
+
+def test_a_table_of_zeros_does_not_hide_a_detached_model() -> None:
+    class Detached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.zeros(1, 4))
+            self.head = nn.Linear(3, 4)
+
+        def forward(self, clips: torch.Tensor) -> torch.Tensor:
+            pooled = clips.mean((2, 3, 4))
+            return self.head(pooled.detach()) + self.table + 0 * clips.mean()
+
+    model = Detached()
+    with pytest.raises(ValueError, match="no gradient reaches the clips"):
+        check_model(model, [Shape(2, 8, 8)], num_classes=4)
+    assert not model.table.any()

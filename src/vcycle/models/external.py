@@ -80,7 +80,7 @@ def check_model(
         with _as_it_was(model):
             scores, clips = _run(model, shape, num_clips)
             _check_scores(scores, shape, num_clips=num_clips, num_classes=num_classes)
-            _check_gradient(model, scores, clips, shape)
+            _check_gradient(scores, clips, shape)
 
 
 def _run(model: nn.Module, shape: Shape, num_clips: int) -> tuple[Any, Tensor]:
@@ -131,14 +131,12 @@ def _check_scores(scores: Any, shape: Shape, *, num_clips: int, num_classes: int
         raise ValueError(f"model: at shape {shape} scores are not finite; check its initialisation")
 
 
-def _check_gradient(model: nn.Module, scores: Tensor, clips: Tensor, shape: Shape) -> None:
+def _check_gradient(scores: Tensor, clips: Tensor, shape: Shape) -> None:
     gradient = None
     if scores.requires_grad:
         loss = scores.float().logsumexp(1).sum() + scores.float().square().sum()
         (gradient,) = torch.autograd.grad(loss, clips, allow_unused=True)
-    # A classifier that starts at zero passes nothing back before its first step.
-    starts_at_zero = any(not p.any() for p in model.parameters() if p.ndim > 1)
-    if gradient is None or not (starts_at_zero or bool(gradient.any())):
+    if gradient is None or not bool(gradient.any()):
         raise ValueError(
             f"model: at shape {shape} no gradient reaches the clips; look for detach, no_grad, "
             "argmax or a frozen part in its forward"
@@ -156,11 +154,16 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
         for module in model.modules()
         if isinstance(module, SubBatchNorm3d)
     ]
+    # A classifier that starts at zero passes nothing back before its first step: for the check
+    # such parameters hold something else.
+    zeros = [p for p in model.parameters() if p.ndim > 1 and not p.any()]
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     try:
         with torch.random.fork_rng([device.index for device in devices]):
             torch.manual_seed(0)
             model.train()
+            for parameter in zeros:
+                nn.init.normal_(parameter, std=0.01)
             for norm, *_ in norms:
                 norm.group_clips, norm._pending = None, None
             yield
@@ -168,6 +171,8 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for buffer, value in buffers:
                 buffer.copy_(value)
+            for parameter in zeros:
+                parameter.zero_()
         for module, mode in training:
             module.training = mode
         for norm, group_clips, pending in norms:
