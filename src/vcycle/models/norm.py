@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from vcycle.models.norm_cpu import pooled
 from vcycle.models.norm_groups import normalise_across_ranks, normalise_groups
 
 
@@ -68,10 +69,9 @@ class SubBatchNorm3d(nn.BatchNorm3d):
             self._pending[-2] += len(means)
             self._pending[-1] += values
             return
-        between, mean = torch.var_mean(means, 0, correction=0)
+        mean, variance = pooled(means, variances, 0)
         values *= num_ranks
-        variance = (variances.mean(0) + between) * (values / max(values - 1, 1))
-        self._move_running(mean, variance, 1)
+        self._move_running(mean, variance * (values / max(values - 1, 1)), 1)
 
     @torch.no_grad()
     def _commit(self, sums: Tensor) -> None:

@@ -1,9 +1,10 @@
 """The arithmetic of norm groups: normalise (B, C, T, H, W) by the statistics of groups of clips.
 
 In: a batch, scale and offset per channel, the clips of a group. Out: the normalised batch, and per
-group and channel the mean and the biased variance, both (groups, C). Three ways to the same
-numbers: in eager mode one fused kernel call per group; under `torch.compile` a formula that fuses;
-and, for a group that spans processes, an exchange of statistics within them.
+group and channel the mean and the biased variance, both (groups, C). Four ways to the same
+numbers: in eager mode whole-batch kernels on a CPU, and otherwise one fused kernel call per group;
+under `torch.compile` a formula that fuses; and, for a group that spans processes, an exchange of
+statistics within them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
+
+from vcycle.models.norm_cpu import NormaliseOnCpu, pooled
 
 _kernel_backward = torch.ops.aten.native_batch_norm_backward.default
 
@@ -28,11 +31,10 @@ def normalise_groups(
         return _traced(x, weight, bias, group_clips, eps)
     if not (x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last_3d)):
         x = x.contiguous()  # the kernels write into their results as if those lay like x
-    out: Tensor
-    out, mean, invstd = _NormaliseGroups.apply(  # type: ignore[no-untyped-call]
-        x, weight, bias, group_clips, eps
-    )
-    return out, mean, invstd.pow(-2) - eps
+    full = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    normalise: Any = NormaliseOnCpu if full else _NormaliseGroups
+    out, mean, variance = normalise.apply(x, weight, bias, group_clips, eps)
+    return out, mean, variance
 
 
 def _traced(
@@ -62,13 +64,18 @@ class _NormaliseGroups(torch.autograd.Function):
         group_clips: int,
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        forward = _forward_contiguous if _own(x) and x.is_contiguous() else _forward
-        out, mean, invstd = forward(x, weight, bias, group_clips, eps)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        mean = x.new_empty((x.shape[0] // group_clips, x.shape[1]), dtype=dtype)
+        out, invstd = torch.empty_like(x), torch.empty_like(mean)
+        parts, results = torch.split(x, group_clips), torch.split(out, group_clips)
+        for part, *result in zip(parts, results, mean, invstd, strict=True):
+            torch.native_batch_norm(part, weight, bias, None, None, True, 0.0, eps, out=result)
         ctx.save_for_backward(x, weight, mean, invstd)
         ctx.group_clips, ctx.eps, ctx.has_bias = group_clips, eps, bias is not None
-        ctx.mark_non_differentiable(mean, invstd)
+        variance = invstd.pow(-2).sub_(eps)
+        ctx.mark_non_differentiable(mean, variance)
         ctx.set_materialize_grads(False)
-        return out, mean, invstd
+        return out, mean, variance
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -80,94 +87,17 @@ class _NormaliseGroups(torch.autograd.Function):
             grad_out = torch.empty_like(x).copy_(grad_out)
         grad_x = torch.empty_like(x)
         scale = torch.ones_like(mean[0]) if weight is None else weight
-        # The kernel allocates what it returns: copying that costs more than our own arithmetic.
-        write = _write_contiguous if x.is_contiguous() else _write_channels_last
-        own = _own(x)
         parts = zip(*(torch.split(t, ctx.group_clips) for t in (grad_x, grad_out, x)), strict=True)
-        factors = _gradient_factors(scale, invstd, x[: ctx.group_clips, 0].numel())
         sums = []
-        for (result, grad, part), m, i, *f in zip(parts, mean, invstd, *factors, strict=True):
+        for (result, grad, part), m, i in zip(parts, mean, invstd, strict=True):
             of_x, of_scale, of_bias = _kernel_backward(
-                *(grad, part, scale, None, None, m, i, True, ctx.eps, [not own, True, True])
+                *(grad, part, scale, None, None, m, i, True, ctx.eps, [True, True, True])
             )
-            if own:
-                slope = f[1] * of_scale
-                offset = torch.addcmul(f[2] * of_bias, slope, m, value=-1)
-                write(result, grad, part, f[0], slope, offset)
-            else:
-                result.copy_(of_x)
+            result.copy_(of_x)
             sums += [of_scale, of_bias]
         grad_weight = None if weight is None else torch.stack(sums[::2]).sum(0)
         grad_bias = torch.stack(sums[1::2]).sum(0) if ctx.has_bias else None
         return grad_x, grad_weight, grad_bias, None, None
-
-
-def _own(x: Tensor) -> bool:
-    """Whether our own arithmetic, which rounds once more than the kernel, is the better choice."""
-    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-
-
-def _forward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, group_clips: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    mean = x.new_empty((x.shape[0] // group_clips, x.shape[1]), dtype=dtype)
-    out, invstd = torch.empty_like(x), torch.empty_like(mean)
-    parts, results = torch.split(x, group_clips), torch.split(out, group_clips)
-    for part, *result in zip(parts, results, mean, invstd, strict=True):
-        torch.native_batch_norm(part, weight, bias, None, None, True, 0.0, eps, out=result)
-    return out, mean, invstd
-
-
-def _forward_contiguous(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, group_clips: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Group normalisation reads a contiguous batch five times as fast, but clip by clip.
-
-    The statistics of clips give those of groups: within plus between. Its output is room for ours.
-    """
-    clips, channels = x.shape[:2]
-    out, mean, invstd = torch.native_group_norm(
-        x, None, None, clips, channels, x[0, 0].numel(), channels, eps
-    )
-    grouped = (-1, group_clips, channels)
-    within = invstd.view(grouped).pow(-2).sub_(eps).mean(1)
-    between, mean = torch.var_mean(mean.view(grouped), 1, correction=0)  # (G, C)
-    var = within.add_(between)
-    unused = x.new_empty(channels), x.new_empty(channels)
-    parts, results = torch.split(x, group_clips), torch.split(out, group_clips)
-    for part, result, m, v in zip(parts, results, mean, var, strict=True):
-        torch.native_batch_norm(part, weight, bias, m, v, False, 0.0, eps, out=(result, *unused))
-    return out, mean, var.add(eps).rsqrt_()
-
-
-def _gradient_factors(
-    weight: Tensor, invstd: Tensor, num_values: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """With them the gradient by x is grad_out * a + x * slope + offset; each is (groups, C).
-
-    slope is the second factor times the sum of grad_out * normalised x over the group's
-    `num_values`, and offset the third factor times the sum of grad_out, less slope * mean.
-    """
-    a = invstd * weight
-    return a, a * invstd / -num_values, a / -num_values
-
-
-def _write_contiguous(
-    result: Tensor, grad: Tensor, x: Tensor, a: Tensor, slope: Tensor, offset: Tensor
-) -> None:
-    # Batch normalisation by the fixed statistics 0 and 1 is grad * a + offset in one fast pass.
-    zero, one = torch.zeros_like(a), torch.ones_like(a)
-    torch.native_batch_norm(grad, a, offset, zero, one, False, 0.0, 0.0, out=(result, zero, one))
-    result.addcmul_(x, slope.view(-1, 1, 1, 1))
-
-
-def _write_channels_last(
-    result: Tensor, grad: Tensor, x: Tensor, a: Tensor, slope: Tensor, offset: Tensor
-) -> None:
-    per_channel = (-1, 1, 1, 1)
-    torch.addcmul(offset.view(per_channel), x, slope.view(per_channel), out=result)
-    result.addcmul_(grad, a.view(per_channel))
 
 
 def normalise_across_ranks(
@@ -213,8 +143,7 @@ class _NormaliseAcrossRanks(torch.autograd.Function):
         every = [torch.empty_like(own) for _ in range(dist.get_world_size(processes))]
         dist.all_gather(every, own, group=processes)
         variances, means = torch.stack(every, 1)  # (ranks, C) each
-        between, mean = torch.var_mean(means, 0, correction=0)
-        var = variances.mean(0) + between
+        mean, var = pooled(means, variances, 0)
         ctx.save_for_backward(x, weight, mean, torch.rsqrt(var + eps))
         ctx.processes = processes
         ctx.mark_non_differentiable(mean, var)

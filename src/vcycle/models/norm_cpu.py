@@ -1,0 +1,168 @@
+"""Normalise (B, C, T, H, W) by the statistics of groups of clips, on a CPU in full precision.
+
+In contiguous memory torch's batch normalisation sums one value at a time. Seen as a matrix with a
+row for every clip and channel, the whole batch goes through kernels that sum eight at a time, and
+the sums of rows make those of groups, however many there are. In channels-last memory each group
+goes through the kernel of batch normalisation for its sums. Both then write the result in one pass
+over the batch, and its gradient in two, since torch has no operation for ``a * x + b * y + c``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_group_norm_backward = torch.ops.aten.native_group_norm_backward.default
+_batch_norm_backward = torch.ops.aten.native_batch_norm_backward.default
+
+
+def pooled(means: Tensor, variances: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Mean and variance of equally large sets of values together, from those of each.
+
+    Of the sets along ``dim``, which is removed: the mean of the means, and the variance within plus
+    between them.
+    """
+    mean = means.mean(dim)
+    between = (means - mean.unsqueeze(dim)).square_().mean(dim)
+    return mean, variances.mean(dim).add_(between)
+
+
+class NormaliseOnCpu(torch.autograd.Function):
+    """(x, weight, bias, group_clips, eps) -> the result, and mean and biased variance (G, C).
+
+    ``x`` is float32 or float64, contiguous or channels last; so is the result.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        group_clips: int,
+        eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        matrix = _matrix(x, group_clips)
+        mean, variance, out = matrix.statistics(x)
+        invstd = variance.add(eps).rsqrt_()
+        scale = invstd if weight is None else invstd * weight
+        shift = -mean * scale if bias is None else torch.addcmul(bias, mean, scale, value=-1)
+        matrix.write(out, x, scale, shift)
+        ctx.save_for_backward(x, weight, mean, invstd)
+        ctx.group_clips, ctx.has_bias = group_clips, bias is not None
+        ctx.mark_non_differentiable(mean, variance)
+        ctx.set_materialize_grads(False)
+        return out, mean, variance
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 5
+        x, weight, mean, invstd = ctx.saved_tensors
+        if x.stride() != grad.stride():
+            grad = torch.empty_like(x).copy_(grad)
+        matrix = _matrix(x, ctx.group_clips)
+        by_weight, by_bias = matrix.sums(grad, x, mean, invstd)
+        # The gradient by x, the mean and variance depending on x too, is
+        # scale * (grad - by_bias / n - normalised x * by_weight / n), n being a group's values.
+        scale = invstd if weight is None else invstd * weight
+        share = scale / -(x[: ctx.group_clips, 0].numel())
+        slope = share * invstd * by_weight
+        shift = (share * by_bias).addcmul_(slope, mean, value=-1)
+        grad_x = torch.empty_like(x)
+        matrix.write(grad_x, grad, scale, shift)
+        matrix.add(grad_x, x, slope)
+        grad_weight = None if weight is None else by_weight.sum(0)
+        grad_bias = by_bias.sum(0) if ctx.has_bias else None
+        return grad_x, grad_weight, grad_bias, None, None
+
+
+def _matrix(x: Tensor, group_clips: int) -> _Contiguous | _ChannelsLast:
+    last = x.is_contiguous(memory_format=torch.channels_last_3d)
+    return _ChannelsLast(x, group_clips) if last else _Contiguous(x, group_clips)
+
+
+class _Contiguous:
+    """A row of T*H*W values for each clip and channel."""
+
+    def __init__(self, x: Tensor, group_clips: int) -> None:
+        clips, channels = x.shape[:2]
+        self.grouped = (clips // group_clips, group_clips, channels)
+        self.num_rows, self.num_values = clips * channels, x[0, 0].numel()
+
+    def _rows(self, x: Tensor) -> Tensor:
+        return x.view(1, self.num_rows, self.num_values)
+
+    def _per_row(self, factor: Tensor) -> Tensor:
+        """(G, C) -> (rows)"""
+        return factor[:, None].expand(self.grouped).reshape(-1)
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and variance (G, C), and memory like that of ``x`` to write to."""
+        # Group normalisation has the fastest sums over rows. Its result is of no use.
+        clips, channels = x.shape[:2]
+        room, mean, invstd = torch.native_group_norm(
+            x, None, None, clips, channels, self.num_values, channels, 0.0
+        )
+        variance = invstd.pow_(-2)
+        return *pooled(mean.view(self.grouped), variance.view(self.grouped), 1), room
+
+    def sums(self, grad: Tensor, x: Tensor, mean: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
+        """Of grad * normalised x and of grad, (G, C) each."""
+        rows, size = self.num_rows, self.num_values
+        statistics = self._per_row(mean).view(1, -1), self._per_row(invstd).view(1, -1)
+        of_products, of_grad = _group_norm_backward(
+            *(self._rows(grad), self._rows(x), *statistics, x.new_ones(rows)),
+            *(1, rows, size, rows, [False, True, True]),
+        )[1:]
+        return of_products.view(self.grouped).sum(1), of_grad.view(self.grouped).sum(1)
+
+    def write(self, out: Tensor, x: Tensor, scale: Tensor, shift: Tensor) -> None:
+        """out = x * scale + shift, with factors of (G, C)."""
+        # Batch normalisation by the fixed statistics 0 and 1 does it in one fast pass.
+        scale, shift = self._per_row(scale), self._per_row(shift)
+        zero, one = torch.zeros_like(scale), torch.ones_like(scale)
+        torch.native_batch_norm(
+            *(self._rows(x), scale, shift, zero, one, False, 0.0, 0.0),
+            out=(self._rows(out), torch.empty_like(zero), torch.empty_like(zero)),
+        )
+
+    def add(self, out: Tensor, x: Tensor, scale: Tensor) -> None:
+        """out += x * scale"""
+        self._rows(out).addcmul_(self._rows(x), self._per_row(scale).view(-1, 1))
+
+
+class _ChannelsLast:
+    """For each group a column of values for each channel."""
+
+    def __init__(self, x: Tensor, group_clips: int) -> None:
+        self.num_groups = len(x) // group_clips
+
+    def _columns(self, x: Tensor) -> Tensor:
+        """(G, values of a group, C)"""
+        return x.permute(0, 2, 3, 4, 1).view(self.num_groups, -1, x.shape[1])
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        each = [torch.batch_norm_update_stats(group, None, None, 0.0) for group in self._columns(x)]
+        mean, variance = (torch.stack(of_groups) for of_groups in zip(*each, strict=True))
+        return mean, variance, torch.empty_like(x)
+
+    def sums(self, grad: Tensor, x: Tensor, mean: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
+        one, wanted = x.new_ones(x.shape[1]), [False, True, True]
+        groups = zip(self._columns(grad), self._columns(x), mean, invstd, strict=True)
+        each = [
+            _batch_norm_backward(*of_group[:2], one, None, None, *of_group[2:], True, 0.0, wanted)
+            for of_group in groups
+        ]
+        of_products, of_grad = (torch.stack([e[i] for e in each]) for i in (1, 2))
+        return of_products, of_grad
+
+    def write(self, out: Tensor, x: Tensor, scale: Tensor, shift: Tensor) -> None:
+        x, out = self._columns(x), self._columns(out)
+        torch.addcmul(shift[:, None], x, scale[:, None], out=out)
+
+    def add(self, out: Tensor, x: Tensor, scale: Tensor) -> None:
+        self._columns(out).addcmul_(self._columns(x), scale[:, None])
