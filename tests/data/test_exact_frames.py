@@ -1,7 +1,12 @@
-"""Skipping, seeking and jumping change no pixel: every clip equals one cut from a full decode."""
+"""Skipping, seeking and jumping change no pixel: every clip equals one cut from a plain decode.
+
+The plain decode knows nothing of ours: it takes all pictures in order, and a frame is the last of
+them that begins no later than half a frame after the frame's time.
+"""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -25,6 +30,13 @@ KINDS = {
     "vp9": ("webm", "libvpx-vp9", {}),
     "mpeg4": ("avi", "mpeg4", {"b": "4000000"}),
     "mpeg-ts": ("ts", "libx264", {"bf": "2"}),
+    "av1": ("mp4", "libsvtav1", {"crf": "20", "preset": "10"}),
+    "av1-webm": ("webm", "libsvtav1", {"crf": "20", "preset": "10"}),
+    "avi-b-frames": ("avi", "libx264", {"bf": "3"}),
+    "program-stream": ("mpg", "mpeg2video", {"bf": "2", "b": "4000000"}),
+    "program-stream-1": ("mpg", "mpeg1video", {"bf": "2", "b": "4000000"}),
+    "flv": ("flv", "libx264", {"bf": "2"}),
+    "wmv": ("wmv", "wmv2", {"b": "4000000"}),
 }
 
 
@@ -42,7 +54,18 @@ def test_clips_equal_a_full_decode(tmp_path, kind):
     if codec not in av.codec.codecs_available:
         pytest.skip(f"this PyAV has no {codec}")
     path = tmp_path / f"v.{suffix}"
-    encode(path, moving_noise(80), codec=codec, gop=13, options=options)
+    encode(path, moving_noise(80), codec=codec, gop=13, rate=25, options=options)
+    check(Location(str(path)), num_grids=40)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+@pytest.mark.parametrize("b_frames", [0, 3])
+@pytest.mark.parametrize("gaps", [(0.02, 0.04, 0.2), (0.033, 0.034, 0.033, 0.034, 0.1)])
+def test_a_variable_frame_rate(tmp_path, suffix, b_frames, gaps):
+    times = np.cumsum(np.random.default_rng(3).choice(gaps, 80)).round(3)
+    path = tmp_path / f"v.{suffix}"
+    options = {"bf": str(b_frames)}
+    encode(path, moving_noise(80), gop=13, rate=25, options=options, times=list(times))
     check(Location(str(path)), num_grids=40)
 
 
@@ -55,8 +78,12 @@ def test_clips_of_real_videos_equal_a_full_decode(name):
 def check(place, *, num_grids):
     info = probe(place)
     box = Box(4, 6, info.height - 9, info.width - 11)
+    whole = plain_decode(place, info, Resampler(Grid((0,), box, 32, 48, False)))
+    in_order = list(iterate_pictures(place, info))
+    assert len(in_order) == info.num_frames
     resample = Resampler(Grid((0,), box, 32, 48, False))
-    whole = [resample(picture).copy() for picture in iterate_pictures(place, info)]
+    for frame, picture in enumerate(in_order):
+        assert np.array_equal(resample(picture), whole[frame]), f"frame {frame}"
     rng = np.random.default_rng(1)
     for _ in range(num_grids):
         stride = int(rng.integers(1, 17))
@@ -65,3 +92,21 @@ def check(place, *, num_grids):
         clip = read_clip(place, Grid(frames, box, 32, 48, False))
         for frame, picture in zip(frames, clip, strict=True):
             assert np.array_equal(picture, whole[frame]), f"frame {frame} of {frames}"
+
+
+def plain_decode(place, info, resample):
+    """The picture of every frame, by its time; by its number where the container has no times."""
+    with av.open(place.uri) as container:
+        stream = container.streams.best("video")
+        stream.codec_context.thread_type = "NONE"
+        start = (stream.start_time or 0) * stream.time_base
+        pictures = [(frame.pts, resample(frame).copy()) for frame in container.decode(stream)]
+        interval = 1 / stream.average_rate
+        by_number = container.format.name in ("mpeg", "avi")
+        begins = [
+            start + n * interval if by_number else pts * stream.time_base
+            for n, (pts, _) in enumerate(pictures)
+        ]
+    until = [start + (frame + Fraction(1, 2)) * interval for frame in range(info.num_frames)]
+    shown = [max(sum(b <= time for b in begins) - 1, 0) for time in until]
+    return [pictures[n][1] for n in shown]

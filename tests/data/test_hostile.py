@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import struct
 import wave
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from data.encode import encode, frame_number, numbered_frames
+from vcycle.data.encode import encode_frames
 from vcycle.data.grid import Box, Grid, GridRange, View, view_grid
 from vcycle.data.manifest import Location, UnreadableVideo
 from vcycle.data.video import probe, read_clip
@@ -155,21 +157,63 @@ def video(tmp_path_factory):
     return encode(tmp_path_factory.mktemp("v") / "v.mkv", numbered_frames(60), gop=10)
 
 
-def test_a_truncated_video_repeats_its_last_frame(video, tmp_path):
+def test_a_truncated_video_has_the_frames_that_are_there(video, tmp_path):
     """Matroska needs no index: what is there is used, though the header promises more."""
     content = video.read_bytes()
     path = tmp_path / "half.mkv"
     path.write_bytes(content[: len(content) // 2])
     info = probe(Location(str(path)))
+    with av.open(str(path)) as container:
+        num_packets = sum(1 for packet in container.demux(video=0) if packet.size)
+    assert num_packets - 3 <= info.num_frames <= num_packets + 3 < 45  # but for reordering
+    assert info.duration_seconds == pytest.approx(info.num_frames / 10)
     frames = range(0, 60, 10)
     clip = read_clip(Location(str(path)), Grid(tuple(frames), Box(0, 0, 64, 96), 32, 48, False))
     shown = [frame_number(picture, 60) for picture in clip]
-    assert info.num_frames > 0
     assert shown[0] == 0
     assert shown == sorted(shown)
     assert shown[-1] < 50
     path.write_bytes(content[:200])
     refused(path, "End of file|Invalid data|Input/output|no video|no frame")
+
+
+def test_a_truncated_mp4_with_its_index_in_front(tmp_path):
+    path = tmp_path / "v.mp4"
+    encode_frames(path, numbered_frames(60), frame_rate=10, key_interval=10, quality=20)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    info = probe(Location(str(path)))
+    assert 10 < info.num_frames < 50
+    last = info.num_frames - 1
+    clip = read_clip(Location(str(path)), Grid((0, last), Box(0, 0, 64, 96), 32, 48, False))
+    assert [frame_number(picture, 60) for picture in clip] == [0, last]
+
+
+def test_a_claimed_duration_is_not_believed(video, tmp_path):
+    """An hour in the header of a minute's file: a patched Matroska Duration, in milliseconds."""
+    content = video.read_bytes()
+    place = content.index(b"\x44\x89\x88") + 3
+    path = tmp_path / "long.mkv"
+    path.write_bytes(content[:place] + struct.pack(">d", 3.6e15) + content[place + 8 :])
+    assert probe(Location(str(path))).num_frames == 60
+
+
+def test_a_song_with_a_cover_is_no_video(tmp_path):
+    path = tmp_path / "song.mp4"
+    with av.open(str(path), "w") as container:
+        sound = container.add_stream("aac", rate=8000)
+        cover = container.add_stream("mjpeg", rate=1)
+        cover.width, cover.height, cover.pix_fmt = 64, 64, "yuvj420p"
+        cover.disposition = av.stream.Disposition.attached_pic
+        container.mux(cover.encode(av.VideoFrame(64, 64, "yuvj420p")))
+        container.mux(cover.encode(None))
+        for k in range(0, 8000, 1024):
+            silence = np.zeros((1, 1024), np.float32)
+            frame = av.AudioFrame.from_ndarray(silence, format="fltp", layout="mono")
+            frame.sample_rate, frame.pts = 8000, k
+            container.mux(sound.encode(frame))
+        container.mux(sound.encode(None))
+    refused(path, "no video stream")
 
 
 def test_a_truncated_mp4_without_its_index_is_refused(tmp_path):
@@ -203,10 +247,12 @@ def test_strange_frame_rates(tmp_path, rate):
 
 
 def test_a_wrong_duration(tmp_path):
-    """A header that promises ten times the frames: grids past the end repeat the last frame."""
+    """A manifest that promises ten times the frames: past the end the last picture repeats."""
     path = encode(tmp_path / "v.mp4", numbered_frames(12))
-    grid = Grid((0, 11, 60, 119), Box(0, 0, 64, 96), 32, 48, False)
-    assert [frame_number(p, 12) for p in read_clip(Location(str(path)), grid)] == [0, 11, 11, 11]
+    for frames in ((0, 11, 60, 119), (0, 5, 60, 119), (60, 61, 62, 119)):
+        grid = Grid(frames, Box(0, 0, 64, 96), 32, 48, False)
+        shown = [frame_number(picture, 12) for picture in read_clip(Location(str(path)), grid)]
+        assert shown == [min(frame, 11) for frame in frames]
 
 
 def test_memory_stays_flat(video):

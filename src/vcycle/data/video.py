@@ -10,9 +10,8 @@ import io
 import math
 import os
 import time
-from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -25,7 +24,10 @@ from numpy.typing import NDArray
 from vcycle.data.frames import decode_files, read_frames
 from vcycle.data.grid import Grid
 from vcycle.data.manifest import Location, UnreadableVideo, VideoInfo
+from vcycle.data.pictures import Clock, wanted_pictures
 from vcycle.data.resample import Resampler, upright
+
+_MAX_FRAMES = 10**8  # nineteen days at 60 per second
 
 
 @contextmanager
@@ -36,7 +38,7 @@ def _opened(place: Location, *, all_key_frames: bool = False) -> Iterator[tuple[
     options = {"codec_whitelist": "none"} if all_key_frames else {}
     try:
         with av.open(_source(place), metadata_errors="ignore", options=options) as container:
-            stream = container.streams.best("video")
+            stream = _video_stream(container)
             if stream is None:
                 raise UnreadableVideo(str(place), "no video stream")
             # One thread a worker: the workers are the parallelism.
@@ -47,6 +49,15 @@ def _opened(place: Location, *, all_key_frames: bool = False) -> Iterator[tuple[
         raise
     except Exception as error:  # a hostile file may provoke any
         raise UnreadableVideo(str(place), _one_line(error)) from error
+
+
+def _video_stream(container: Any) -> Any:
+    """The best video stream, the cover of a song not being one."""
+    cover = av.stream.Disposition.attached_pic
+    best = container.streams.best("video")
+    if best is None or not best.disposition & cover:
+        return best
+    return next((s for s in container.streams.video if not s.disposition & cover), None)
 
 
 def _source(place: Location) -> str | io.BytesIO:
@@ -76,29 +87,28 @@ def _one_line(error: BaseException) -> str:
 
 
 def probe(place: Location) -> VideoInfo:
-    """The facts of a file, with its first frame decoded as proof.
+    """The facts of a file, with its first frame decoded as proof and its end looked for.
 
-    Raises UnreadableVideo when there is no video stream or nothing decodes.
+    A file that was cut off counts the frames that are there, whatever its header promises. Raises
+    UnreadableVideo when there is no video stream or nothing decodes.
     """
     with _opened(place) as (container, stream):
         rate = _frame_rate(stream)
-        num_frames, duration = stream.frames, None
-        if stream.duration:
-            duration = stream.duration * stream.time_base
-        elif container.duration:
-            duration = Fraction(container.duration, av.time_base)
         key_interval = _key_interval(stream)
         first = next(container.decode(stream), None)
         if first is None:
             raise UnreadableVideo(str(place), "no frame decodes")
-        if not num_frames:
-            num_frames = round(duration * rate) if duration else _count_frames(container, stream)
-        num_frames = max(num_frames, 1)
+        num_frames = _num_indexed(container, stream) or _num_frames_to_end(container, stream)
+        if num_frames > _MAX_FRAMES:
+            raise UnreadableVideo(str(place), f"claims to have {num_frames} frames")
+        seconds = num_frames / rate
+        if num_frames == stream.frames and stream.duration:
+            seconds = stream.duration * stream.time_base
         turned = first.rotation % 180 != 0
         return VideoInfo(
             num_frames=num_frames,
             frame_rate=float(rate),
-            duration_seconds=float(duration or num_frames / rate),
+            duration_seconds=float(seconds),
             width=first.height if turned else first.width,
             height=first.width if turned else first.height,
             codec=stream.codec_context.name,
@@ -107,13 +117,16 @@ def probe(place: Location) -> VideoInfo:
         )
 
 
-def _key_interval(stream: Any) -> int:
-    """The longest way from one key frame to the next, if the container's index lists all frames."""
-    entries = stream.index_entries
-    if not stream.frames or len(entries) != stream.frames:
-        return 0
-    keys = [i for i, entry in enumerate(entries) if entry.is_keyframe]
-    return max((b - a for a, b in pairwise([*keys, len(entries)])), default=0)
+def _clock(container: Any, stream: Any) -> Clock:
+    # An AVI stores no times of display, and those of a program stream come out wrong after a seek
+    # and at open groups of pictures; a bare stream has none at all.
+    counted = (
+        container.format.name == "mpeg"
+        or (container.format.name == "avi" and stream.codec_context.reorder_depth > 0)
+        or stream.start_time is None
+    )
+    tick = 1 / (_frame_rate(stream) * stream.time_base)
+    return Clock(stream.start_time or 0, tick, counted)
 
 
 def _frame_rate(stream: Any) -> Fraction:
@@ -121,10 +134,50 @@ def _frame_rate(stream: Any) -> Fraction:
     return Fraction(rate) if rate else Fraction(25)
 
 
-def _count_frames(container: Any, stream: Any) -> int:
-    """Without an index or a duration the packets have to be counted; none is decoded."""
-    container.seek(0)
-    return sum(1 for packet in container.demux(stream) if packet.size)
+def _has_index(stream: Any) -> bool:
+    """Whether the container's index lists every frame."""
+    return bool(stream.frames) and len(stream.index_entries) == stream.frames
+
+
+def _key_interval(stream: Any) -> int:
+    """The longest way from one key frame to the next, if that can be told without reading."""
+    if not _has_index(stream):
+        return 0
+    entries = stream.index_entries
+    keys = [i for i, entry in enumerate(entries) if entry.is_keyframe]
+    return max((b - a for a, b in pairwise([*keys, len(entries)])), default=0)
+
+
+def _num_indexed(container: Any, stream: Any) -> int:
+    """How many frames of the container's index lie within the file; 0 without an index."""
+    if not _has_index(stream):
+        return 0
+    size = container.size
+    return sum(entry.pos + entry.size <= size for entry in stream.index_entries)
+
+
+def _num_frames_to_end(container: Any, stream: Any) -> int:
+    """The frames up to the last packet that can be read, looked for from the claimed end."""
+    clock = _clock(container, stream)
+    if not clock.counted:
+        claimed = stream.duration or 0
+        if not claimed and container.duration:
+            claimed = math.ceil(Fraction(container.duration, av.time_base) / stream.time_base)
+        for position in (clock.start + claimed, clock.start):
+            with suppress(av.FFmpegError):
+                container.seek(position, stream=stream)
+                times = [_shown_at(packet) for packet in container.demux(stream) if packet.size]
+                known = [time for time in times if time is not None]
+                if known:
+                    return max(1, round((max(known) - clock.start) / clock.tick) + 1)
+    with suppress(av.FFmpegError):
+        container.seek(0)
+    return max(1, sum(1 for packet in container.demux(stream) if packet.size))
+
+
+def _shown_at(packet: Any) -> int | None:
+    time: int | None = packet.dts if packet.pts is None else packet.pts
+    return time
 
 
 def read_clip(
@@ -138,10 +191,10 @@ def read_clip(
     """Decode the frames of a grid and resample each: (T, H, W, 3) uint8 RGB.
 
     Frame k is the picture shown at ``k / frame_rate`` seconds, so a variable frame rate is
-    resampled to its mean. Past the last frame that decodes, that frame repeats.
-    ``out`` receives the clip, if given;
-    ``all_key_frames`` is a probe's finding that makes opening cheaper. Raises UnreadableVideo if
-    no frame decodes, or when decoding takes longer than ``limit_seconds``.
+    resampled to its mean. Past the last picture that decodes, that picture repeats. ``out``
+    receives the clip, if given; ``all_key_frames`` is a probe's finding that makes opening cheaper.
+    Raises UnreadableVideo if no frame decodes, or when decoding takes longer than
+    ``limit_seconds``.
     """
     if place.is_local and os.path.isdir(place.uri):  # noqa: PTH112
         return read_frames(place.uri, grid, out=out)
@@ -151,14 +204,20 @@ def read_clip(
     for seek in (True, False) if grid.frames[0] > 0 else (False,):
         with _opened(place, all_key_frames=all_key_frames) as (container, stream):
             resample = Resampler(grid)
-            for picture, repeats in _pictures(container, stream, grid.frames, seek, deadline):
+            for picture, repeats in wanted_pictures(
+                container,
+                stream,
+                _clock(container, stream),
+                grid.frames,
+                seek=seek,
+                deadline=deadline,
+            ):
                 clip[done : done + repeats] = resample(picture)
                 done += repeats
         if done:
             break  # otherwise the seek missed: the container has no index, or a wrong one
     if not done:
-        raise UnreadableVideo(str(place), f"no frame decodes from frame {grid.frames[0]} on")
-    clip[done:] = clip[done - 1]
+        raise UnreadableVideo(str(place), "no frame decodes")
     return clip
 
 
@@ -166,96 +225,23 @@ def decode_only(place: Location, grid: Grid, *, all_key_frames: bool = False) ->
     """Decode the frames of a grid and drop them: what ``read_clip`` costs at the least."""
     with _opened(place, all_key_frames=all_key_frames) as (container, stream):
         seek = grid.frames[0] > 0
-        return sum(1 for _ in _pictures(container, stream, grid.frames, seek, math.inf))
+        clock = _clock(container, stream)
+        return sum(1 for _ in wanted_pictures(container, stream, clock, grid.frames, seek=seek))
 
 
 def iterate_pictures(place: Location, info: VideoInfo) -> Iterator[Any]:
     """Every frame of a video in order, as displayed, evenly spaced at its mean frame rate.
 
-    Yields av.VideoFrames, ``info.num_frames`` of them unless the video ends early.
+    Yields av.VideoFrames, ``info.num_frames`` of them.
     """
-    frames = tuple(range(info.num_frames))
+    frames = range(info.num_frames)
     if place.is_local and os.path.isdir(place.uri):  # noqa: PTH112
         yield from decode_files(place.uri)
         return
     with _opened(place) as (container, stream):
-        for picture, repeats in _pictures(container, stream, frames, False, math.inf):
+        for picture, repeats in wanted_pictures(
+            container, stream, _clock(container, stream), frames, seek=False
+        ):
             shown = upright(picture)
             for _ in range(repeats):
                 yield shown
-
-
-def _pictures(
-    container: Any, stream: Any, frames: tuple[int, ...], seek: bool, deadline: float
-) -> Iterator[tuple[Any, int]]:
-    """The decoded pictures of the wanted frames, each with how many of them it serves.
-
-    Fewer if the video ends early, and none if a seek went past the first wanted frame.
-    """
-    tick = 1 / (_frame_rate(stream) * stream.time_base)  # of the stream's clock, per frame
-    start = stream.start_time or 0
-    # A frame is the wanted one from half an interval before its time: clocks are rounded.
-    after = [math.floor(start + frame * tick - tick / 2) for frame in frames]
-    if seek:
-        # Seeking goes by decoding time, which runs ahead of display by the reordering.
-        early = after[0] - math.ceil(stream.codec_context.reorder_depth * tick)
-        container.seek(max(early, start), stream=stream)
-    done = 0
-    picture = None
-    for count, picture in enumerate(_decoded(container, stream, after, tick, deadline)):
-        at = picture.pts if picture.pts is not None else start + count * tick
-        if seek and count == 0 and at > after[0] + tick:
-            return
-        repeats = 0
-        while done + repeats < len(after) and at > after[done + repeats]:
-            repeats += 1
-        if repeats:
-            yield picture, repeats
-        done += repeats
-        if done == len(after):
-            return
-    if picture is not None and done == 0:
-        yield picture, 1  # all the wanted frames are past the end
-
-
-def _decoded(
-    container: Any, stream: Any, after: list[int], tick: Fraction, deadline: float
-) -> Iterator[Any]:
-    """Pictures in display order, with as many of the unwanted ones left undecoded as can be.
-
-    A wanted picture is the first after each time of ``after``. Packets wait until one shows that
-    the next wanted picture needs them; when a key frame comes first, they were not needed. Of
-    those that are, pictures that no other refers to are skipped unless they are wanted.
-    """
-    context = stream.codec_context
-    waiting: list[Any] = []
-    wanted = 0  # the first of ``after`` whose picture has not been sent to the decoder
-    for packet in container.demux(stream):
-        if time.monotonic() > deadline:
-            raise TimeoutError("decoding took longer than the limit")
-        if not packet.size and packet.dts is not None:
-            continue  # an empty packet would end the decoding
-        soon = after[wanted] + tick
-        if waiting and packet.is_keyframe and packet.pts is not None and packet.pts <= soon:
-            yield from context.decode(None)
-            context.flush_buffers()
-            waiting.clear()
-        if not packet.size or (packet.dts is not None and packet.dts > soon):
-            for earlier in waiting:
-                yield from _send(context, earlier, after, tick)
-            waiting.clear()
-            while wanted < len(after) and packet.size and packet.dts > after[wanted] + tick:
-                wanted += 1
-            if wanted == len(after) or not packet.size:
-                break
-        waiting.append(packet)
-    yield from context.decode(None)
-
-
-def _send(context: Any, packet: Any, after: list[int], tick: Fraction) -> list[Any]:
-    """Decode a packet, or let the decoder skip it if neither we nor another picture needs it."""
-    place = bisect_left(after, packet.pts) - 1 if packet.pts is not None else 0
-    needed = packet.pts is None or (place >= 0 and packet.pts <= after[place] + tick)
-    context.skip_frame = "DEFAULT" if needed else "NONREF"
-    pictures: list[Any] = context.decode(packet)
-    return pictures

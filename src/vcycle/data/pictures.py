@@ -1,0 +1,156 @@
+"""From wanted frames to decoded pictures, with as little decoding as can be.
+
+Frame k is the picture shown at k / frame_rate seconds: the last that begins no later than half a
+frame after that time, since clocks are rounded. A constant frame rate gives each picture its own
+frame; with a variable one a picture that stays longer serves several, and a short one none.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+# FFmpeg's own decoders, which take up a new ``skip_frame`` with the next packet.
+_SKIPPING = frozenset(("h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4", "vp8", "vp9"))
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A stream's clock: the time ``start`` of its first picture, and ``tick`` units per frame.
+
+    Where the container's times of display are missing or wrong, pictures are ``counted`` from the
+    first on; then nothing can be skipped.
+    """
+
+    start: int
+    tick: Fraction
+    counted: bool = False
+
+    def until(self, frame: int) -> int:
+        """The latest time at which the picture of a frame may begin."""
+        over, under = self.tick.as_integer_ratio()  # whole numbers: this is asked for every packet
+        return self.start + (2 * frame + 1) * over // (2 * under)
+
+
+def wanted_pictures(
+    container: Any,
+    stream: Any,
+    clock: Clock,
+    frames: Sequence[int],
+    *,
+    seek: bool,
+    deadline: float = math.inf,
+) -> Iterator[tuple[Any, int]]:
+    """The pictures of the frames, which ascend, each with how many frames it serves.
+
+    The last picture serves all frames past the end. Nothing comes if no picture decodes, or if a
+    seek went past the first frame's. Raises TimeoutError at ``deadline`` of time.monotonic().
+    """
+    seek = seek and not clock.counted
+    if seek:
+        # Seeking goes by decoding time, which runs ahead of display by the reordering.
+        ahead = math.ceil((1 + stream.codec_context.reorder_depth) * clock.tick)
+        container.seek(max(clock.until(frames[0]) - ahead, clock.start), stream=stream)
+    packets = _packets(container, stream, deadline)
+    if clock.counted:
+        pictures = _all_decoded(stream, packets)
+    else:
+        pictures = _decoded(stream, packets, clock, frames)
+    done = 0
+    shown = begins = None
+    for picture in pictures:
+        if picture.pts is not None and not clock.counted:
+            begins = picture.pts
+        elif begins is not None:
+            begins += clock.tick
+        elif not seek:
+            begins = clock.start
+        if begins is None or (seek and shown is None and begins > clock.until(frames[0])):
+            return
+        ended = bisect_left(frames, begins, lo=done, key=clock.until)
+        if ended > done:
+            yield shown or picture, ended - done
+        done = ended
+        if done == len(frames):
+            return
+        shown = picture
+    if shown is not None:
+        yield shown, len(frames) - done
+
+
+def _packets(container: Any, stream: Any, deadline: float) -> Iterator[Any]:
+    for packet in container.demux(stream):
+        if time.monotonic() > deadline:
+            raise TimeoutError("decoding took longer than the limit")
+        if packet.size:  # an empty packet would end the decoding
+            yield packet
+
+
+def _all_decoded(stream: Any, packets: Iterator[Any]) -> Iterator[Any]:
+    for packet in packets:
+        yield from stream.codec_context.decode(packet)
+    yield from stream.codec_context.decode(None)
+
+
+def _decoded(
+    stream: Any, packets: Iterator[Any], clock: Clock, frames: Sequence[int]
+) -> Iterator[Any]:
+    """Pictures in display order; at least those of the frames and what they refer to.
+
+    Packets wait until one shows that all which may hold the next wanted picture are here. If a key
+    frame comes before that, no earlier one holds it, and they are dropped.
+    """
+    context = stream.codec_context
+    early = math.ceil(context.reorder_depth * clock.tick)
+    waiting: list[Any] = []
+    wanted = 0  # the first frame whose picture has not been sent to the decoder
+    for packet in packets:
+        until = clock.until(frames[wanted])
+        if waiting and _begins_anew(packet, waiting, until):
+            yield from context.decode(None)
+            context.flush_buffers()
+            waiting.clear()
+        # From a packet on, nothing is shown before its decoding time.
+        now = packet.dts
+        if now is None and packet.pts is not None:
+            now = packet.pts - early
+        if now is None or now > until:
+            yield from _send(context, waiting, packet, clock, frames)
+            waiting.clear()
+            if now is not None:
+                wanted = bisect_left(frames, now, lo=wanted, key=clock.until)
+                if wanted == len(frames):
+                    break
+        waiting.append(packet)
+    else:
+        yield from _send(context, waiting, None, clock, frames)
+    yield from context.decode(None)
+
+
+def _begins_anew(packet: Any, waiting: list[Any], until: int) -> bool:
+    """Whether the next wanted picture is that of a key frame, or after it."""
+    if not packet.is_keyframe or packet.pts is None or packet.pts > until:
+        return False
+    return all(earlier.pts is not None and earlier.pts < packet.pts for earlier in waiting)
+
+
+def _send(
+    context: Any, waiting: list[Any], following: Any, clock: Clock, frames: Sequence[int]
+) -> Iterator[Any]:
+    """Decode packets, letting the decoder skip those that neither we nor other pictures need."""
+    known = sorted(p.pts for p in (*waiting, following) if p is not None and p.pts is not None)
+    for packet in waiting:
+        needed = True
+        if packet.pts is not None and context.name in _SKIPPING:
+            frame = bisect_left(frames, packet.pts, key=clock.until)
+            later = bisect_right(known, packet.pts)  # the next that may be shown instead
+            needed = frame < len(frames) and (
+                later == len(known) or known[later] > clock.until(frames[frame])
+            )
+        context.skip_frame = "DEFAULT" if needed else "NONREF"
+        yield from context.decode(packet)
