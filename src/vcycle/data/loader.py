@@ -20,6 +20,7 @@ from vcycle.data.batch import Batch, label_tensor, normalize
 from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest, TooManyBadVideos
 from vcycle.data.figures import Figures
 from vcycle.data.sampler import PlanSampler, view_requests
+from vcycle.data.torchcodec_video import check_decoder
 from vcycle.data.workers import Answer, WorkerPool
 from vcycle.schedule.shape import Shape
 
@@ -54,7 +55,8 @@ class Loader:
 
     ``bad_videos`` (path -> reason) collects what had to be replaced; TooManyBadVideos is raised
     once that is more than ``max_bad_share`` of the dataset's videos, and more than one. With
-    ``num_workers`` of 0 clips are decoded in the calling process, when they are asked for.
+    ``num_workers`` of 0 clips are decoded in the calling process, when they are asked for. Raises
+    ValueError where the dataset's decoder does not work.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Loader:
     ) -> None:
         if num_workers < 0:
             raise ValueError(f"num_workers is {num_workers}; use 0 or more")
+        check_decoder(dataset.decoder, torch.device("cpu"))
         self.dataset = dataset
         self.request_lists = request_lists
         self.num_workers = num_workers
@@ -117,7 +120,7 @@ class Loader:
             pixels = self._empty(requests)
             clips = []
             for out, request in zip(pixels, requests, strict=True):
-                clip = self.dataset.read(request, out=out.numpy())
+                clip = self.dataset.read(request, out=out)
                 clips.append((clip.index, clip.labels, clip.bad))
             self._figures.count_work(time.monotonic() - started)
             yield self._batch(pixels, clips)

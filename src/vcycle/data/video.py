@@ -10,7 +10,7 @@ import io
 import math
 import os
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -29,13 +29,19 @@ from vcycle.data.resample import Resampler, upright
 
 
 @contextmanager
-def _opened(place: Location, *, all_key_frames: bool = False) -> Iterator[tuple[Any, Any]]:
+def _opened(
+    place: Location,
+    *,
+    all_key_frames: bool = False,
+    source: str | io.BytesIO | None = None,
+) -> Iterator[tuple[Any, Any]]:
     """The container and its video stream; every error inside becomes UnreadableVideo."""
     # Finding out how far pictures are reordered takes FFmpeg up to twenty decoded frames. Where
     # all are key frames there is nothing to find out, so no decoder is allowed while opening.
     options = {"codec_whitelist": "none"} if all_key_frames else {}
     try:
-        with av.open(_source(place), metadata_errors="ignore", options=options) as container:
+        source = source or source_of(place)
+        with av.open(source, metadata_errors="ignore", options=options) as container:
             stream = container.streams.best("video")
             if stream is None:
                 raise UnreadableVideo(str(place), "no video stream")
@@ -46,13 +52,19 @@ def _opened(place: Location, *, all_key_frames: bool = False) -> Iterator[tuple[
     except UnreadableVideo:
         raise
     except Exception as error:  # a hostile file may provoke any
-        raise UnreadableVideo(str(place), _one_line(error)) from error
+        raise UnreadableVideo(str(place), one_line(error)) from error
 
 
-def _source(place: Location) -> str | io.BytesIO:
-    """What FFmpeg opens: a path, a part of a local file, or bytes fetched from elsewhere."""
+def source_of(place: Location) -> str | io.BytesIO:
+    """What FFmpeg opens: a path, a part of a local file, or bytes fetched from elsewhere.
+
+    Raises UnreadableVideo where nothing is there.
+    """
     if not place.is_local:
-        return io.BytesIO(fetch(place))
+        try:
+            return io.BytesIO(_fetch(place))
+        except Exception as error:  # of any file system
+            raise UnreadableVideo(str(place), one_line(error)) from error
     if not os.path.isfile(place.uri):  # noqa: PTH113  a fifo or a device would block for ever
         reason = "not a file" if os.path.lexists(place.uri) else "not found"
         raise UnreadableVideo(str(place), reason)
@@ -62,7 +74,7 @@ def _source(place: Location) -> str | io.BytesIO:
     return f"file:{place.uri}"  # so that no name is taken for a protocol
 
 
-def fetch(place: Location) -> bytes:
+def _fetch(place: Location) -> bytes:
     """The bytes of a remote video, by one range read where it is part of a file."""
     filesystem, path = fsspec.core.url_to_fs(place.uri)
     end = place.offset + place.num_bytes if place.num_bytes else None
@@ -70,7 +82,8 @@ def fetch(place: Location) -> bytes:
     return content
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """What an exception says, for people: at most 200 characters of one line."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(str(text).split())[:200]
 
@@ -169,6 +182,35 @@ def decode_only(place: Location, grid: Grid, *, all_key_frames: bool = False) ->
         return sum(1 for _ in _pictures(container, stream, grid.frames, seek, math.inf))
 
 
+def pictures_at(
+    place: Location,
+    frames: tuple[int, ...],
+    *,
+    source: str | io.BytesIO,
+    all_key_frames: bool = False,
+) -> list[tuple[int, float]]:
+    """The picture that ``read_clip`` takes for each frame: its number as shown, and its seconds.
+
+    For decoders that find pictures by number. Nothing is decoded: the times are those of the
+    packets. Where these are not the pictures' times (AVI has none) the list is empty.
+    """
+    with _opened(place, all_key_frames=all_key_frames, source=source) as (container, stream):
+        start, _, after = _times(stream, frames)
+        times = [
+            packet.pts
+            for packet in container.demux(stream)
+            if packet.size and not packet.is_discard
+        ]
+        if not times or None in times or min(times) != start:
+            return []
+        times.sort()
+        numbers: list[int] = []
+        for number in (bisect_right(times, time) for time in after):
+            past_the_end = numbers[-1] if numbers else len(times) - 1
+            numbers.append(number if number < len(times) else past_the_end)
+        return [(number, float(times[number] * stream.time_base)) for number in numbers]
+
+
 def iterate_pictures(place: Location, info: VideoInfo) -> Iterator[Any]:
     """Every frame of a video in order, as displayed, evenly spaced at its mean frame rate.
 
@@ -192,10 +234,7 @@ def _pictures(
 
     Fewer if the video ends early, and none if a seek went past the first wanted frame.
     """
-    tick = 1 / (_frame_rate(stream) * stream.time_base)  # of the stream's clock, per frame
-    start = stream.start_time or 0
-    # A frame is the wanted one from half an interval before its time: clocks are rounded.
-    after = [math.floor(start + frame * tick - tick / 2) for frame in frames]
+    start, tick, after = _times(stream, frames)
     if seek:
         # Seeking goes by decoding time, which runs ahead of display by the reordering.
         early = after[0] - math.ceil(stream.codec_context.reorder_depth * tick)
@@ -216,6 +255,14 @@ def _pictures(
             return
     if picture is not None and done == 0:
         yield picture, 1  # all the wanted frames are past the end
+
+
+def _times(stream: Any, frames: tuple[int, ...]) -> tuple[int, Fraction, list[int]]:
+    """By the stream's clock: its start, a frame's interval, and what each frame comes after."""
+    tick = 1 / (_frame_rate(stream) * stream.time_base)
+    start = stream.start_time or 0
+    # A frame is the wanted one from half an interval before its time: clocks are rounded.
+    return start, tick, [math.floor(start + frame * tick - tick / 2) for frame in frames]
 
 
 def _decoded(

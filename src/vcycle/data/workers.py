@@ -78,13 +78,14 @@ class WorkerPool:
         self.bad_indices: dict[int, str] = {}
         self._context = process_context()
         self.memory: Tensor
-        if (
-            self._context.get_start_method() == "fork"
-        ):  # anonymous: not limited by the size of /dev/shm, 64 MB in many containers
-            self.memory = torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8)
-        else:
-            self.memory = torch.empty(num_bytes, dtype=torch.uint8)
-            self.memory.share_memory_()  # type: ignore[no-untyped-call]
+        with torch.inference_mode(False):  # a tensor made in that mode is not for writing outside
+            if (
+                self._context.get_start_method() == "fork"
+            ):  # anonymous: not limited by the size of /dev/shm, 64 MB in many containers
+                self.memory = torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8)
+            else:
+                self.memory = torch.empty(num_bytes, dtype=torch.uint8)
+                self.memory.share_memory_()  # type: ignore[no-untyped-call]
         self._generation = self._context.RawValue("q", 0)
         # Of each worker: the video it is on (or -1), and since when.
         self._on_video = self._context.RawArray("q", [-1] * num_workers)
@@ -239,7 +240,6 @@ def _work(
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_freed_memory()
-    pixels = memory.numpy()
 
     def note(index: int) -> None:
         since[number] = time.monotonic()
@@ -257,7 +257,7 @@ def _work(
             for request in part.requests:
                 if part.generation != generation.value:
                     break
-                out = pixels[place : place + request.num_bytes].reshape(request.clip_shape)
+                out = memory[place : place + request.num_bytes].view(request.clip_shape)
                 place += request.num_bytes
                 clip = dataset.read(request, out=out, bad_indices=part.bad_indices, note=note)
                 clips.append((clip.index, clip.labels, clip.bad))
