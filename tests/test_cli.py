@@ -62,7 +62,7 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert error.startswith("vcycle: ")
 
 
-@pytest.mark.parametrize("decoder", ["torchcodec"])
+@pytest.mark.parametrize("decoder", ["torchcodec", "nvdec"])
 def test_a_decoder_that_does_not_work_is_refused_before_step_0(
     synthetic_videos: Path,
     tmp_path: Path,

@@ -15,8 +15,8 @@ import torch
 from data.encode import encode, frame_number, numbered_frames, rotate_display
 from data.test_exact_frames import KINDS, moving_noise
 from vcycle.data import torchcodec_video
-from vcycle.data.dataset import ClipDataset
-from vcycle.data.grid import Box, Grid, GridRange
+from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.loader import eval_loader
 from vcycle.data.manifest import Location, Manifest, UnreadableVideo, Video
 from vcycle.data.torchcodec_video import check_decoder
@@ -202,6 +202,30 @@ def test_a_loader_can_use_it(manifest, num_workers):
         for decoder in ("pyav", "torchcodec")
     ]
     assert same(*(batch.clips.numpy() for batch in batches))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_nvdec_gives_the_clips_of_pyav_on_the_gpu(manifest, num_workers):
+    """In inference mode, as validation reads them, in a ring of memory that is used many times."""
+    options = {"batch_size": 2, "num_clips": 20, "prefetch_bytes": 1}
+    pyav = eval_loader(ClipDataset(manifest, RANGE), RANGE.base, num_workers=0, **options)
+    nvdec = eval_loader(
+        ClipDataset(manifest, RANGE, decoder="nvdec"),
+        RANGE.base,
+        num_workers=num_workers,
+        pin_memory=True,
+        **options,
+    )
+    with torch.inference_mode():
+        for ours, theirs in zip(pyav, nvdec, strict=True):
+            assert theirs.clips.is_cuda
+            assert theirs.to("cuda").clips is theirs.clips
+            assert same(ours.clips.numpy(), theirs.clips.cpu().numpy())
+            assert torch.equal(ours.labels, theirs.labels)
+    nvdec.close()
+    request = ClipRequest(0, RANGE.base, 0, View())
+    assert nvdec.dataset[request].pixels.is_cuda
 
 
 def test_a_decoder_that_is_not_there_is_refused_in_one_line(manifest, monkeypatch):

@@ -16,7 +16,8 @@ import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -34,7 +35,7 @@ _MAX_RESTARTS_IN_A_ROW = 20
 
 @dataclass(frozen=True)
 class Part:
-    """Requests of one shape whose pixels go to the shared memory from ``offset`` on."""
+    """Requests of one shape whose pixels go to the pool's memory from ``offset`` on."""
 
     number: int
     generation: int
@@ -250,21 +251,44 @@ def _work(
             if os.getppid() != parent:
                 return
         part: Part = pickle.loads(tasks.recv_bytes())
-        started = time.monotonic()
-        clips, error, too_many_bad = [], "", False
-        place = part.offset
-        try:
+        answer = decode_part(
+            dataset,
+            part,
+            memory,
+            is_current=lambda part: part.generation == generation.value,
+            note=note,
+        )
+        on_video[number] = -1
+        answers.send(answer)
+
+
+def decode_part(
+    dataset: ClipDataset,
+    part: Part,
+    memory: Tensor,
+    *,
+    is_current: Callable[[Part], bool],
+    note: Callable[[int], None],
+    within: AbstractContextManager[None] = nullcontext(),
+) -> Answer:
+    """Decode a part into the memory, each clip only while the part ``is_current``.
+
+    ``within`` surrounds the decoding. What goes wrong is in the answer, which main raises again.
+    """
+    started = time.monotonic()
+    clips, error, too_many_bad = [], "", False
+    place = part.offset
+    try:
+        with within:
             for request in part.requests:
-                if part.generation != generation.value:
+                if not is_current(part):
                     break
                 out = memory[place : place + request.num_bytes].view(request.clip_shape)
                 place += request.num_bytes
                 clip = dataset.read(request, out=out, bad_indices=part.bad_indices, note=note)
                 clips.append((clip.index, clip.labels, clip.bad))
-        except TooManyBadVideos as exhausted:
-            error, too_many_bad = str(exhausted), True
-        except Exception:  # main raises it again
-            error = traceback.format_exc()
-        on_video[number] = -1
-        seconds = time.monotonic() - started
-        answers.send(Answer(part.number, clips, seconds, error, too_many_bad))
+    except TooManyBadVideos as exhausted:
+        error, too_many_bad = str(exhausted), True
+    except Exception:
+        error = traceback.format_exc()
+    return Answer(part.number, clips, time.monotonic() - started, error, too_many_bad)
