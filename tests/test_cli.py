@@ -62,6 +62,25 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert error.startswith("vcycle: ")
 
 
+@pytest.mark.parametrize("decoder", ["torchcodec", "nvdec"])
+def test_a_decoder_that_does_not_work_is_refused_before_step_0(
+    synthetic_videos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    decoder: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torchcodec", None)
+    folder = tmp_path / "run"
+    arguments = ["--data", str(synthetic_videos), "--folder", str(folder)]
+    assert main(["train", "demo", *arguments, "--data.decoder", decoder]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"vcycle: decoder is '{decoder}'")
+    assert "use 'pyav'" in error or "'pyav' or 'torchcodec' elsewhere" in error
+    assert error.count("\n") == 1
+    assert not (folder / "metrics.jsonl").exists()
+
+
 def test_train_eval_and_resume(
     synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,5 +96,7 @@ def test_timed_labels_are_those_of_the_clip_in_training_and_all_in_evaluation(ma
 
 
 def test_an_unknown_decoder_is_refused(manifest):
-    with pytest.raises(ValueError, match="decoder is 'opencv'; use 'pyav' or 'torchcodec'"):
+    with pytest.raises(
+        ValueError, match="decoder is 'opencv'; use 'pyav', 'torchcodec' or 'nvdec'"
+    ):
         ClipDataset(manifest, RANGE, decoder="opencv")

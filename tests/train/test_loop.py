@@ -54,6 +54,25 @@ def losses(folder: Path) -> list[float]:
     return [row["loss"] for row in read_rows(folder / "metrics.jsonl")]
 
 
+def test_a_run_may_decode_where_it_trains(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training and validation read the same clips; without a GPU they are left to PyAV."""
+    if not torch.cuda.is_available():
+        monkeypatch.setattr("vcycle.data.loader.check_decoder", lambda decoder, device: None)
+        monkeypatch.setattr("vcycle.data.torchcodec_video._decode", lambda *_, **__: False)
+    top1 = {}
+    for decoder in ("pyav", "nvdec"):
+        data = replace(config.data, decoder=decoder, num_workers=2)
+        few = replace(config, data=data, evaluation=Evaluation(times=1, precise_bn=1))
+        top1[decoder] = train(few, tmp_path / decoder)["top1"]
+    ours, theirs = losses(tmp_path / "pyav"), losses(tmp_path / "nvdec")
+    assert theirs[0] == pytest.approx(ours[0], rel=0.02)
+    if not torch.cuda.is_available():
+        assert theirs == ours
+        assert top1["pyav"] == top1["nvdec"]
+
+
 def test_a_run_leaves_a_line_for_each_step_of_its_plan(config: RunConfig, tmp_path: Path) -> None:
     result = train(config, tmp_path / "run")
     plan = config.plan()

@@ -116,10 +116,7 @@ def _measure(
 def _batch(dataset: ClipDataset, requests: list[ClipRequest]) -> Batch:
     """What a worker and the loader do for a batch: decode, resample, collate, label."""
     pixels = _memory((len(requests), *requests[0].clip_shape))
-    clips = [
-        dataset.read(request, out=out.numpy())
-        for out, request in zip(pixels, requests, strict=True)
-    ]
+    clips = [dataset.read(request, out=out) for out, request in zip(pixels, requests, strict=True)]
     return Batch(
         clips=pixels.permute(0, 4, 1, 2, 3),
         labels=label_tensor([clip.labels for clip in clips], num_classes=1, multi_label=False),

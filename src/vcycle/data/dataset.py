@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from vcycle.data import torchcodec_video
 from vcycle.data.grid import Grid, GridRange, View, draw_grid, view_grid
@@ -66,7 +67,7 @@ class Clip:
     ``index`` differs from the request's when videos were bad; those are in ``bad``.
     """
 
-    pixels: NDArray[np.uint8]
+    pixels: Tensor
     index: int
     labels: tuple[int, ...]
     bad: tuple[BadVideo, ...] = ()
@@ -74,16 +75,19 @@ class Clip:
 
 @dataclass(frozen=True)
 class ClipDataset:
-    """The clips of a manifest's videos; index it with a ClipRequest."""
+    """The clips of a manifest's videos; index it with a ClipRequest.
+
+    ``decoder`` "torchcodec" needs that library, and "nvdec" is torchcodec on a GPU.
+    """
 
     manifest: Manifest
     grid_range: GridRange
     limit_seconds: float = 60.0  # for decoding one clip; a video that takes longer is bad
-    decoder: Literal["pyav", "torchcodec"] = "pyav"
+    decoder: Literal["pyav", "torchcodec", "nvdec"] = "pyav"
 
     def __post_init__(self) -> None:
-        if self.decoder not in ("pyav", "torchcodec"):
-            raise ValueError(f"decoder is {self.decoder!r}; use 'pyav' or 'torchcodec'")
+        if self.decoder not in ("pyav", "torchcodec", "nvdec"):
+            raise ValueError(f"decoder is {self.decoder!r}; use 'pyav', 'torchcodec' or 'nvdec'")
 
     def __len__(self) -> int:
         return len(self.manifest)
@@ -96,16 +100,20 @@ class ClipDataset:
         self,
         request: ClipRequest,
         *,
-        out: NDArray[np.uint8] | None = None,
+        out: Tensor | None = None,
         bad_indices: Mapping[int, str] = MappingProxyType({}),
         note: Callable[[int], None] = lambda index: None,
     ) -> Clip:
-        """Decode a clip, into ``out`` if given, of shape ``request.clip_shape``.
+        """Decode a clip, into ``out`` if given, uint8 of shape ``request.clip_shape``.
 
-        A bad video is replaced by others that the request's seed picks. ``bad_indices`` are
-        videos known to be bad, and why; ``note`` is told each video before it is tried. Raises
-        TooManyBadVideos when the substitutes are bad too, twenty in a row.
+        ``out`` is on the GPU for "nvdec" and on the CPU for the others. A bad video is replaced by
+        others that the request's seed picks. ``bad_indices`` are videos known to be bad, and why;
+        ``note`` is told each video before it is tried. Raises TooManyBadVideos when the substitutes
+        are bad too, twenty in a row.
         """
+        if out is None:
+            device = "cuda" if self.decoder == "nvdec" else "cpu"
+            out = torch.empty(request.clip_shape, dtype=torch.uint8, device=device)
         bad: list[BadVideo] = []
         index = request.index
         for attempt in range(1 + _MAX_SUBSTITUTES):
@@ -115,14 +123,14 @@ class ClipDataset:
                 if index in bad_indices:
                     raise UnreadableVideo(video.path, bad_indices[index])
                 note(index)
-                pixels = self._decode(video, grid, out)
+                self._decode(video, grid, out)
             except UnreadableVideo as error:
                 bad.append(BadVideo(video.path, error.reason))
                 rng = indexed_generator(request.seed, "substitute", attempt)
                 index = int(rng.integers(len(self.manifest)))
             else:
                 labels = self._labels(video, grid, request)
-                return Clip(pixels, index, labels, tuple(bad))
+                return Clip(out, index, labels, tuple(bad))
         listed = "".join(f"\n  {path}: {reason}" for path, reason in _reasons(bad).items())
         raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed}")
 
@@ -132,17 +140,17 @@ class ClipDataset:
         rng = np.random.default_rng(request.seed)
         return draw_grid(video, request.shape, self.grid_range, rng=rng, flip=video.flip)
 
-    def _decode(self, video: Video, grid: Grid, out: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    def _decode(self, video: Video, grid: Grid, out: Tensor) -> None:
         place = self.manifest.locate(video)
-        if self.decoder == "torchcodec":
-            return torchcodec_video.read_clip(place, grid, out=out)
-        return read_clip(
-            place,
-            grid,
-            out=out,
-            all_key_frames=video.key_interval == 1,
-            limit_seconds=self.limit_seconds,
-        )
+        all_key_frames, limit = video.key_interval == 1, self.limit_seconds
+        if self.decoder == "pyav":
+            read_clip(
+                place, grid, out=out.numpy(), all_key_frames=all_key_frames, limit_seconds=limit
+            )
+        else:
+            torchcodec_video.read_clip(
+                place, grid, out=out, all_key_frames=all_key_frames, limit_seconds=limit
+            )
 
     def _labels(self, video: Video, grid: Grid, request: ClipRequest) -> tuple[int, ...]:
         """The labels of the clip's own time in training, of the whole video in evaluation."""

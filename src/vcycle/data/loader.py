@@ -1,4 +1,4 @@
-"""The loader: lists of clip requests in, batches out, decoded ahead by worker processes.
+"""The loader: lists of clip requests in, batches out, decoded ahead by processes or threads.
 
 One loader serves a whole run: the shape travels with each request, so nothing is rebuilt when the
 shape changes. Batches come in order whatever the number of workers. How far it works ahead is
@@ -20,6 +20,8 @@ from vcycle.data.batch import Batch, label_tensor, normalize
 from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest, TooManyBadVideos
 from vcycle.data.figures import Figures
 from vcycle.data.sampler import PlanSampler, view_requests
+from vcycle.data.threads import DecodeThreads
+from vcycle.data.torchcodec_video import check_decoder
 from vcycle.data.workers import Answer, WorkerPool
 from vcycle.schedule.shape import Shape
 
@@ -30,7 +32,7 @@ PREFETCH_BYTES = 64 * 2**20
 
 @dataclass
 class _Pending:
-    """A batch in the making: its place in the shared memory and the parts still out."""
+    """A batch in the making: its place in the pool's memory and the parts still out."""
 
     requests: list[ClipRequest]
     offset: int
@@ -55,6 +57,11 @@ class Loader:
     ``bad_videos`` (path -> reason) collects what had to be replaced; TooManyBadVideos is raised
     once that is more than ``max_bad_share`` of the dataset's videos, and more than one. With
     ``num_workers`` of 0 clips are decoded in the calling process, when they are asked for.
+
+    Workers are processes, and batches are in CPU memory, page-locked with ``pin_memory``. With a
+    ``decode_device`` they are threads of this process, and batches are on that device; the
+    decoder "nvdec" needs one, by default the current CUDA device. Raises ValueError where the
+    dataset's decoder does not work.
     """
 
     def __init__(
@@ -67,17 +74,22 @@ class Loader:
         prefetch_bytes: int = PREFETCH_BYTES,
         max_bad_share: float = 0.01,
         pin_memory: bool = False,
+        decode_device: torch.device | str | None = None,
     ) -> None:
         if num_workers < 0:
             raise ValueError(f"num_workers is {num_workers}; use 0 or more")
+        if decode_device is None and dataset.decoder == "nvdec":
+            decode_device = "cuda"
+        check_decoder(dataset.decoder, torch.device(decode_device or "cpu"))
         self.dataset = dataset
         self.request_lists = request_lists
         self.num_workers = num_workers
         self.num_bytes = max(prefetch_bytes, 3 * largest_batch_bytes)
         self.max_bad_share = max_bad_share
-        self.pin_memory = pin_memory
+        self.pin_memory = pin_memory and decode_device is None
+        self.decode_device = decode_device
         self.bad_videos: dict[str, str] = {}
-        self._pool: WorkerPool | None = None
+        self._pool: WorkerPool | DecodeThreads | None = None
         self._figures = Figures(num_workers=num_workers)
 
     def __len__(self) -> int:
@@ -106,7 +118,7 @@ class Loader:
         return figures
 
     def close(self) -> None:
-        """End the worker processes; another iteration starts them again."""
+        """End the workers; another iteration starts them again."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -117,16 +129,14 @@ class Loader:
             pixels = self._empty(requests)
             clips = []
             for out, request in zip(pixels, requests, strict=True):
-                clip = self.dataset.read(request, out=out.numpy())
+                clip = self.dataset.read(request, out=out)
                 clips.append((clip.index, clip.labels, clip.bad))
             self._figures.count_work(time.monotonic() - started)
             yield self._batch(pixels, clips)
 
     def _decode_ahead(self) -> Iterator[Batch]:
         if self._pool is None:
-            self._pool = WorkerPool(
-                self.dataset, num_workers=self.num_workers, num_bytes=self.num_bytes
-            )
+            self._pool = self._start_workers()
         pool = self._pool
         pool.forget()
         lists = iter(self.request_lists)
@@ -151,8 +161,18 @@ class Loader:
             pending.popleft()
             yield self._batch(pixels, [head.clips[k] for k in range(len(head.requests))])
 
+    def _start_workers(self) -> WorkerPool | DecodeThreads:
+        if self.decode_device is None:
+            return WorkerPool(self.dataset, num_workers=self.num_workers, num_bytes=self.num_bytes)
+        return DecodeThreads(
+            self.dataset,
+            num_threads=self.num_workers,
+            num_bytes=self.num_bytes,
+            device=self.decode_device,
+        )
+
     def _place(self, pending: deque[_Pending], num_bytes: int) -> int | None:
-        """Where in the ring of shared memory a batch fits, behind those that are pending."""
+        """Where in the ring of the pool's memory a batch fits, behind those that are pending."""
         if not pending:
             return 0
         first, last = pending[0].offset, pending[-1].end
@@ -162,7 +182,7 @@ class Loader:
             return 0 if num_bytes < first else None
         return last if last + num_bytes < first else None
 
-    def _offer(self, pool: WorkerPool, pending: deque[_Pending]) -> None:
+    def _offer(self, pool: WorkerPool | DecodeThreads, pending: deque[_Pending]) -> None:
         """Hand out parts of the pending batches, earliest first, until the workers have enough."""
         for batch in pending:
             clip_bytes = batch.requests[0].num_bytes
@@ -189,8 +209,12 @@ class Loader:
 
     def _empty(self, requests: list[ClipRequest]) -> Tensor:
         """(N, T, H, W, 3) uint8, page-locked if so wanted."""
-        shape = (len(requests), *requests[0].clip_shape)
-        return torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin_memory)
+        return torch.empty(
+            (len(requests), *requests[0].clip_shape),
+            dtype=torch.uint8,
+            device=self.decode_device,
+            pin_memory=self.pin_memory,
+        )
 
     def _batch(
         self,
@@ -230,6 +254,7 @@ def train_loader(
     prefetch_bytes: int = PREFETCH_BYTES,
     max_bad_share: float = 0.01,
     pin_memory: bool = False,
+    decode_device: torch.device | str | None = None,
 ) -> Loader:
     """The batches of a run, one for each list of requests that the sampler yields."""
     return Loader(
@@ -240,6 +265,7 @@ def train_loader(
         prefetch_bytes=prefetch_bytes,
         max_bad_share=max_bad_share,
         pin_memory=pin_memory,
+        decode_device=decode_device,
     )
 
 
@@ -254,6 +280,7 @@ def eval_loader(
     prefetch_bytes: int = PREFETCH_BYTES,
     max_bad_share: float = 0.01,
     pin_memory: bool = False,
+    decode_device: torch.device | str | None = None,
     rank: int = 0,
     world_size: int = 1,
 ) -> Loader:
@@ -268,4 +295,5 @@ def eval_loader(
         prefetch_bytes=prefetch_bytes,
         max_bad_share=max_bad_share,
         pin_memory=pin_memory,
+        decode_device=decode_device,
     )

@@ -130,12 +130,24 @@ def crop_and_scale(frames: torch.Tensor, grid: Grid) -> torch.Tensor:
     box = stored_box(grid.box, height, width, 0)
     part = frames[:, box.top : box.top + box.height, box.left : box.left + box.width]
     images = part.permute(0, 3, 1, 2)  # (T, 3, h, w), channels last
-    images = torch.nn.functional.interpolate(
-        images, size=(grid.height, grid.width), mode="bilinear", antialias=True
-    )
+    # torch scales bytes on the CPU only.
+    scale = _scale if images.device.type == "cpu" else _scale_in_floats
+    images = scale(images, grid.height, grid.width)
     if grid.flip:
         images = images.flip(3)
     return images.permute(0, 2, 3, 1)
+
+
+def _scale(images: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """(T, 3, h, w) -> (T, 3, height, width)"""
+    return torch.nn.functional.interpolate(
+        images, size=(height, width), mode="bilinear", antialias=True
+    )
+
+
+def _scale_in_floats(images: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """As ``_scale`` of bytes; differs by at most 1, for that one rounds in between."""
+    return _scale(images.float(), height, width).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def upright(picture: Any) -> Any:

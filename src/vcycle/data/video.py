@@ -10,6 +10,7 @@ import io
 import math
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
@@ -31,13 +32,19 @@ _MAX_FRAMES = 10**8  # nineteen days at 60 per second
 
 
 @contextmanager
-def _opened(place: Location, *, all_key_frames: bool = False) -> Iterator[tuple[Any, Any]]:
+def _opened(
+    place: Location,
+    *,
+    all_key_frames: bool = False,
+    source: str | io.BytesIO | None = None,
+) -> Iterator[tuple[Any, Any]]:
     """The container and its video stream; every error inside becomes UnreadableVideo."""
     # Finding out how far pictures are reordered takes FFmpeg up to twenty decoded frames. Where
     # all are key frames there is nothing to find out, so no decoder is allowed while opening.
     options = {"codec_whitelist": "none"} if all_key_frames else {}
     try:
-        with av.open(_source(place), metadata_errors="ignore", options=options) as container:
+        source = source or source_of(place)
+        with av.open(source, metadata_errors="ignore", options=options) as container:
             stream = _video_stream(container)
             if stream is None:
                 raise UnreadableVideo(str(place), "no video stream")
@@ -48,7 +55,7 @@ def _opened(place: Location, *, all_key_frames: bool = False) -> Iterator[tuple[
     except UnreadableVideo:
         raise
     except Exception as error:  # a hostile file may provoke any
-        raise UnreadableVideo(str(place), _one_line(error)) from error
+        raise UnreadableVideo(str(place), one_line(error)) from error
 
 
 def _video_stream(container: Any) -> Any:
@@ -60,10 +67,16 @@ def _video_stream(container: Any) -> Any:
     return next((s for s in container.streams.video if not s.disposition & cover), None)
 
 
-def _source(place: Location) -> str | io.BytesIO:
-    """What FFmpeg opens: a path, a part of a local file, or bytes fetched from elsewhere."""
+def source_of(place: Location) -> str | io.BytesIO:
+    """What FFmpeg opens: a path, a part of a local file, or bytes fetched from elsewhere.
+
+    Raises UnreadableVideo where nothing is there.
+    """
     if not place.is_local:
-        return io.BytesIO(fetch(place))
+        try:
+            return io.BytesIO(_fetch(place))
+        except Exception as error:  # of any file system
+            raise UnreadableVideo(str(place), one_line(error)) from error
     if not os.path.isfile(place.uri):  # noqa: PTH113  a fifo or a device would block for ever
         reason = "not a file" if os.path.lexists(place.uri) else "not found"
         raise UnreadableVideo(str(place), reason)
@@ -73,7 +86,7 @@ def _source(place: Location) -> str | io.BytesIO:
     return f"file:{place.uri}"  # so that no name is taken for a protocol
 
 
-def fetch(place: Location) -> bytes:
+def _fetch(place: Location) -> bytes:
     """The bytes of a remote video, by one range read where it is part of a file."""
     filesystem, path = fsspec.core.url_to_fs(place.uri)
     end = place.offset + place.num_bytes if place.num_bytes else None
@@ -81,7 +94,8 @@ def fetch(place: Location) -> bytes:
     return content
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """What an exception says, for people: at most 200 characters of one line."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(str(text).split())[:200]
 
@@ -227,6 +241,32 @@ def decode_only(place: Location, grid: Grid, *, all_key_frames: bool = False) ->
         seek = grid.frames[0] > 0
         clock = _clock(container, stream)
         return sum(1 for _ in wanted_pictures(container, stream, clock, grid.frames, seek=seek))
+
+
+def pictures_at(
+    place: Location,
+    frames: tuple[int, ...],
+    *,
+    source: str | io.BytesIO,
+    all_key_frames: bool = False,
+) -> list[tuple[int, float]]:
+    """The picture that ``read_clip`` takes for each frame: its number as shown, and its seconds.
+
+    For decoders that find pictures by number. Nothing is decoded: the times are those of the
+    packets. Where these are not the pictures' times (AVI has none) the list is empty.
+    """
+    with _opened(place, all_key_frames=all_key_frames, source=source) as (container, stream):
+        clock = _clock(container, stream)
+        times = [
+            packet.pts
+            for packet in container.demux(stream)
+            if packet.size and not packet.is_discard
+        ]
+        if clock.counted or not times or None in times or min(times) != clock.start:
+            return []
+        times.sort()
+        numbers = [max(bisect_right(times, clock.until(frame)) - 1, 0) for frame in frames]
+        return [(number, float(times[number] * stream.time_base)) for number in numbers]
 
 
 def iterate_pictures(place: Location, info: VideoInfo) -> Iterator[Any]:

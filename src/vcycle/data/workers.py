@@ -16,7 +16,8 @@ import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -34,7 +35,7 @@ _MAX_RESTARTS_IN_A_ROW = 20
 
 @dataclass(frozen=True)
 class Part:
-    """Requests of one shape whose pixels go to the shared memory from ``offset`` on."""
+    """Requests of one shape whose pixels go to the pool's memory from ``offset`` on."""
 
     number: int
     generation: int
@@ -78,13 +79,14 @@ class WorkerPool:
         self.bad_indices: dict[int, str] = {}
         self._context = process_context()
         self.memory: Tensor
-        if (
-            self._context.get_start_method() == "fork"
-        ):  # anonymous: not limited by the size of /dev/shm, 64 MB in many containers
-            self.memory = torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8)
-        else:
-            self.memory = torch.empty(num_bytes, dtype=torch.uint8)
-            self.memory.share_memory_()  # type: ignore[no-untyped-call]
+        with torch.inference_mode(False):  # a tensor made in that mode is not for writing outside
+            if (
+                self._context.get_start_method() == "fork"
+            ):  # anonymous: not limited by the size of /dev/shm, 64 MB in many containers
+                self.memory = torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8)
+            else:
+                self.memory = torch.empty(num_bytes, dtype=torch.uint8)
+                self.memory.share_memory_()  # type: ignore[no-untyped-call]
         self._generation = self._context.RawValue("q", 0)
         # Of each worker: the video it is on (or -1), and since when.
         self._on_video = self._context.RawArray("q", [-1] * num_workers)
@@ -239,7 +241,6 @@ def _work(
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_freed_memory()
-    pixels = memory.numpy()
 
     def note(index: int) -> None:
         since[number] = time.monotonic()
@@ -250,21 +251,44 @@ def _work(
             if os.getppid() != parent:
                 return
         part: Part = pickle.loads(tasks.recv_bytes())
-        started = time.monotonic()
-        clips, error, too_many_bad = [], "", False
-        place = part.offset
-        try:
+        answer = decode_part(
+            dataset,
+            part,
+            memory,
+            is_current=lambda part: part.generation == generation.value,
+            note=note,
+        )
+        on_video[number] = -1
+        answers.send(answer)
+
+
+def decode_part(
+    dataset: ClipDataset,
+    part: Part,
+    memory: Tensor,
+    *,
+    is_current: Callable[[Part], bool],
+    note: Callable[[int], None],
+    within: AbstractContextManager[None] = nullcontext(),
+) -> Answer:
+    """Decode a part into the memory, each clip only while the part ``is_current``.
+
+    ``within`` surrounds the decoding. What goes wrong is in the answer, which main raises again.
+    """
+    started = time.monotonic()
+    clips, error, too_many_bad = [], "", False
+    place = part.offset
+    try:
+        with within:
             for request in part.requests:
-                if part.generation != generation.value:
+                if not is_current(part):
                     break
-                out = pixels[place : place + request.num_bytes].reshape(request.clip_shape)
+                out = memory[place : place + request.num_bytes].view(request.clip_shape)
                 place += request.num_bytes
                 clip = dataset.read(request, out=out, bad_indices=part.bad_indices, note=note)
                 clips.append((clip.index, clip.labels, clip.bad))
-        except TooManyBadVideos as exhausted:
-            error, too_many_bad = str(exhausted), True
-        except Exception:  # main raises it again
-            error = traceback.format_exc()
-        on_video[number] = -1
-        seconds = time.monotonic() - started
-        answers.send(Answer(part.number, clips, seconds, error, too_many_bad))
+    except TooManyBadVideos as exhausted:
+        error, too_many_bad = str(exhausted), True
+    except Exception:
+        error = traceback.format_exc()
+    return Answer(part.number, clips, time.monotonic() - started, error, too_many_bad)

@@ -26,9 +26,9 @@ class Data:
             frames of the video (paper, footnote 5).
         segments: a frame from each of T equal parts of the video instead of a stride.
         inverse_uniform: draw short sides with a density that falls as their square.
-        decoder: pyav, or torchcodec where that is installed.
+        decoder: pyav; where it is installed torchcodec; or nvdec, which is torchcodec on the GPU.
         decode_seconds: a video whose clip takes longer to decode counts as unreadable.
-        num_workers: processes that decode; 0 decodes in the main process.
+        num_workers: processes that decode, with nvdec threads; 0 decodes in the main process.
         max_bad_share: of a split's videos that may be unreadable before the run stops.
     """
 
@@ -38,7 +38,7 @@ class Data:
     frame_rate: float | None = None
     segments: bool = False
     inverse_uniform: bool = False
-    decoder: Literal["pyav", "torchcodec"] = "pyav"
+    decoder: Literal["pyav", "torchcodec", "nvdec"] = "pyav"
     decode_seconds: float = 60.0
     num_workers: int = 2
     max_bad_share: float = 0.01

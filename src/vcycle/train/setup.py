@@ -150,6 +150,7 @@ def make_train_loader(
         num_workers=config.data.num_workers,
         max_bad_share=config.data.max_bad_share,
         pin_memory=fabric.device.type == "cuda",
+        decode_device=fabric.device if config.data.decoder == "nvdec" else None,
     )
 
 
@@ -164,6 +165,7 @@ def make_eval_loader(config: RunConfig, videos: Manifest, fabric: Fabric) -> Loa
         num_workers=config.data.num_workers,
         max_bad_share=config.data.max_bad_share,
         pin_memory=fabric.device.type == "cuda",
+        decode_device=fabric.device if config.data.decoder == "nvdec" else None,
         rank=fabric.global_rank,
         world_size=fabric.world_size,
     )
