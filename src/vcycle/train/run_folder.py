@@ -6,8 +6,8 @@
     phases.jsonl       a line a phase: what limited it, the model or the loader
     validation.jsonl   a line a validation
     checkpoint.pt      model, optimizer and step, replaced at each validation
-    bad_videos.json    videos that could not be read, and why, if there are any (each process its
-                       own: bad_videos.1.json and so on)
+    bad_videos.json    videos that could not be read, and why, if there are any; while a run of
+                       several processes goes on each has its own, bad_videos.1.json and so on
     result.json        written when the last step is done: its presence means the run is complete
 
 Lines are whole when they are written, files are replaced at once, so an interrupted run can be
@@ -187,6 +187,7 @@ class RunFolder:
     def finish(self, plan: Plan) -> dict[str, Any]:
         """Write the run's totals, with its last validation, and return them on every process."""
         self.flush()
+        self._unite_bad_videos()
         result: dict[str, Any] = {}
         if self._writes:
             validation = read_rows(self.path / "validation.jsonl")[-1]
@@ -202,6 +203,19 @@ class RunFolder:
             replace_text(self.path / "result.json", json.dumps(result, indent=1) + "\n")
         shared: dict[str, Any] = self._fabric.broadcast(result)
         return shared
+
+    def _unite_bad_videos(self) -> None:
+        """List what any process could not read in the list of the first."""
+        if self._fabric.world_size == 1:
+            return
+        lists: list[dict[str, str]] = [{}] * self._fabric.world_size
+        torch.distributed.all_gather_object(lists, self._listed)
+        united = {path: reason for listed in lists for path, reason in listed.items()}
+        if self._writes and united:
+            replace_text(self._bad_videos_file, json.dumps(united, indent=1) + "\n")
+        elif not self._writes:
+            self._bad_videos_file.unlink(missing_ok=True)
+        self._listed = united
 
     def __enter__(self) -> RunFolder:
         return self
