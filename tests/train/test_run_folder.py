@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.plan import Multigrid
 from vcycle.schedule.shape import Shape
-from vcycle.train.config import Data, RunConfig
+from vcycle.train.config import Data, Model, RunConfig
 from vcycle.train.run_folder import RunFolder
 
 
@@ -21,9 +22,10 @@ def test_the_bad_videos_of_all_processes_are_one_list(
 ) -> None:
     config = RunConfig(
         recipe="test",
-        baseline=Baseline(Shape(8, 32, 32), 4, 4, 24, LearningRate(0.01), (2,)),
-        multigrid=None,
+        baseline=Baseline(Shape(8, 32, 32), 4, 66, 24, LearningRate(0.01), (33, 50)),
+        multigrid=Multigrid(norm_group=4),
         data=Data("videos"),
+        model=Model("resnet3d_tiny"),
     )
     own = [{"a.mp4": "cut off", "b.mp4": "no frame"}, {"b.mp4": "no frame", "c.mp4": "empty"}]
 
