@@ -5,16 +5,20 @@
 
 `docs/results/demo.json` is the `summary.json` of `make demo`, and `docs/pictures/demo.png` its
 `curves.png`. `docs/results/loader.json` is what `vcycle bench loader --json` prints, and
-`docs/results/models.json` what `benchmarks/models.py` does.
+`docs/results/models.json` what `benchmarks/models.py` does. The table of models comes from the
+builders' signatures and docstrings.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
+
+from vcycle.models import MODELS
 
 ROOT = Path(__file__).parents[1]
 TITLES = {
@@ -76,6 +80,26 @@ def norm_table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def models_table() -> str:
+    """A line a builder: its names with what they set, its docstring's first line, its options.
+
+    Names with a shape in them, those of the released models, are left out.
+    """
+    names: dict[Any, list[str]] = {}
+    for name, builder in MODELS.items():
+        if name.endswith(("_r50", "_r101", "_tiny")):
+            fixed = ", ".join(f"{k}={v!r}" for k, v in getattr(builder, "keywords", {}).items())
+            text = f"`{name}`" + (f" (`{fixed}`)" if fixed else "")
+            names.setdefault(getattr(builder, "func", builder), []).append(text)
+    lines = ["| names | what it is | options |", "| --- | --- | --- |"]
+    for builder, texts in names.items():
+        summary = inspect.getdoc(builder).split("\n")[0].rstrip(".")
+        parameters = inspect.signature(builder).parameters.values()
+        options = [f"`{p.name}={p.default!r}`" for p in parameters if p.name != "num_classes"]
+        lines.append(f"| {', '.join(texts)} | {summary} | {', '.join(options)} |")
+    return "\n".join(lines)
+
+
 def _dims(shape: list[int]) -> str:
     return " x ".join(str(size) for size in shape)
 
@@ -90,13 +114,14 @@ def fill(text: str, mark: str, content: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Update the pages, or only check them."""
-    pages = {
-        ROOT / "README.md": ("demo", demo_table(_result("demo"))),
-        ROOT / "docs" / "data.md": ("loader", loader_table(_result("loader"))),
-        ROOT / "docs" / "models.md": ("norm", norm_table(_result("models"))),
-    }
+    tables = [
+        (ROOT / "README.md", "demo", demo_table(_result("demo"))),
+        (ROOT / "docs" / "data.md", "loader", loader_table(_result("loader"))),
+        (ROOT / "docs" / "models.md", "models", models_table()),
+        (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
+    ]
     outdated = 0
-    for page, (mark, table) in pages.items():
+    for page, mark, table in tables:
         before = page.read_text()
         after = fill(before, mark, table)
         outdated += after != before

@@ -62,6 +62,33 @@ def test_all_layers_of_a_model_and_nothing_else() -> None:
     torch.testing.assert_close(model.stem_bn.running_var, again)
 
 
+class UsedTwice(nn.Module):
+    """One norm layer on two different inputs, as in models that share a branch."""
+
+    def __init__(self, norm: nn.BatchNorm3d) -> None:
+        super().__init__()
+        self.norm = norm
+        self.unused = nn.BatchNorm3d(2)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        first: Tensor = self.norm(clips)
+        return first + self.norm(3 * clips + 1)
+
+
+@pytest.mark.parametrize("group", [2, None])
+def test_a_layer_that_is_used_twice_takes_the_mean_of_its_uses(group: int | None) -> None:
+    model = UsedTwice(SubBatchNorm3d(3, momentum=0.5))
+    set_group_size(model, group)
+    x = clips(4, 3)
+    assert precise_bn(model, [x]) == 2
+    mean, var = x.mean((0, 2, 3, 4)), x.var((0, 2, 3, 4))
+    torch.testing.assert_close(model.norm.running_mean, (mean + 3 * mean + 1) / 2)
+    torch.testing.assert_close(model.norm.running_var, (1 + 9) * var / 2)
+    assert model.norm.momentum == 0.5
+    assert int(model.norm.num_batches_tracked) == 0
+    torch.testing.assert_close(model.unused.running_var, torch.ones(2), rtol=0, atol=0)
+
+
 def test_layers_of_other_dimensions() -> None:
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(6))
     x = torch.randn(50, 6, 1, 1, 1) * 3 + 2

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 import pickle
 import socket
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,20 @@ from vcycle.models import (
     set_group_size,
 )
 from vcycle.models.norm_groups import normalise_across_ranks
+
+
+@pytest.fixture
+def undisturbed_compiler() -> Iterator[None]:
+    """Nothing of other tests in a compilation: neither compiled code of theirs nor their garbage.
+
+    What the collector finalises while code is traced is traced with it, and can make that fail.
+    """
+    torch.compiler.reset()
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+    torch.compiler.reset()
 
 
 @settings(deadline=None, max_examples=25)
@@ -239,6 +255,7 @@ def test_gradient_of_another_layout_and_of_parameters_alone() -> None:
     torch.testing.assert_close(ours.bias.grad, plain.bias.grad)
 
 
+@pytest.mark.usefixtures("undisturbed_compiler")
 @pytest.mark.parametrize("deferred", [False, True])
 def test_compiled_equals_eager(deferred: bool) -> None:
     def build() -> nn.Module:
@@ -267,6 +284,7 @@ def test_compiled_equals_eager(deferred: bool) -> None:
     torch.testing.assert_close(compiled_from.state_dict(), eager.state_dict())
 
 
+@pytest.mark.usefixtures("undisturbed_compiler")
 def test_deferred_statistics_compile_once_per_shape() -> None:
     layer = SubBatchNorm3d(3)
     set_group_size(layer, 2)
@@ -375,6 +393,7 @@ def test_groups_that_span_processes() -> None:
         torch.testing.assert_close(var, every.var((0, 2, 3, 4)), rtol=0.05, atol=0)
 
 
+@pytest.mark.usefixtures("undisturbed_compiler")
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's own, at a graph break
 def test_the_exchange_runs_beside_compiled_code(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
@@ -425,6 +444,57 @@ def test_views_of_any_layout_equal_a_loop_over_groups(view: Any) -> None:
         (layer(view(base)) * view(base).detach().sin()).sum().backward()
         grads.append(base.grad)
     torch.testing.assert_close(grads[0], grads[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2, 4, 4), (0, 3, 1, 1, 1), (4, 3, 0, 4, 4)])
+@pytest.mark.parametrize("group", [2, None])
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("training", [True, False])
+def test_an_empty_batch_does_what_it_does_to_a_plain_layer(
+    shape: tuple[int, ...], group: int | None, momentum: float | None, training: bool
+) -> None:
+    for layer in (ours_and_plain := pair(3, momentum=momentum)):
+        layer.train(training)
+        x = torch.zeros(shape, requires_grad=True)
+        if isinstance(layer, SubBatchNorm3d):
+            layer.group_clips = group
+        out = layer(x)
+        assert out.shape == shape
+        out.sum().backward()
+        assert x.grad is not None
+    ours, plain = ours_and_plain
+    torch.testing.assert_close(ours.weight.grad, plain.weight.grad)
+    torch.testing.assert_close(ours.bias.grad, plain.bias.grad)
+    torch.testing.assert_close(ours.state_dict(), plain.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("group", [2, None])
+def test_an_empty_micro_batch_adds_nothing(group: int | None) -> None:
+    ours, plain = pair(3)
+    set_group_size(ours, group)
+    defer_statistics(ours)
+    x = clips(4, 3)
+    ours(x), plain(x)
+    assert ours(x[:0]).shape == x[:0].shape
+    assert ours(x[:, :, :0]).shape == x[:, :, :0].shape
+    commit_statistics(ours)
+    torch.testing.assert_close(ours.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_converted_model_is_traced_as_a_plain_one(training: bool) -> None:
+    def build() -> nn.Module:
+        block = nn.Sequential(nn.Conv3d(3, 3, 1), nn.BatchNorm3d(3), nn.ReLU())
+        return nn.Sequential(block, nn.BatchNorm3d(3)).train(training)
+
+    model = convert(build())
+    traced, plain = torch.fx.symbolic_trace(model), torch.fx.symbolic_trace(build())
+    steps = [[(node.op, node.target) for node in m.graph.nodes] for m in (traced, plain)]
+    assert steps[0] == steps[1]
+    set_group_size(traced, 2)
+    assert model[1].group_clips == 2
+    x = clips(4, 3)
+    torch.testing.assert_close(traced(x), model(x), rtol=0, atol=0)
 
 
 def test_evaluation_knows_no_groups() -> None:

@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,23 +155,46 @@ def test_another_number_of_classes_drops_the_head(tmp_path: Path) -> None:
     torch.testing.assert_close(model.stem.weight, source.stem.weight)
 
 
-@pytest.mark.parametrize(
-    ("name", "blocks"),
-    [
-        ("slowfast_r50", (0, 1, 2, 3, 4, 6)),
-        ("slow_r50", (0, 1, 2, 3, 4, 5)),
-        ("i3d_r50", (0, 1, 3, 4, 5, 6)),
-    ],
-)
-def test_pytorchvideo_checkpoint(name: str, blocks: tuple[int, ...], tmp_path: Path) -> None:
-    """The numbers of the blocks are those of the hub models, with and without pooling between."""
+HUB_MODELS = [
+    ("slow_r50", (0, 1, 2, 3, 4, 5), 1984965172),
+    ("c2d_r50", (0, 1, 3, 4, 5, 6), 7531557),
+    ("i3d_r50", (0, 1, 3, 4, 5, 6), 1437001668),
+    ("slowfast_r50", (0, 1, 2, 3, 4, 6), 3230875729),
+    ("slowfast_r101", (0, 1, 2, 3, 4, 6), 3564669056),
+    ("slowfast_r101_50_50_8x8", (0, 1, 2, 3, 4, 6), 756502685),
+]
+"""PyTorchVideo's hub models (the last is its slowfast_16x8_r101_50_50): the numbers of the blocks,
+with and without pooling between, and the checksum of all keys and shapes of version 0.1.5."""
+
+
+def pytorchvideo_state(model: nn.Module, blocks: tuple[int, ...]) -> dict[str, Tensor]:
+    both = any("pathway1" in key for key in model.state_dict())
+    return {
+        pytorchvideo_name(key, blocks=blocks, two_pathways=both): value
+        for key, value in model.state_dict().items()
+    }
+
+
+@pytest.mark.parametrize(("name", "blocks", "checksum"), HUB_MODELS)
+def test_names_and_shapes_are_those_of_pytorchvideo(
+    name: str, blocks: tuple[int, ...], checksum: int
+) -> None:
+    with torch.device("meta"):
+        model = build_model(name, num_classes=400)
+    state = pytorchvideo_state(model, blocks)
+    lines = sorted(f"{key} {list(value.shape)}" for key, value in state.items())
+    assert zlib.crc32("\n".join(lines).encode()) == checksum
+    names = from_pytorchvideo(state)
+    assert list(names.values()) == list(model.state_dict())
+
+
+@pytest.mark.parametrize(("name", "blocks", "checksum"), HUB_MODELS[:4])
+def test_pytorchvideo_checkpoint(
+    name: str, blocks: tuple[int, ...], checksum: int, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
     source = build_model(name, num_classes=7)
-    both = name.startswith("slowfast")
-    state = {
-        pytorchvideo_name(key, blocks=blocks, two_pathways=both): value
-        for key, value in source.state_dict().items()
-    }
+    state = pytorchvideo_state(source, blocks)
     torch.save({"model_state": state}, tmp_path / "a.pyth")
     model = build_model(name, num_classes=7)
     report = load_weights(model, tmp_path / "a.pyth")
@@ -260,6 +284,37 @@ def test_inflation(name: str, tmp_path: Path) -> None:
     assert len(report.partial) == (8 if name == "slowfast_r50" else 0)
 
 
+def test_image_resnets_of_other_inputs_and_odd_classifiers_are_refused(tmp_path: Path) -> None:
+    state = image_resnet()
+    model = build_model("slowfast_r50", num_classes=5)
+    for key, value in (
+        ("conv1.weight", state["conv1.weight"][:, :1]),  # of grey images
+        ("fc.weight", torch.tensor(1.0)),
+    ):
+        torch.save({**state, key: value}, tmp_path / "a.pth")
+        with pytest.raises(ValueError, match=f"has '{key}' of shape"):
+            load_weights(model, tmp_path / "a.pth")
+
+
+def test_two_keys_for_one_place_are_refused(tmp_path: Path) -> None:
+    model = build_model("slow_r50", num_classes=5)
+    head = model.state_dict()["head.projection.bias"]
+    torch.save({"blocks.5.proj.bias": head, "blocks.6.proj.bias": head}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=r"'blocks.6.proj.bias' fills .* a second time"):
+        load_weights(model, tmp_path / "a.pth", partial=True)
+
+
+def test_wrapped_models_and_models_that_have_a_module(small: SmallNet, tmp_path: Path) -> None:
+    """`module.` in a key is a wrapper's, on either side, or the name of the user's own layer."""
+    for i, source in enumerate((small, nn.ModuleDict({"module": small}))):
+        torch.save(source.state_dict(), tmp_path / f"{i}.pth")
+        for model in (SmallNet(), nn.ModuleDict({"module": SmallNet()})):
+            report = load_weights(model, tmp_path / f"{i}.pth")
+            assert set(report.matched) == set(small.state_dict())
+            own = list(model.state_dict().values())
+            torch.testing.assert_close(own, list(small.state_dict().values()), rtol=0, atol=0)
+
+
 def test_wrappers_and_containers(small: SmallNet, tmp_path: Path) -> None:
     state = {key: value + 1 for key, value in small.state_dict().items()}
     wrapped = {f"module._orig_mod.{key}": value.half() for key, value in state.items()}
@@ -278,7 +333,30 @@ def test_new_nonlocal_blocks_stay_fresh(small: SmallNet, tmp_path: Path) -> None
     torch.save(state, tmp_path / "a.pth")
     report = load_weights(SmallNet(), tmp_path / "a.pth")
     assert report.missing == ("nonlocal1.weight", "nonlocal1.bias")
-    assert "missing 2 (nonlocal1.weight, nonlocal1.bias)" in str(report)
+    assert "missing 2 ('nonlocal1.weight', 'nonlocal1.bias')" in str(report)
+
+
+def test_what_is_no_tensor_is_listed_as_dropped(small: SmallNet, tmp_path: Path) -> None:
+    state = {"note": "mine", **small.state_dict(), 3: torch.zeros(1), "a\nb": None}
+    for content in (state, {"state_dict": state, "epoch": 3}):
+        torch.save(content, tmp_path / "a.pth")
+        report = load_weights(SmallNet(), tmp_path / "a.pth")
+        assert report.dropped == ("note", "3", "a\nb")
+        assert set(report.matched) == set(small.state_dict())
+        assert "dropped 3 ('note', '3', 'a\\nb')" in str(report)
+
+
+def test_counts_may_be_whole_numbers_of_any_kind(tmp_path: Path) -> None:
+    state = {**nn.BatchNorm3d(2).state_dict(), "num_batches_tracked": torch.tensor(7).int()}
+    for count in (state["num_batches_tracked"], torch.tensor(7.0)):
+        torch.save({**state, "num_batches_tracked": count}, tmp_path / "a.pth")
+        model = nn.BatchNorm3d(2)
+        load_weights(model, tmp_path / "a.pth")
+        assert model.num_batches_tracked == 7
+        assert model.num_batches_tracked.dtype == torch.long
+    torch.save({**state, "num_batches_tracked": torch.tensor(torch.inf)}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match="'num_batches_tracked' holds values that are not finite"):
+        load_weights(nn.BatchNorm3d(2), tmp_path / "a.pth", partial=True)
 
 
 def _changed(**changes: Any) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
@@ -303,12 +381,14 @@ def _changed(**changes: Any) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]
         (_changed(s2__weight=torch.zeros(3)), "has 's2.weight', which this model has not"),
         (_changed(head__weight=torch.zeros(4, 9)), "'head.weight' of shape"),
         (_changed(s1__weight=torch.full((3, 3, 3, 1, 1), torch.nan)), "'s1.weight' holds values"),
+        (_changed(s1__bias=torch.ones(3).int()), r"'s1.bias' holds whole numbers \(torch.int32\)"),
         (lambda _: {"a.b": torch.zeros(3)}, "matches nothing in this model; the file has 'a.b'"),
         (lambda _: {}, "holds no state dict"),
         (lambda _: {"epoch": 3}, r"holds no state dict \(but 'epoch'\)"),
         (lambda _: [torch.zeros(3)], "holds a list"),
         (lambda _: {"s1.weight": torch.zeros(3, 3).to_sparse()}, "'s1.weight' is no plain dense"),
         (lambda _: {"k\n" * 99: torch.zeros(3)}, "matches nothing"),
+        (lambda _: {f"blocks.{'9' * 5000}.res_blocks.0.a": torch.zeros(3)}, "matches nothing"),
     ],
 )
 def test_what_does_not_fit_is_refused(

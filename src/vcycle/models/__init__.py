@@ -26,7 +26,7 @@ from vcycle.models.norm import (
     set_group_size,
 )
 from vcycle.models.optimizer_groups import parameter_groups
-from vcycle.models.resnet3d import c2d, i3d, slow
+from vcycle.models.resnet3d import C2D, I3D, Slow
 from vcycle.models.slowfast import slowfast
 from vcycle.models.tiny import resnet3d_tiny
 from vcycle.models.weights import LoadReport, load_weights
@@ -58,14 +58,14 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet3d_tiny": resnet3d_tiny,
     "slowfast_r50": slowfast,
     "slowfast_r101": partial(slowfast, depth=101, fusion_kernel=5),
-    "i3d_r50": i3d,
-    "i3d_r101": partial(i3d, depth=101),
-    "i3d_nl_r50": partial(i3d, nonlocal_kind="dot_product"),
-    "i3d_nl_r101": partial(i3d, depth=101, nonlocal_kind="dot_product"),
-    "slow_r50": slow,
-    "slow_r101": partial(slow, depth=101),
-    "c2d_r50": c2d,
-    "c2d_r101": partial(c2d, depth=101),
+    "i3d_r50": I3D,
+    "i3d_r101": partial(I3D, depth=101),
+    "i3d_nl_r50": partial(I3D, nonlocal_kind="dot_product"),
+    "i3d_nl_r101": partial(I3D, depth=101, nonlocal_kind="dot_product"),
+    "slow_r50": Slow,
+    "slow_r101": partial(Slow, depth=101),
+    "c2d_r50": C2D,
+    "c2d_r101": partial(C2D, depth=101),
     # Names of the released models: slow frames x stride, and what differs from the above.
     "slowfast_r50_4x16": partial(slowfast, alpha=8, fusion_kernel=5),
     "slowfast_r50_8x8": slowfast,
@@ -77,18 +77,18 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
         slowfast, depth=101, fusion_kernel=5, temporal_blocks_res4=R101_50
     ),
     "slowfast_r101_101_101_8x8": partial(slowfast, depth=101, fusion_kernel=5),
-    "i3d_r50_8x8": i3d,
-    "i3d_r50_16f_paper": i3d,
-    "i3d_r101_8x8": partial(i3d, depth=101),
-    "i3d_nln_r50_8x8": partial(i3d, nonlocal_kind="softmax"),
-    "i3d_nln_r50_16f_dot_paper": partial(i3d, nonlocal_kind="dot_product"),
-    "i3d_nln_r101_8x8": partial(i3d, depth=101, nonlocal_kind="softmax"),
-    "slow_r50_4x16": slow,
-    "slow_r50_8x8": slow,
-    "slow_nln_r50_8x8": partial(slow, nonlocal_kind="dot_product"),
-    "c2d_r50_8x8": c2d,
-    "c2d_nln_r50_8x8": partial(c2d, nonlocal_kind="softmax"),
-    "c2d_nopool_r50_8x8": partial(c2d, pool_frames=False),
+    "i3d_r50_8x8": I3D,
+    "i3d_r50_16f_paper": I3D,
+    "i3d_r101_8x8": partial(I3D, depth=101),
+    "i3d_nln_r50_8x8": partial(I3D, nonlocal_kind="softmax"),
+    "i3d_nln_r50_16f_dot_paper": partial(I3D, nonlocal_kind="dot_product"),
+    "i3d_nln_r101_8x8": partial(I3D, depth=101, nonlocal_kind="softmax"),
+    "slow_r50_4x16": Slow,
+    "slow_r50_8x8": Slow,
+    "slow_nln_r50_8x8": partial(Slow, nonlocal_kind="dot_product"),
+    "c2d_r50_8x8": C2D,
+    "c2d_nln_r50_8x8": partial(C2D, nonlocal_kind="softmax"),
+    "c2d_nopool_r50_8x8": partial(C2D, pool_frames=False),
 }
 
 

@@ -28,8 +28,10 @@ def precise_bn(
     Each batch, (B, 3, T, H, W) on the model's device, is normalised by its own statistics, by norm
     groups where they are set; dropout is off. The mean is the mean of the batches' means, the
     variance that within plus between the batches, clips weighing the same, over all processes of
-    `torch.distributed`. At most `num_batches` are taken. Returns the number of layers that were
-    set; without any (a layer norm model) `batches` is not touched. All else stays as it was.
+    `torch.distributed`; within a batch, a layer that is used more than once takes the mean of its
+    uses, as running statistics do. At most `num_batches` are taken. Returns the number of layers
+    that were set; without any (a layer norm model) `batches` is not touched. All else stays as it
+    was. Give the model itself, not one that `torch.compile` made with `fullgraph`.
 
     Raises ValueError if there is no batch, or the norm groups do not divide one; the statistics
     are then as before.
@@ -41,7 +43,7 @@ def precise_bn(
         model.eval()
         for layer in layers:
             layer.train()
-            layer.momentum = 1.0  # the running statistics are then those of the last batch
+            layer.momentum = None  # the running statistics are then the mean of what was seen
             if isinstance(layer, SubBatchNorm3d):
                 layer._pending = None
         measured = _measure(model, layers, islice(batches, num_batches))
@@ -79,6 +81,9 @@ def _measure(
     # Sums over clips, of all layers one after the other: mean, mean square, and 1.
     sums = torch.zeros(2 * len(means) + 1, dtype=torch.float64, device=means.device)
     for clips in batches:
+        for layer in layers:
+            assert layer.num_batches_tracked is not None
+            layer.num_batches_tracked.zero_()  # what was seen is then this batch alone
         model(clips)
         mean = torch.cat([m.running_mean for m in layers if m.running_mean is not None]).double()
         var = torch.cat([m.running_var for m in layers if m.running_var is not None]).double()

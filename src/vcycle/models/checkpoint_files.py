@@ -1,8 +1,9 @@
 """Read the tensors of a checkpoint file, and nothing but tensors.
 
 In: a local `.pth`, `.pyth`, `.pt` or `.safetensors` file of whatever origin. Out: a flat state dict
-on the CPU. No code in the file runs: pickles go through torch's `weights_only` reader, which knows
-tensors and plain containers alone. The kind of a file is told by its content, not by its name.
+on the CPU, and the names of what else stood in it. No code in the file runs: pickles go through
+torch's `weights_only` reader, which knows tensors and plain containers alone. The kind of a file is
+told by its content, not by its name.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ CONTAINERS = ("model_state", "state_dict", "model_state_dict", "model")
 """Where training programs put the state dict; the first is PySlowFast's and PyTorchVideo's."""
 
 
-def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """The state dict in the file at `path`, without wrappers' prefixes.
+def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The state dict in the file at `path`, without wrappers' prefixes, and its other entries.
 
-    Raises ValueError, in one line that names the file, for one that is missing, too large, cut
-    short, compressed, or holds anything but tensors; and for a URL: nothing is downloaded.
+    The latter are the keys of what is no tensor, such as a note. Raises ValueError, in one line
+    that names the file, for one that is missing, too large, cut short, compressed, or holds
+    anything but tensors and plain values; and for a URL: nothing is downloaded.
     """
     if "://" in str(path):
         raise ValueError(f"{path}: give a local file; download it first ({PUBLISHED})")
@@ -84,7 +86,7 @@ def _check_archive(path: Path) -> None:
             raise _CompressedError
 
 
-def _flat(path: Path, content: Any) -> dict[str, Tensor]:
+def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: holds a {type(content).__name__}; give a state dict")
     for name in CONTAINERS:
@@ -92,23 +94,25 @@ def _flat(path: Path, content: Any) -> dict[str, Tensor]:
             content = content[name]
             break
     state: dict[str, Tensor] = {}
+    others: list[str] = []
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
+            others.append(str(key))
             continue
         plain = value.layout == torch.strided and not (value.is_meta or value.is_nested)
         if not plain or value.dtype not in _DTYPES:
             raise ValueError(f"{path}: {shown(key)} is no plain dense tensor; save it as one")
-        name = _without_wrappers(key)
+        name = without_wrappers(key)
         if name in state:
             raise ValueError(f"{path}: holds {shown(name)} twice, under two prefixes; save it once")
         state[name] = value
     if not state:
         keys = ", ".join(shown(key) for key in list(content)[:3]) or "nothing"
         raise ValueError(f"{path}: holds no state dict (but {keys}); {PUBLISHED}")
-    return state
+    return state, tuple(others)
 
 
-def _without_wrappers(key: str) -> str:
+def without_wrappers(key: str) -> str:
     """Without what DistributedDataParallel and torch.compile put before a key."""
     while key.startswith(("module.", "_orig_mod.")):
         key = key.partition(".")[2]

@@ -54,14 +54,14 @@ def _from_image_key(key: str) -> str | None:
 def from_pytorchvideo(keys: Iterable[str]) -> dict[str, str | None]:
     """Keys of PyTorchVideo's hub models: slow, c2d, i3d and slowfast, of any depth."""
     keys = list(keys)
-    residual = {int(m[1]) for k in keys if (m := re.match(r"blocks\.(\d+)\..*res_blocks\.", k))}
+    residual = {int(m[1]) for k in keys if (m := re.match(r"blocks\.(\d{1,3})\..*res_blocks\.", k))}
     # The number of a block depends on the pooling layers between; the stages follow each other.
     stages = {0: 1} | {block: 2 + i for i, block in enumerate(sorted(residual))}
     return {key: _from_video_key(key, stages) for key in keys}
 
 
 def _from_video_key(key: str, stages: dict[int, int]) -> str | None:
-    match = re.fullmatch(r"blocks\.(\d+)\.(?:multipathway_blocks\.(\d)\.)?(.+)\.(\w+)", key)
+    match = re.fullmatch(r"blocks\.(\d{1,3})\.(?:multipathway_blocks\.(\d)\.)?(.+)\.(\w+)", key)
     if match is None:
         return None
     stage, pathway, layer, kind = stages.get(int(match[1])), match[2] or "0", match[3], match[4]

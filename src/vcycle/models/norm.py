@@ -8,10 +8,12 @@ time, so that the noise of the statistics does not change with the size of the m
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
 
 from vcycle.models.norm_cpu import pooled
 from vcycle.models.norm_groups import normalise_across_ranks, normalise_groups
@@ -30,7 +32,8 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     the variance within plus between the groups. See `defer_statistics` for a global batch that is
     spread over processes or micro-batches.
 
-    Raises ValueError in training if the groups do not divide the batch. Differentiable once.
+    Raises ValueError in training if the groups do not divide the batch. Differentiable once. To
+    `torch.fx` it is a leaf, and an empty batch passes, as with the plain layer.
     """
 
     group_clips: int | None = None
@@ -38,15 +41,22 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     """With deferred statistics, sums over groups: mean (C), mean square (C), groups, values."""
 
     def forward(self, input: Tensor) -> Tensor:
+        output: Tensor
+        traced: object = input
+        if isinstance(traced, fx.Proxy):
+            output = _leaf_call(self, traced)
+            return output
         if not self.training:
             return super().forward(input)
         num_clips = input.shape[0]
         group_clips = self.group_clips or num_clips
-        if group_clips == num_clips and self._pending is None:
+        is_empty = input.numel() == 0
+        if (group_clips == num_clips or is_empty) and self._pending is None:
             return super().forward(input)
         self._check_input_dim(input)
+        if is_empty:  # which adds nothing to the statistics of the step
+            return F.batch_norm(input, None, None, self.weight, self.bias, training=True)
         num_ranks = _ranks_per_group(group_clips, num_clips)
-        output: Tensor
         if num_ranks > 1:
             output, means, variances = normalise_across_ranks(
                 input, self.weight, self.bias, num_ranks=num_ranks, eps=self.eps
@@ -104,6 +114,15 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     def extra_repr(self) -> str:
         plain: str = super().extra_repr()  # type: ignore[no-untyped-call]
         return f"{plain}, group_clips={self.group_clips}"
+
+
+def _leaf_call(layer: nn.Module, clips: fx.Proxy) -> Any:
+    """A call of `layer` as one step of the graph that `torch.fx` traces, like that of a plain one.
+
+    What the layer does depends on the number of clips and on the group size of the step.
+    """
+    tracer: Any = clips.tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(layer), (clips,), {})
 
 
 def _ranks_per_group(group_clips: int, num_clips: int) -> int:

@@ -7,6 +7,7 @@ multigrid paper trains I3D and its non-local extension I3D-NL in section 4.4.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -29,9 +30,16 @@ NONLOCAL_AFTER = {3: (1, 3), 4: (1, 3, 5)}
 class ResNet3d(nn.Module):
     """A stem, four residual stages (res2 to res5), global average pooling, a classifier.
 
-    `stem_frames` and `patterns` are the temporal kernels of the stem and of the blocks of each
-    stage; `pool_frames` halves the number of frames after res2.
+    In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. The kinds of it
+    below say where to look across frames. `depth` is 50 or 101; `nonlocal_kind` adds five non-local
+    blocks; `pool_frames` overrides the kind's. Raises ValueError for another depth or kind.
     """
+
+    stem_frames: ClassVar[int]
+    patterns: ClassVar[Sequence[Sequence[int]]]
+    """Temporal kernels of the stem, and of the blocks of each stage, repeated."""
+    pool_frames: bool = True
+    """Whether to halve the number of frames after res2."""
 
     s2: Pathways
     s3: Pathways
@@ -42,19 +50,18 @@ class ResNet3d(nn.Module):
         self,
         *,
         num_classes: int,
-        depth: int,
-        stem_frames: int,
-        patterns: Sequence[Sequence[int]],
-        pool_frames: bool,
-        dropout: float,
-        nonlocal_kind: str | None,
+        depth: int = 50,
+        dropout: float = 0.5,
+        nonlocal_kind: str | None = None,
+        pool_frames: bool | None = None,
     ) -> None:
         super().__init__()
         num_blocks = check_depth(depth)
-        self.pool_frames = pool_frames
-        self.s1 = Pathways([[("stem", StemPathway(64, frames=stem_frames))]])
+        if pool_frames is not None:
+            self.pool_frames = pool_frames
+        self.s1 = Pathways([[("stem", StemPathway(64, frames=self.stem_frames))]])
         channels = 64
-        for i, (pattern, blocks) in enumerate(zip(patterns, num_blocks, strict=True)):
+        for i, (pattern, blocks) in enumerate(zip(self.patterns, num_blocks, strict=True)):
             stage, channels_out = i + 2, 256 * 2**i
             layers = stage_layers(
                 channels,
@@ -80,63 +87,26 @@ class ResNet3d(nn.Module):
         return scores
 
 
-def c2d(
-    *,
-    num_classes: int,
-    depth: int = 50,
-    dropout: float = 0.5,
-    nonlocal_kind: str | None = None,
-    pool_frames: bool = True,
-) -> ResNet3d:
+class C2D(ResNet3d):
     """A 2D ResNet on every frame; frames meet in one max pooling and in the global average."""
-    return ResNet3d(
-        num_classes=num_classes,
-        depth=depth,
-        stem_frames=1,
-        patterns=((1,), (1,), (1,), (1,)),
-        pool_frames=pool_frames,
-        dropout=dropout,
-        nonlocal_kind=nonlocal_kind,
-    )
+
+    stem_frames = 1
+    patterns = ((1,), (1,), (1,), (1,))
 
 
-def slow(
-    *,
-    num_classes: int,
-    depth: int = 50,
-    dropout: float = 0.5,
-    nonlocal_kind: str | None = None,
-) -> ResNet3d:
+class Slow(ResNet3d):
     """SlowFast's slow pathway alone: three frames in every block of res4 and res5."""
-    return ResNet3d(
-        num_classes=num_classes,
-        depth=depth,
-        stem_frames=1,
-        patterns=((1,), (1,), (3,), (3,)),
-        pool_frames=False,
-        dropout=dropout,
-        nonlocal_kind=nonlocal_kind,
-    )
+
+    stem_frames = 1
+    patterns = ((1,), (1,), (3,), (3,))
+    pool_frames = False
 
 
-def i3d(
-    *,
-    num_classes: int,
-    depth: int = 50,
-    dropout: float = 0.5,
-    nonlocal_kind: str | None = None,
-    pool_frames: bool = True,
-) -> ResNet3d:
+class I3D(ResNet3d):
     """The inflated ResNet: five frames in the stem, three in res2 and in every other block.
 
     `nonlocal_kind` "dot_product" makes the paper's I3D-NL, "softmax" that of the released models.
     """
-    return ResNet3d(
-        num_classes=num_classes,
-        depth=depth,
-        stem_frames=5,
-        patterns=((3,), (3, 1), (3, 1), (1, 3)),
-        pool_frames=pool_frames,
-        dropout=dropout,
-        nonlocal_kind=nonlocal_kind,
-    )
+
+    stem_frames = 5
+    patterns = ((3,), (3, 1), (3, 1), (1, 3))

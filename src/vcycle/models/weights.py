@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vcycle.models.checkpoint_files import read_state_dict, shown
+from vcycle.models.checkpoint_files import read_state_dict, shown, without_wrappers
 from vcycle.models.checkpoint_names import from_image_resnet, from_pytorchvideo
 
 OWN, PYTORCHVIDEO, IMAGE = "the model's own names", "PyTorchVideo names", "2D ResNet, inflated"
@@ -22,7 +22,10 @@ OWN, PYTORCHVIDEO, IMAGE = "the model's own names", "PyTorchVideo names", "2D Re
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What became of every tensor of a file and of a model; keys as in the file or the model."""
+    """What became of every entry of a state dict and of a model.
+
+    Keys are as in the file or the model, without the prefixes that wrappers put before them.
+    """
 
     path: str
     layout: str
@@ -32,7 +35,7 @@ class LoadReport:
     partial: tuple[str, ...]
     """Those among `matched` whose last input channels, of the lateral connections, stay fresh."""
     dropped: tuple[str, ...]
-    """Keys of the file that were not used."""
+    """Keys of the file's state dict that were not used, those of no tensor last."""
     missing: tuple[str, ...]
     """Keys of the model that keep their fresh values."""
     head: str
@@ -41,7 +44,8 @@ class LoadReport:
     def __str__(self) -> str:
         def some(keys: tuple[str, ...]) -> str:
             more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-            return f"{len(keys)}" + (f" ({', '.join(keys[:3])}{more})" if keys else "")
+            names = ", ".join(shown(key) for key in keys[:3])
+            return f"{len(keys)}" + (f" ({names}{more})" if keys else "")
 
         return (
             f"{self.path}: {self.layout}; matched {len(self.matched)}, "
@@ -59,16 +63,18 @@ def load_weights(model: nn.Module, path: str | Path, *, partial: bool = False) -
     fits.
 
     Raises ValueError, in one line with the file and the key, for a file of another architecture,
-    one that matches nothing, one with values that are not finite, and one that `read_state_dict`
-    refuses; the model is then unchanged.
+    one that matches nothing, one with values that are not finite or are whole numbers where the
+    model has fractions, and one that `read_state_dict` refuses; the model is then unchanged.
     """
-    state = read_state_dict(path)
-    target = model.state_dict()
+    state, others = read_state_dict(path)
+    places = model.state_dict().items()
+    target = {without_wrappers(key): place for key, place in places if isinstance(place, Tensor)}
     layout, names = _names(path, state, target)
     head = _head_prefix(model)
     report = _Matching(str(path), layout, target, head, partial)
     for key, value in state.items():
         report.add(key, names[key], value)
+    report.dropped += others
     return report.apply()
 
 
@@ -94,7 +100,7 @@ def _names(
 def _head_prefix(model: nn.Module) -> str:
     """The name of the classifier: the last linear layer, with a dot."""
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    return f"{linear[-1]}." if linear else "head."
+    return f"{without_wrappers(linear[-1])}." if linear else "head."
 
 
 class _Matching:
@@ -119,25 +125,36 @@ class _Matching:
             self._refuse_unless_partial(f"has {shown(key)}, which this model has not")
             self.dropped.append(key)
             return
+        if name in self.filled:
+            raise ValueError(
+                f"{self.path}: {shown(key)} fills {shown(name)} a second time; refused"
+            )
         fitted = _inflated(value, place) if self.layout == IMAGE else value
-        if fitted.shape != place.shape and not self._fits_in_part(fitted, place):
+        if fitted.shape != place.shape and not self._fits_in_part(name, fitted, place):
             self._refuse_unless_partial(
                 f"has {shown(key)} of shape {tuple(value.shape)} for {shown(name)} of shape "
                 f"{tuple(place.shape)}"
             )
             self.dropped.append(key)
             return
-        if not bool(value.to(place.dtype).isfinite().all()):
+        if place.is_floating_point() and not value.is_floating_point():
+            raise ValueError(
+                f"{self.path}: {shown(key)} holds whole numbers ({value.dtype}), {shown(name)} "
+                f"takes {place.dtype}; refused, save the weights as floating point"
+            )
+        if not bool((value.isfinite() & value.to(place.dtype).isfinite()).all()):
             raise ValueError(f"{self.path}: {shown(key)} holds values that are not finite; refused")
         if fitted.shape != place.shape:
             self.partial.append(name)
         self.filled[name] = fitted
 
     def _drops_head(self, place: Tensor | None, value: Tensor) -> bool:
+        if value.ndim == 0:
+            return False
         if self.layout == IMAGE:
             self.head_text = f"classifier of {value.shape[0]} image classes dropped"
             return True
-        if place is None or value.ndim == 0 or value.shape[0] == place.shape[0]:
+        if place is None or value.shape[0] == place.shape[0]:
             return False
         if value.shape[1:] != place.shape[1:]:
             return False
@@ -145,10 +162,11 @@ class _Matching:
         self.head_text = f"classifier dropped: {classes}"
         return True
 
-    def _fits_in_part(self, value: Tensor, place: Tensor) -> bool:
+    def _fits_in_part(self, name: str, value: Tensor, place: Tensor) -> bool:
         """Slow features come first, lateral ones after them: only the first have weights."""
         return (
             self.layout == IMAGE
+            and "_res0." in name
             and value.ndim == place.ndim == 5
             and value.shape[1] < place.shape[1]
             and value[:, :1].shape == place[:, :1].shape
