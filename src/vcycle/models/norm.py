@@ -70,7 +70,6 @@ class SubBatchNorm3d(nn.BatchNorm3d):
             self._collect(means.detach(), variances.detach(), values, num_ranks)
         return output
 
-    @torch.no_grad()
     def _collect(self, means: Tensor, variances: Tensor, values: int, num_ranks: int) -> None:
         """Take in the statistics of groups, (groups, C) each, of `values` per channel together."""
         if self._pending is not None:
@@ -81,7 +80,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
             return
         mean, variance = pooled(means, variances, 0)
         values *= num_ranks
-        self._move_running(mean, variance * (values / max(values - 1, 1)), 1)
+        self._move_running(mean, variance.mul_(values / max(values - 1, 1)), 1)
 
     @torch.no_grad()
     def _commit(self, sums: Tensor) -> None:

@@ -25,8 +25,8 @@ def pooled(means: Tensor, variances: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     between them.
     """
     mean = means.mean(dim)
-    between = (means - mean.unsqueeze(dim)).square_().mean(dim)
-    return mean, variances.mean(dim).add_(between)
+    from_mean = means - mean.unsqueeze(dim)
+    return mean, torch.addcmul(variances, from_mean, from_mean).mean(dim)
 
 
 class NormaliseOnCpu(torch.autograd.Function):
