@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import tarfile
-import time
 
 import fsspec
 import numpy as np
@@ -16,7 +14,6 @@ from data.encode import encode, numbered_frames, rotate_display
 from vcycle.data.dataset import ClipDataset, ClipRequest
 from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.manifest import Location, Manifest, Video
-from vcycle.data.parallel import Failed, run_jobs
 from vcycle.data.prepare import Preparation, prepare_videos
 from vcycle.data.shards import pack_shards
 from vcycle.data.video import probe, read_clip
@@ -143,23 +140,3 @@ def test_shards_are_plain_tars_and_are_read_by_range_from_anywhere(originals, tm
     )
     for video in packed.videos:
         assert probe(packed.locate(video)).num_frames == video.num_frames
-
-
-def _job(number):
-    if number == 1:
-        os._exit(3)
-    if number == 2:
-        time.sleep(60)
-    if number == 5:
-        raise KeyError("a mistake")
-    return number * 10
-
-
-def test_jobs_that_die_or_hang_fail_alone():
-    outcomes = dict(run_jobs(_job, [0, 1, 2, 3, 4], num_workers=2, limit_seconds=0.5))
-    assert [outcomes[i] for i in (0, 3, 4)] == [0, 30, 40]
-    assert outcomes[1] == Failed("it ended the process that read it (exit code 3)")
-    assert outcomes[2] == Failed("took longer than the time limit")
-    for num_workers in (0, 1):
-        with pytest.raises((RuntimeError, KeyError), match="a mistake"):
-            list(run_jobs(_job, [5], num_workers=num_workers))
