@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
+from vcycle.data.writing import naming
+
 Row = dict[str, Any]
 
 
@@ -42,11 +44,13 @@ class Journal:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._file.close()
+        with naming(self.path):
+            self._file.close()
 
     def add(self, row: Row) -> None:
         """Append a row; it is in the file when this returns."""
-        self._file.write(json.dumps(row) + "\n")
+        with naming(self.path):
+            self._file.write(json.dumps(row) + "\n")
 
 
 def _row(line: str) -> Row | None:

@@ -201,6 +201,7 @@ def _serve(
             try:
                 answers.send((_attempt(function, job), None))
             except OSError as error:
-                answers.send((None, OSError(error.errno, error.strerror, error.filename)))
+                text = error.strerror or str(error)
+                answers.send((None, OSError(error.errno, text, error.filename)))
             except Exception:
                 answers.send((None, traceback.format_exc()))

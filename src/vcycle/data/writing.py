@@ -20,8 +20,9 @@ def whole(path: Path) -> Iterator[Path]:
     """A file to write, which becomes ``path`` at the end and vanishes if there is an error."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        yield partial
-        partial.replace(path)
+        with naming(path, instead_of=partial):
+            yield partial
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -32,6 +33,17 @@ def write_whole(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+@contextmanager
+def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
+    """Let an OSError inside that names no file, such as that of a full disk, name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename not in (None, str(instead_of)):
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
 def remove_partials(folder: Path, names: Iterable[str]) -> None:
     """Remove what killed runs left of these files under ``folder``, and nothing else.
 
@@ -39,9 +51,11 @@ def remove_partials(folder: Path, names: Iterable[str]) -> None:
     """
     paths = {folder / name for name in names}
     for parent in {path.parent for path in paths}:
-        if not parent.is_dir():
+        try:
+            files = list(parent.iterdir())
+        except OSError:  # nothing was written there yet
             continue
-        for file in list(parent.iterdir()):
+        for file in files:
             match = _PARTIAL.fullmatch(file.name)
             if match and parent / match[1] in paths:
                 file.unlink()
