@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
-import os
 import tarfile
-import time
 
+import av
 import fsspec
 import numpy as np
 import pytest
 
 from data.encode import encode, numbered_frames, rotate_display
+from vcycle.cli import main
+from vcycle.data import prepare as prepare_module
 from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.encode import encode_pictures
 from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.manifest import Location, Manifest, Video
-from vcycle.data.parallel import Failed, run_jobs
 from vcycle.data.prepare import Preparation, prepare_videos
-from vcycle.data.shards import pack_shards
-from vcycle.data.video import probe, read_clip
+from vcycle.data.video import iterate_pictures, probe, read_clip
 from vcycle.schedule.shape import Shape
 
 SMALL = Preparation(short_side=48)
@@ -60,6 +61,7 @@ def test_prepared_videos_show_the_same_and_cost_less(originals, tmp_path):
     assert snapshot(originals.root) == before
     assert counts[-1] == (4, 4)
     assert prepared.bad == {"text.avi": "Invalid data found when processing input"}
+    assert str(prepared).endswith("; 1 left out (bad.csv)")
     assert (tmp_path / "bad.csv").read_text().splitlines()[1].startswith("text.avi,")
     assert Manifest.read(tmp_path) == prepared.manifest
     paths = [video.path for video in prepared.manifest.videos]
@@ -87,11 +89,12 @@ def test_preparing_again_resumes(originals, tmp_path):
     again = prepare_videos(originals, tmp_path, SMALL, num_workers=0)
     assert again.manifest == first.manifest
     after = snapshot(tmp_path)
+    del made[tmp_path / "prepared.jsonl"]
     for path, (mtime, size) in made.items():
         assert after[path][1] == size
         if path.name in ("wide.mp4", "gap.mkv.mp4"):
             assert after[path][0] == mtime
-    with pytest.raises(ValueError, match="prepared otherwise"):
+    with pytest.raises(ValueError, match=r"prepared otherwise \(short_side 48, not 32\); choose"):
         prepare_videos(originals, tmp_path, Preparation(short_side=32))
     with pytest.raises(ValueError, match="holds the originals"):
         prepare_videos(originals, originals.root, SMALL)
@@ -125,11 +128,15 @@ def test_shards_hold_the_same_clips(originals, tmp_path):
 
 
 def test_shards_are_plain_tars_and_are_read_by_range_from_anywhere(originals, tmp_path):
-    files = prepare_videos(originals, tmp_path / "files", SMALL, num_workers=0).manifest
-    packed = pack_shards(
-        files, tmp_path / "s", shard_bytes=10**9, base_uri="memory://shards-of-a-test/"
-    )
-    assert (tmp_path / "files/a/wide.mp4").exists()
+    prepare_videos(originals, tmp_path / "files", SMALL, num_workers=0)
+    packed = prepare_videos(
+        originals,
+        tmp_path / "s",
+        SMALL,
+        num_workers=0,
+        shard_bytes=10**9,
+        base_uri="memory://shards-of-a-test/",
+    ).manifest
     with tarfile.open(tmp_path / "s/shard-000000.tar") as tar:
         names = tar.getnames()
         assert names[:2] == ["00000000.mp4", "00000000.json"]
@@ -145,21 +152,105 @@ def test_shards_are_plain_tars_and_are_read_by_range_from_anywhere(originals, tm
         assert probe(packed.locate(video)).num_frames == video.num_frames
 
 
-def _job(number):
-    if number == 1:
-        os._exit(3)
-    if number == 2:
-        time.sleep(60)
-    if number == 5:
-        raise KeyError("a mistake")
-    return number * 10
+def prepare_one(path, out, *, num_workers=0, **facts):
+    """Prepare a file as the only video beside a good one; why it was left out, if it was."""
+    info = dataclasses.asdict(probe(Location(str(path)))) | facts
+    good = encode(path.with_name("good.mkv"), numbered_frames(4, 32, 48))
+    good_info = dataclasses.asdict(probe(Location(str(good))))
+    videos = (
+        Video(path=path.name, labels=(0,), split="train", **info),
+        Video(path="good.mkv", labels=(0,), split="train", **good_info),
+    )
+    manifest = Manifest(path.parent, ("no",), videos)
+    prepared = prepare_videos(manifest, out, SMALL, num_workers=num_workers)
+    assert prepared.manifest.videos[-1].path == "good.mkv.mp4"
+    return prepared.bad.get(path.name), prepared.manifest
 
 
-def test_jobs_that_die_or_hang_fail_alone():
-    outcomes = dict(run_jobs(_job, [0, 1, 2, 3, 4], num_workers=2, limit_seconds=0.5))
-    assert [outcomes[i] for i in (0, 3, 4)] == [0, 30, 40]
-    assert outcomes[1] == Failed("it ended the process that read it (exit code 3)")
-    assert outcomes[2] == Failed("took longer than the time limit")
-    for num_workers in (0, 1):
-        with pytest.raises((RuntimeError, KeyError), match="a mistake"):
-            list(run_jobs(_job, [5], num_workers=num_workers))
+def test_a_strip_too_wide_for_the_encoder_is_shrunk(tmp_path):
+    path = encode(tmp_path / "v.mkv", numbered_frames(2, 4, 20000), codec="ffv1", pix_fmt="yuv420p")
+    reason, manifest = prepare_one(path, tmp_path / "out")
+    assert reason is None
+    assert (manifest.videos[0].height, manifest.videos[0].width) == (4, 16384)
+
+
+def test_the_longest_names_are_shortened(tmp_path):
+    path = encode(tmp_path / f"{251 * 'n'}.mkv", numbered_frames(4, 32, 48))
+    reason, manifest = prepare_one(path, tmp_path / "out")
+    assert reason is None
+    assert probe(manifest.locate(manifest.videos[0])).num_frames == 4
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(
+    ("facts", "error", "reason"),
+    [
+        ({}, MemoryError(), "not enough memory"),
+        ({}, OSError(errno.ENAMETOOLONG, "File name too long"), "File name too long"),
+        ({}, av.error.ExternalError(0, "Generic error"), "Generic error"),
+        ({"frame_rate": 0.0}, None, "ZeroDivisionError: Fraction(1, 0)"),
+    ],
+)
+def test_one_video_never_ends_a_preparation(
+    tmp_path, monkeypatch, num_workers, facts, error, reason
+):
+    path = encode(tmp_path / "v.mkv", numbered_frames(4, 32, 48))
+
+    def hostile(place, info):
+        if error is not None and place.uri == str(path):
+            raise error
+        return iterate_pictures(place, info)
+
+    monkeypatch.setattr(prepare_module, "iterate_pictures", hostile)
+    out = tmp_path / "out"
+    found, manifest = prepare_one(path, out, num_workers=num_workers, **facts)
+    assert (found, len(manifest)) == (reason, 1)
+    if not facts:
+        monkeypatch.setattr(prepare_module, "iterate_pictures", iterate_pictures)
+        found, manifest = prepare_one(path, out, num_workers=num_workers)
+        assert (found, len(manifest)) == (None, 2)
+
+
+def test_a_header_that_promises_too_many_frames_is_survived(tmp_path):
+    path = encode(tmp_path / "v.mkv", numbered_frames(4, 32, 48))
+    prepare_one(path, tmp_path / "out", num_frames=10**15)
+
+
+def on_a_full_disk(_, *arguments, **options):
+    return encode_pictures("/dev/full", *arguments, **options)
+
+
+def as_if_on_a_full_disk(path, *_, **__):
+    raise av.error.OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(
+    ("encoder", "named"),
+    [(on_a_full_disk, "/dev/full"), (as_if_on_a_full_disk, "out/text.avi.mp4")],
+)
+def test_a_full_disk_ends_the_run_with_one_line(
+    originals, tmp_path, monkeypatch, capsys, num_workers, encoder, named
+):
+    monkeypatch.setattr(prepare_module, "encode_pictures", encoder)
+    command = ["data", "prepare", str(originals.root), str(tmp_path / "out")]
+    assert main([*command, "--workers", str(num_workers)]) == 2
+    assert capsys.readouterr().err in (
+        f"vcycle: {place}: No space left on device\n" for place in (named, tmp_path / named)
+    )
+    assert not (tmp_path / "out/bad.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--workers", "-1"], "num_workers is -1; use 0 or more processes"),
+        (["--shard-mb", "-1"], "shard_bytes is -1000000; use a positive size, or 0 for no shards"),
+        (["--base-uri", "s3://b"], "base_uri is 's3://b', which is of shards; give their size"),
+    ],
+)
+def test_wrong_flags_are_refused_before_anything_is_done(originals, tmp_path, capsys, flags, line):
+    command = ["data", "prepare", str(originals.root), str(tmp_path / "out")]
+    assert main([*command, *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"vcycle: {line}")
+    assert not (tmp_path / "out").exists()

@@ -1,25 +1,26 @@
 """Index a dataset: probe what is listed, in parallel, and write the manifest.
 
 Probes are kept in a journal as they come, so an interrupted run goes on where it was. What does
-not decode is quarantined in ``bad.csv``, what is listed but absent in ``missing.csv``.
+not decode is quarantined in ``bad.csv``, what is listed but absent in ``missing.csv``. A video that
+changed, took too long or ended the process that read it is probed again by the next run.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from vcycle.data.frames import probe_frames
 from vcycle.data.importers import Entry, Listing
-from vcycle.data.manifest import Location, Manifest, Video, VideoInfo, write_reasons
-from vcycle.data.parallel import Failed, run_jobs
+from vcycle.data.journal import Journal, file_stamp
+from vcycle.data.manifest import MANIFEST_FILES, Location, Manifest, Video, VideoInfo, write_reasons
+from vcycle.data.parallel import Failed, check_num_workers, one_video, run_jobs
 from vcycle.data.video import probe
+from vcycle.data.writing import remove_partials
 
 _JOURNAL = "probes.jsonl"
 
@@ -52,29 +53,75 @@ def index_videos(
     """Probe every listed video and write the manifest to ``directory`` (the videos' by default).
 
     A video that takes longer than ``limit_seconds`` to probe counts as bad. Raises ValueError
-    when none of them decodes.
+    when none of them decodes, and when another run is writing there.
     """
+    check_num_workers(num_workers)
     out = Path(directory) if directory is not None else listing.root
     out.mkdir(parents=True, exist_ok=True)
-    journal = _Journal(out / _JOURNAL)
-    entries = {entry.path: entry for entry in listing.entries}
-    stamps = {path: _stamp(listing.root / path) for path in entries}
-    todo = [path for path in entries if not journal.knows(path, stamps[path])]
-    done = len(entries) - len(todo)
+    with Journal(out / _JOURNAL) as journal:
+        remove_partials(out, MANIFEST_FILES)
+        found = _probe_all(
+            listing,
+            journal,
+            num_workers=num_workers,
+            limit_seconds=limit_seconds,
+            progress=progress,
+        )
+        return _write(listing, out, found)
+
+
+def _probe_all(
+    listing: Listing,
+    journal: Journal,
+    *,
+    num_workers: int,
+    limit_seconds: float,
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, VideoInfo | Failed]:
+    """What was found in each path, by this run or, of a file that is the same, by an earlier."""
+    stamps = {entry.path: file_stamp(listing.root / entry.path) for entry in listing.entries}
+    found = {
+        path: outcome
+        for path, (stamp, outcome) in _known(journal).items()
+        if stamp == stamps.get(path)
+    }
+    todo = [path for path in stamps if path not in found]
     job = _ProbeJob(listing.root, listing.frame_rate)
-    with journal:
-        for path, outcome in run_jobs(
-            job, todo, num_workers=num_workers, limit_seconds=limit_seconds
-        ):
-            journal.add(path, stamps[path], outcome)
-            done += 1
-            if progress is not None:
-                progress(done, len(entries))
-    bad = {path: found.reason for path in entries if isinstance(found := journal[path], Failed)}
-    videos = tuple(
-        _video(entry, found, _path(listing.root, out, entry.path))
+    outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=limit_seconds)
+    for path, outcome in outcomes:
+        found[path] = outcome
+        if isinstance(outcome, VideoInfo):
+            journal.add({"path": path, "stamp": stamps[path], "info": asdict(outcome)})
+        elif not outcome.passing:
+            journal.add({"path": path, "stamp": stamps[path], "reason": outcome.reason})
+        if progress is not None:
+            progress(len(found), len(stamps))
+    return found
+
+
+def _known(journal: Journal) -> dict[str, tuple[object, VideoInfo | Failed]]:
+    """Stamps and outcomes of earlier runs; the last one of each path counts."""
+    known: dict[str, tuple[object, VideoInfo | Failed]] = {}
+    for row in journal.rows:
+        try:
+            outcome = VideoInfo(**row["info"]) if "info" in row else Failed(row["reason"])
+            known[row["path"]] = row["stamp"], outcome
+        except (KeyError, TypeError):  # of another version: it is probed again
+            continue
+    return known
+
+
+def _write(listing: Listing, out: Path, found: dict[str, VideoInfo | Failed]) -> Indexed:
+    """The manifest, ``bad.csv`` and ``missing.csv``, all in the listing's order or sorted."""
+    bad = {
+        entry.path: failed.reason
         for entry in listing.entries
-        if isinstance(found := journal[entry.path], VideoInfo)
+        if isinstance(failed := found[entry.path], Failed)
+    }
+    videos = tuple(
+        _video(entry, info, _path(listing.root, out, entry.path))
+        for entry in listing.entries
+        if isinstance(info := found[entry.path], VideoInfo)
     )
     write_reasons(out / "bad.csv", bad)
     write_reasons(
@@ -82,14 +129,22 @@ def index_videos(
         {name: f"listed in {split}, not found" for name, split in listing.missing},
     )
     if not videos:
-        raise ValueError(
-            f"{listing.root}: none of {len(entries)} videos decodes; see {out}/bad.csv"
-        )
+        raise ValueError(_nothing(listing, out, num_bad=len(bad)))
     listed = Counter(entry.split for entry in listing.entries)
     listed.update(split for _, split in listing.missing)
     manifest = Manifest(out, listing.classes, videos, listed=tuple(sorted(listed.items())))
     manifest.write()
     return Indexed(manifest, listing.missing, bad)
+
+
+def _nothing(listing: Listing, out: Path, *, num_bad: int) -> str:
+    """Why there is no manifest, by the files that were written instead."""
+    problems = []
+    if num_bad:
+        problems.append(f"none of {num_bad} videos decodes (see {out}/bad.csv)")
+    if listing.missing:
+        problems.append(f"{len(listing.missing)} listed are not in it (see {out}/missing.csv)")
+    return f"{listing.root}: " + (", ".join(problems) or "no video is listed")
 
 
 def _video(entry: Entry, info: VideoInfo, path: str) -> Video:
@@ -112,15 +167,6 @@ def _path(root: Path, out: Path, path: str) -> str:
     return f"file://{quote(str(file))}"
 
 
-def _stamp(path: Path) -> list[int]:
-    """What changes when a file does."""
-    try:
-        facts = path.stat()
-    except OSError:
-        return [0, 0]
-    return [facts.st_size, facts.st_mtime_ns]
-
-
 @dataclass(frozen=True)
 class _ProbeJob:
     root: Path
@@ -128,47 +174,7 @@ class _ProbeJob:
 
     def __call__(self, path: str) -> VideoInfo:
         file = self.root / path
-        if file.is_dir():
-            return probe_frames(str(file), frame_rate=self.frame_rate)
-        return probe(Location(str(file)))
-
-
-class _Journal:
-    """Outcomes of probes in a file of JSON lines, appended as they come."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.found: dict[str, tuple[list[int], VideoInfo | Failed]] = {}
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        for line in lines:
-            if not line:
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:  # the last line of an interrupted run
-                continue
-            outcome = VideoInfo(**row["info"]) if "info" in row else Failed(row["reason"])
-            self.found[row["path"]] = (row["stamp"], outcome)
-
-    def __enter__(self) -> _Journal:
-        self.file = self.path.open("a", encoding="utf-8", buffering=1)
-        self.file.write("\n")  # ends what an interrupted run may have left unfinished
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.file.close()
-
-    def __getitem__(self, path: str) -> VideoInfo | Failed:
-        return self.found[path][1]
-
-    def knows(self, path: str, stamp: list[int]) -> bool:
-        return path in self.found and self.found[path][0] == stamp
-
-    def add(self, path: str, stamp: list[int], outcome: VideoInfo | Failed) -> None:
-        row: dict[str, Any] = {"path": path, "stamp": stamp}
-        if isinstance(outcome, Failed):
-            row["reason"] = outcome.reason
-        else:
-            row["info"] = asdict(outcome)
-        self.file.write(json.dumps(row) + "\n")
-        self.found[path] = (stamp, outcome)
+        with one_video(str(file)):
+            if file.is_dir():
+                return probe_frames(str(file), frame_rate=self.frame_rate)
+            return probe(Location(str(file)))

@@ -14,6 +14,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from vcycle.data.writing import write_whole
+
+# What a manifest is on disk, with the lists of what is not in it.
+MANIFEST_FILES = ("manifest.csv", "classes.txt", "listed.csv", "bad.csv", "missing.csv")
+
 
 @dataclass(frozen=True, kw_only=True)
 class VideoInfo:
@@ -172,15 +177,15 @@ class Manifest:
         """Write ``manifest.csv`` and ``classes.txt``, each at once; returns the manifest's path."""
         folder = Path(directory) if directory is not None else self.root
         folder.mkdir(parents=True, exist_ok=True)
-        _replace_text(folder / "classes.txt", "".join(f"{name}\n" for name in self.classes))
+        write_whole(folder / "classes.txt", "".join(f"{name}\n" for name in self.classes))
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(_COLUMNS)
         table.writerows(_row_of_video(video) for video in self.videos)
-        _replace_text(folder / "manifest.csv", text.getvalue())
+        write_whole(folder / "manifest.csv", text.getvalue())
         if self.listed:
             rows = "".join(f"{split},{count}\n" for split, count in self.listed)
-            _replace_text(folder / "listed.csv", "split,videos\n" + rows)
+            write_whole(folder / "listed.csv", "split,videos\n" + rows)
         return folder / "manifest.csv"
 
 
@@ -193,7 +198,7 @@ def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("path", "reason"))
     table.writerows(sorted(reasons.items()))
-    _replace_text(path, text.getvalue())
+    write_whole(path, text.getvalue())
 
 
 def _read_listed(folder: Path) -> tuple[tuple[str, int], ...]:
@@ -255,9 +260,3 @@ def _spans(text: str, *, num_labels: int) -> tuple[tuple[float, float], ...]:
     if pairs and (len(pairs) != num_labels or any(len(pair) != 2 for pair in pairs)):
         raise ValueError(f"spans {text!r}: give start-end in seconds for each of the labels")
     return tuple((float(start), float(end)) for start, end in pairs)
-
-
-def _replace_text(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -5,6 +5,8 @@ For work that touches every video once (probing, preparing, generating).
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import multiprocessing
 import os
 import signal
@@ -25,9 +27,46 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Failed:
-    """Why a job gave no result, in one line."""
+    """Why a job gave no result, in one line.
+
+    ``passing`` says that the reason may be the machine's rather than the video's (a time limit, a
+    process that died, memory, input and output), so that another run may succeed.
+    """
 
     reason: str
+    passing: bool = False
+
+
+# The place that is written to is at fault, whichever video shows it first.
+_NO_PLACE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+@contextlib.contextmanager
+def one_video(place: str) -> Iterator[None]:
+    """Whatever goes wrong inside is this video's failure: it becomes UnreadableVideo.
+
+    Except a full or read-only disk, which is an OSError: every other video would fail of it too.
+    """
+    try:
+        yield
+    except UnreadableVideo:
+        raise
+    except Exception as error:  # a hostile file may provoke any
+        if isinstance(error, OSError) and error.errno in _NO_PLACE_TO_WRITE:
+            raise OSError(error.errno, error.strerror, error.filename) from error
+        text = "not enough memory" if isinstance(error, MemoryError) else _one_line(error)
+        raise UnreadableVideo(place, text) from error
+
+
+def _one_line(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+    return " ".join(str(text).split())[:200]
+
+
+def check_num_workers(num_workers: int) -> None:
+    """Raise ValueError for a number of worker processes that makes no sense."""
+    if num_workers < 0:
+        raise ValueError(f"num_workers is {num_workers}; use 0 or more processes")
 
 
 def process_context() -> Any:
@@ -51,9 +90,10 @@ def run_jobs(
 ) -> Iterator[tuple[Job, Result | Failed]]:
     """Results as they come. With 0 workers they are made here, in order.
 
-    UnreadableVideo, a dead process and ``limit_seconds`` exceeded become Failed; any other
-    exception is a mistake of the program and is raised as RuntimeError.
+    UnreadableVideo, a dead process and ``limit_seconds`` exceeded become Failed. An OSError ends
+    the run as it is; any other exception is a mistake of the program, raised as RuntimeError.
     """
+    check_num_workers(num_workers)
     if num_workers == 0:
         for job in jobs:
             yield job, _attempt(function, job)
@@ -83,7 +123,7 @@ def _attempt(function: Callable[[Job], Result], job: Job) -> Result | Failed:
     try:
         return function(job)
     except UnreadableVideo as error:
-        return Failed(error.reason)
+        return Failed(error.reason, passing=isinstance(error.__cause__, OSError | MemoryError))
 
 
 class _JobWorker(Generic[Job, Result]):
@@ -109,7 +149,8 @@ class _JobWorker(Generic[Job, Result]):
 
     def give(self, job: Job, *, deadline: float) -> None:
         self.job, self.deadline = (job,), deadline
-        self.tasks.send(job)
+        with contextlib.suppress(BrokenPipeError):  # ``outcome`` finds out that it is dead
+            self.tasks.send(job)
 
     def outcome(self) -> tuple[Job, Result | Failed] | None:
         """The job's outcome, if it has one now."""
@@ -122,14 +163,17 @@ class _JobWorker(Generic[Job, Result]):
             except (EOFError, OSError):
                 self.end()
                 result = Failed(
-                    f"it ended the process that read it ({death(self.process.exitcode)})"
+                    f"it ended the process that read it ({death(self.process.exitcode)})",
+                    passing=True,
                 )
             else:
+                if isinstance(mistake, OSError):
+                    raise mistake
                 if mistake:
                     raise RuntimeError(f"a worker failed:\n{mistake}")
         elif time.monotonic() > self.deadline:
             self.end()
-            result = Failed("took longer than the time limit")
+            result = Failed("took longer than the time limit", passing=True)
         else:
             return None
         self.job = None
@@ -148,12 +192,16 @@ def _serve(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends its workers itself
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    while True:
-        while not tasks.poll(1.0):
-            if os.getppid() != parent:
-                return
-        job = tasks.recv()
-        try:
-            answers.send((_attempt(function, job), ""))
-        except Exception:
-            answers.send((None, traceback.format_exc()))
+    with contextlib.suppress(BrokenPipeError, EOFError):  # the main process is gone
+        while True:
+            while not tasks.poll(1.0):
+                if os.getppid() != parent:
+                    return
+            job = tasks.recv()
+            try:
+                answers.send((_attempt(function, job), None))
+            except OSError as error:
+                text = error.strerror or str(error)
+                answers.send((None, OSError(error.errno, text, error.filename)))
+            except Exception:
+                answers.send((None, traceback.format_exc()))

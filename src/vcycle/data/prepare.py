@@ -2,23 +2,23 @@
 
 Small pictures, every one a key frame (or one in ``key_interval``), no B-frames, no CABAC: a clip
 then costs what its own frames cost. The originals are only read. A file appears under its name
-when it is complete and has been decoded again; running the same command resumes.
+when it is complete and has been decoded again; running the same command resumes, and prepares what
+is new in the manifest, has changed, or failed before.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from vcycle.data.encode import encode_pictures
+from vcycle.data.journal import file_stamp
 from vcycle.data.manifest import (
     Location,
     Manifest,
@@ -27,10 +27,13 @@ from vcycle.data.manifest import (
     VideoInfo,
     write_reasons,
 )
-from vcycle.data.parallel import Failed, run_jobs
-from vcycle.data.shards import pack_shards
+from vcycle.data.parallel import Failed, check_num_workers, one_video, run_jobs
+from vcycle.data.prepared_folder import PreparedFolder, Stamp, open_prepared_folder
+from vcycle.data.prepared_names import prepared_names, source_of
 from vcycle.data.video import iterate_pictures, probe
+from vcycle.data.writing import whole
 
+_MAX_SIDE = 16384  # pixels, of x264
 _PRESETS = (
     *("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower"),
     *("veryslow", "placebo"),
@@ -74,10 +77,11 @@ class Prepared:
     prepared_bytes: int
 
     def __str__(self) -> str:
-        made, left = len(self.manifest), len(self.bad)
+        made = len(self.manifest)
+        left = f"{len(self.bad)} left out{' (bad.csv)' if self.bad else ''}"
         return (
             f"{made} videos prepared in {self.seconds:.0f} s, {_megabytes(self.source_bytes)} -> "
-            f"{_megabytes(self.prepared_bytes)}; {left} left out (bad.csv)"
+            f"{_megabytes(self.prepared_bytes)}; {left}"
         )
 
 
@@ -98,95 +102,130 @@ def prepare_videos(
 ) -> Prepared:
     """Rewrite every video of ``manifest`` under ``directory``, with a manifest of its own.
 
-    With ``shard_bytes`` the files end up in tar shards of about that size (see pack_shards).
-    A video that cannot be read, or takes longer than ``limit_seconds``, is listed in ``bad.csv``.
-    Raises ValueError for the originals' own directory or one prepared otherwise.
+    With ``shard_bytes`` the files end up in tar shards of about that size, to be served from
+    ``base_uri`` if it is given, such as ``s3://bucket/kinetics``. A video that cannot be read, or
+    takes longer than ``limit_seconds``, is listed in ``bad.csv``, and tried again by the next run.
+
+    Raises ValueError for the originals' own directory, one that holds anything else, or one
+    prepared from other originals, with other settings, or into shards of another size or URI;
+    OSError for a full disk.
     """
     started = time.monotonic()
-    root = Path(directory)
-    _claim(root, manifest, preparation)
-    if shard_bytes and (root / "manifest.csv").exists():  # packed before
-        return _report(manifest, Manifest.read(root), {}, started)
-    job = _PrepareJob(manifest, root, preparation)
-    videos: dict[int, Video] = {}
-    bad: dict[str, str] = {}
-    total = len(manifest)
-    outcomes = run_jobs(job, range(total), num_workers=num_workers, limit_seconds=limit_seconds)
-    for index, outcome in outcomes:
-        if isinstance(outcome, Failed):
-            bad[manifest.videos[index].path] = outcome.reason
-        else:
-            videos[index] = outcome
-        if progress is not None:
-            progress(len(videos) + len(bad), total)
-    prepared = replace(manifest, root=root, videos=tuple(videos[i] for i in sorted(videos)))
-    write_reasons(root / "bad.csv", bad)
-    if not videos:
-        raise ValueError(f"{manifest.root}: no video could be prepared; {root}/bad.csv says why")
-    if shard_bytes:
-        prepared = pack_shards(prepared, root, shard_bytes=shard_bytes, base_uri=base_uri)
-    else:
-        prepared.write()
-    return _report(manifest, prepared, bad, started)
-
-
-def _report(source: Manifest, prepared: Manifest, bad: dict[str, str], started: float) -> Prepared:
-    return Prepared(
-        prepared,
-        bad,
-        time.monotonic() - started,
-        source_bytes=sum(_size(source.locate(video)) for video in source.videos),
-        prepared_bytes=sum(_size(prepared.locate(video)) for video in prepared.videos),
-    )
-
-
-def _claim(root: Path, manifest: Manifest, preparation: Preparation) -> None:
-    if root.resolve() == manifest.root.resolve():
+    _check(num_workers=num_workers, shard_bytes=shard_bytes, base_uri=base_uri)
+    root, source = Path(directory), manifest.root.resolve()
+    if root.resolve() == source:
         raise ValueError(f"{root}: holds the originals; prepare into another directory")
-    root.mkdir(parents=True, exist_ok=True)
-    settings = root / "prepared.json"
-    wanted = asdict(preparation)
-    if settings.exists() and json.loads(settings.read_text()) != wanted:
-        raise ValueError(f"{root}: holds videos prepared otherwise; choose another directory")
-    settings.write_text(json.dumps(wanted) + "\n")
+    record = {"source": str(source), **asdict(preparation)}
+    record |= {"shard_bytes": shard_bytes, "base_uri": base_uri}
+    names = prepared_names(manifest.videos)
+    named = [(names[source_of(video)], video) for video in manifest.videos]
+    lines: dict[str, list[Video]] = {}  # of the manifest, by the name of what is made from them
+    for name, video in named:
+        lines.setdefault(name, []).append(video)
+    with open_prepared_folder(root, record) as folder:
+        job = _PrepareJob(replace(manifest, videos=()), root, preparation)
+        firsts = {name: videos[0] for name, videos in lines.items()}
+        failed = _rewrite(
+            folder,
+            job,
+            firsts,
+            num_workers=num_workers,
+            limit_seconds=limit_seconds,
+            progress=progress,
+        )
+        bad = {str(place): failed[name] for place, name in names.items() if name in failed}
+        write_reasons(root / "bad.csv", bad)
+        if len(failed) == len(lines):
+            raise ValueError(f"{source}: no video could be prepared; {root}/bad.csv says why")
+        if shard_bytes:
+            made = {name: videos for name, videos in lines.items() if name not in failed}
+            folder.pack(made, shard_bytes=shard_bytes)
+        placed = (folder.place(video, name) for name, video in named if name not in failed)
+        prepared = replace(manifest, root=root, videos=tuple(placed))
+        prepared.write()
+    seconds = time.monotonic() - started
+    return Prepared(prepared, bad, seconds, _num_bytes(manifest), _num_bytes(prepared))
+
+
+def _check(*, num_workers: int, shard_bytes: int, base_uri: str) -> None:
+    check_num_workers(num_workers)
+    if shard_bytes < 0:
+        raise ValueError(f"shard_bytes is {shard_bytes}; use a positive size, or 0 for no shards")
+    if base_uri and not shard_bytes:
+        raise ValueError(f"base_uri is {base_uri!r}, which is of shards; give their size as well")
+
+
+def _rewrite(
+    folder: PreparedFolder,
+    job: _PrepareJob,
+    videos: Mapping[str, Video],
+    *,
+    num_workers: int,
+    limit_seconds: float,
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, str]:
+    """Prepare the videos, by name, that the folder does not hold; why some could not be."""
+    stamps = {name: job.stamp(video) for name, video in videos.items()}
+    folder.own(videos)
+    todo = [(name, video) for name, video in videos.items() if not folder.holds(name, stamps[name])]
+    done = len(videos) - len(todo)
+    failed: dict[str, str] = {}
+    outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=limit_seconds)
+    for (name, _), outcome in outcomes:
+        if isinstance(outcome, Failed):
+            failed[name] = outcome.reason
+        else:
+            info, num_bytes = outcome
+            folder.add(name, stamps[name], info, num_bytes)
+        done += 1
+        if progress is not None:
+            progress(done, len(videos))
+    return failed
+
+
+def _num_bytes(manifest: Manifest) -> int:
+    return sum(_size(place) for place in {manifest.locate(video) for video in manifest.videos})
 
 
 def _size(place: Location) -> int:
-    if place.num_bytes:
+    """Of what is there now: 0 for what is elsewhere, or gone."""
+    if place.num_bytes or not place.is_local:
         return place.num_bytes
     path = Path(place.uri)
-    if not place.is_local or not path.exists():
-        return 0
-    files = path.iterdir() if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files)
+    try:
+        files = list(path.iterdir())
+    except OSError:  # not a folder of pictures
+        files = [path]
+    return sum(file_stamp(file)[0] for file in files)
 
 
 @dataclass(frozen=True)
 class _PrepareJob:
-    """Rewrites video ``index``; a value, so that it can go to another process."""
+    """Rewrites a video under a name; a value, so that it can go to another process."""
 
-    manifest: Manifest
+    originals: Manifest  # without its videos
     root: Path
     preparation: Preparation
 
-    def __call__(self, index: int) -> Video:
-        video = self.manifest.videos[index]
-        name = _prepared_name(video)
-        target = self.root / name
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_name(f".{target.name}.{os.getpid()}")
-            try:
-                self._write(video, partial)
-                partial.replace(target)
-            finally:
-                partial.unlink(missing_ok=True)
-        info = probe(Location(str(target)))
-        facts = {field.name: getattr(info, field.name) for field in fields(VideoInfo)}
-        return replace(video, path=name, offset=0, num_bytes=0, **facts)
+    def stamp(self, video: Video) -> Stamp:
+        """What the prepared file depends on, beside the settings. A remote file has no time."""
+        place = self.originals.locate(video)
+        file = file_stamp(Path(place.uri)) if place.is_local else [0, 0]
+        known = [video.path, video.offset, video.num_bytes, video.num_frames, video.frame_rate]
+        return [*known, *file]
 
-    def _write(self, video: Video, path: Path) -> None:
-        place = self.manifest.locate(video)
+    def __call__(self, task: tuple[str, Video]) -> tuple[VideoInfo, int]:
+        """What a probe finds in the prepared file, and its bytes."""
+        name, video = task
+        target = self.root / name
+        place = self.originals.locate(video)
+        with one_video(str(place)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with whole(target) as partial:
+                info = self._write(place, video, partial)
+                return info, partial.stat().st_size
+
+    def _write(self, place: Location, video: Video, path: Path) -> VideoInfo:
         pictures = iterate_pictures(place, video)
         written = encode_pictures(
             path,
@@ -199,28 +238,24 @@ class _PrepareJob:
         if not written:
             raise UnreadableVideo(str(place), "no frame decodes")
         again = Location(str(path))
-        decoded = sum(1 for _ in iterate_pictures(again, probe(again)))
+        info = probe(again)
+        decoded = sum(1 for _ in iterate_pictures(again, info))
         if decoded != written:
             raise UnreadableVideo(str(place), f"{written} frames written, {decoded} read back")
-
-
-def _prepared_name(video: Video) -> str:
-    """Where the prepared file goes: the original's path, whose suffix stays visible."""
-    name = video.path
-    if "://" in name:
-        uri = urlsplit(name)
-        name = f"{uri.netloc}/{uri.path}".strip("/")
-    if video.num_bytes:
-        name = f"{name}.{video.offset}"
-    return name if name.endswith(".mp4") else f"{name}.mp4"
+        return info
 
 
 def _scaled(pictures: Iterator[Any], short_side: int) -> Iterator[Any]:
-    """Pictures of even size, as displayed, their shorter side at most ``short_side``."""
+    """Pictures of even size, as displayed, their shorter side at most ``short_side``.
+
+    Their longer one is at most what x264 takes: a picture more than 64 times as wide as high is
+    made smaller than asked for.
+    """
     size: tuple[int, int] | None = None
     for picture in pictures:
         if size is None:
-            shrink = min(1.0, short_side / min(picture.height, picture.width))
+            sides = picture.height, picture.width
+            shrink = min(1.0, short_side / min(sides), _MAX_SIDE / max(sides))
             size = _even(picture.height * shrink), _even(picture.width * shrink)
         yield picture.reformat(
             height=size[0], width=size[1], format="yuv420p", interpolation="AREA", threads=1

@@ -1,0 +1,86 @@
+"""A journal: what a run has done so far, so that the next one goes on where it was interrupted.
+
+In a file of JSON lines, appended as things are done. The last line of a run that was killed may be
+cut short; such a line is as if it had never been.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+from vcycle.data.writing import naming
+
+Row = dict[str, Any]
+
+
+class Journal:
+    """``rows`` are those of earlier runs; ``add`` appends one. One process at a time has it open.
+
+    Entering raises ValueError where another run has it open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[Row] = []
+
+    def __enter__(self) -> Journal:
+        self._file = self.path.open("a+", encoding="utf-8", errors="replace", buffering=1)
+        try:
+            _lock(self._file, self.path)
+        except ValueError:
+            self._file.close()
+            raise
+        self._file.seek(0)
+        line = "\n"
+        for line in self._file:
+            row = _row(line)
+            if row is not None:
+                self.rows.append(row)
+        if not line.endswith("\n"):
+            self._file.write("\n")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with naming(self.path):
+            self._file.close()
+
+    def add(self, row: Row) -> None:
+        """Append a row; it is in the file when this returns."""
+        with naming(self.path):
+            self._file.write(json.dumps(row) + "\n")
+
+
+def _row(line: str) -> Row | None:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _lock(file: TextIO, path: Path) -> None:
+    """A lock of this process: its workers do not inherit it, and it ends when the process does."""
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        raise ValueError(
+            f"{path.parent}: another run is writing there; wait for it or choose another directory"
+        ) from None
+    except OSError:  # a file system that knows no locks
+        return
+
+
+def file_stamp(path: Path) -> list[int]:
+    """What changes when a file does: its size and time; zeros for one that is not there."""
+    try:
+        facts = path.stat()
+    except (OSError, ValueError):
+        return [0, 0]
+    return [facts.st_size, facts.st_mtime_ns]

@@ -1,0 +1,61 @@
+"""Files that appear under their name when they are whole.
+
+Each is written as ``.name.PID`` beside its place and then renamed, so that a run that is killed
+leaves no half file under a name that anything reads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PARTIAL = re.compile(r"\.(.+)\.\d+", re.DOTALL)
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A file to write, which becomes ``path`` at the end and vanishes if there is an error."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with naming(path, instead_of=partial):
+            yield partial
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file at once."""
+    with whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
+    """Let an OSError inside that names no file, such as that of a full disk, name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename not in (None, str(instead_of)):
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def remove_partials(folder: Path, names: Iterable[str]) -> None:
+    """Remove what killed runs left of these files under ``folder``, and nothing else.
+
+    The caller sees to it that no other run is writing them.
+    """
+    paths = {folder / name for name in names}
+    for parent in {path.parent for path in paths}:
+        try:
+            files = list(parent.iterdir())
+        except OSError:  # nothing was written there yet
+            continue
+        for file in files:
+            match = _PARTIAL.fullmatch(file.name)
+            if match and parent / match[1] in paths:
+                file.unlink()
