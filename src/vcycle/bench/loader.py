@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from vcycle.bench.peers import PEERS, is_usable
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.folders import VIDEO_SUFFIXES
 from vcycle.data.grid import Grid, GridRange, draw_grid
-from vcycle.data.importers import VIDEO_SUFFIXES
 from vcycle.data.manifest import Location, Manifest, UnreadableVideo, Video, VideoInfo
 from vcycle.data.prepare import Preparation, prepare_videos
 from vcycle.data.randomness import indexed_seeds
