@@ -96,7 +96,7 @@ def _add_bench(bench: FlagParser) -> None:
     loader = measured.add_parser(
         "loader", help="clips per second, beside the bare decode and peers"
     )
-    loader.add_argument("video_dir", help="a folder of video files")
+    loader.add_argument("video_dir", help="a folder of video files, at any depth")
     loader.add_argument("--prepared-dir", help="keep the prepared videos there")
     loader.add_argument("--num-clips", type=int, default=64, help="of each row")
     loader.add_argument("--no-peers", action="store_true", help="leave other libraries out")
@@ -160,6 +160,7 @@ def _bench_loader(options: argparse.Namespace, _: Sequence[str]) -> None:
         num_clips=options.num_clips,
         peers=not options.no_peers,
         progress=None if options.json else show,
+        remark=lambda text: print(f"vcycle: {text}", file=sys.stderr),
     )
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))

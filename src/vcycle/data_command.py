@@ -33,7 +33,9 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     datasets = index.add_subparsers(title="datasets", required=True, dest="dataset")
     flags: dict[str, Sequence[tuple[str, dict[str, object]]]] = {
         "folder": [("--val-share", {"type": float, "default": 0.1, "help": "without val/"})],
-        "kinetics": [("--tables", {"nargs": "+", "required": True, "help": "DeepMind's CSVs"})],
+        "kinetics": [
+            ("--tables", {"nargs": "+", "required": True, "help": "DeepMind's CSVs, with labels"})
+        ],
         "something": [
             (f"--{name}", {"required": True, "metavar": "JSON"})
             for name in ("labels", "train", "val")

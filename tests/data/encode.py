@@ -37,10 +37,11 @@ def encode(
     gop: int = 12,
     options: dict[str, str] | None = None,
     times: list[float] | None = None,
+    container_options: dict[str, str] | None = None,
 ) -> Path:
     """Encode (T, H, W, 3) RGB; ``times`` gives each frame's seconds (variable frame rate)."""
     default = {"crf": "8", "preset": "veryfast"} if codec == "libx264" else {}
-    with av.open(str(path), "w") as container:
+    with av.open(str(path), "w", options=container_options) as container:
         stream = container.add_stream(codec, rate=rate, options=default | (options or {}))
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = pix_fmt

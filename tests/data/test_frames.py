@@ -33,6 +33,14 @@ def test_the_frames_asked_for_come_out(folder):
         assert [frame_number(picture, 20) for picture in clip] == [0, 3, 3, 19, 19]
 
 
+def test_names_without_leading_zeros_are_in_order(frames, tmp_path):
+    for k, rgb in enumerate(frames[:12]):
+        av.VideoFrame.from_ndarray(rgb, format="rgb24").save(str(tmp_path / f"img_{k + 1}.png"))
+    grid = Grid(tuple(range(12)), Box(0, 0, 64, 96), 64, 96, False)
+    clip = read_frames(str(tmp_path), grid)
+    assert [frame_number(picture, 20) for picture in clip] == list(range(12))
+
+
 def test_pictures_and_video_give_the_same_pixels(folder, frames, tmp_path):
     video = encode(tmp_path / "v.mp4", frames, options={"crf": "1"})
     grid = Grid((2, 9), Box(4, 10, 50, 60), 32, 40, True)
@@ -54,3 +62,5 @@ def test_a_folder_without_pictures_or_with_a_bad_one_is_named(tmp_path):
     (tmp_path / "frame_1.jpg").write_text("no picture")
     with pytest.raises(UnreadableVideo, match=r"frame_1\.jpg"):
         read_frames(str(tmp_path), grid)
+    with pytest.raises(UnreadableVideo, match="No such file"):
+        read_frames(str(tmp_path / "gone"), grid)

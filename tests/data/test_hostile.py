@@ -189,6 +189,25 @@ def test_a_truncated_mp4_with_its_index_in_front(tmp_path):
     assert [frame_number(picture, 60) for picture in clip] == [0, last]
 
 
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts", "flv", "avi"])
+def test_a_video_cut_off_anywhere_is_read_up_to_there(tmp_path, suffix):
+    """B-frames, and the index in front where there is one."""
+    options = {"movflags": "faststart"} if suffix == "mp4" else {}
+    whole = encode(
+        tmp_path / f"v.{suffix}", numbered_frames(60), rate=25, container_options=options
+    )
+    content = whole.read_bytes()
+    path = tmp_path / f"cut.{suffix}"
+    for share in (0.5, 0.62, 0.77, 0.9):
+        path.write_bytes(content[: int(share * len(content))])
+        info = probe(Location(str(path)))
+        assert 10 < info.num_frames < 60
+        frames = range(info.num_frames - 6, info.num_frames)
+        grid = Grid(tuple(frames), Box(0, 0, 64, 96), 32, 48, False)
+        shown = [frame_number(p, 60) for p in read_clip(Location(str(path)), grid)]
+        assert all(abs(a - b) <= 3 for a, b in zip(shown, frames, strict=True))  # of a group
+
+
 def test_a_claimed_duration_is_not_believed(video, tmp_path):
     """An hour in the header of a minute's file: a patched Matroska Duration, in milliseconds."""
     content = video.read_bytes()

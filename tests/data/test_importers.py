@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
+import av
+import numpy as np
 import pytest
 
 from data.encode import encode, numbered_frames
@@ -86,6 +89,24 @@ def test_kinetics(put, tmp_path):
         list_kinetics(root, table)
 
 
+def test_kinetics_finds_videos_beside_a_stray_picture_and_by_links(put, tmp_path):
+    root = put("store/x/abc_000000_000010.mp4", "train/contact_sheet.png")
+    (root / "train" / "run").symlink_to(root / "store")
+    (root / "train" / "up").symlink_to("..")
+    table = tmp_path / "kinetics.csv"
+    table.write_text("label,youtube_id,time_start,time_end,split\nrun,abc,0,10,train\n")
+    assert paths(list_kinetics(root, table), "train") == ["store/x/abc_000000_000010.mp4"]
+
+
+def test_a_link_upwards_is_no_class(put):
+    root = put("train/run/a.mp4", "train/sit/b.mp4")
+    (root / "train" / "up").symlink_to("..")
+    (root / "train" / "run" / "up").symlink_to("..")
+    listing = list_folder(root)
+    assert listing.classes == ("run", "sit")
+    assert paths(listing, "train") == ["train/run/a.mp4", "train/sit/b.mp4"]
+
+
 def something(tmp_path, *names):
     (tmp_path / "labels.json").write_text(json.dumps({n: str(i) for i, n in enumerate(names)}))
     for file, ids in (("train.json", "12"), ("val.json", "34")):
@@ -128,6 +149,29 @@ def test_charades(put, tmp_path):
     assert manifest.multi_label
     assert manifest.videos[0].labels_between(12.0, 12.5) == (0, 1)
     assert Manifest.read(root) == manifest
+
+
+def test_charades_as_folders_of_pictures(tmp_path):
+    rgb = tmp_path / "Charades_v1_rgb"
+    (rgb / "46GP8").mkdir(parents=True)
+    for k in range(1, 31):
+        picture = av.VideoFrame.from_ndarray(np.zeros((24, 32, 3), np.uint8), format="rgb24")
+        picture.save(str(rgb / "46GP8" / f"46GP8-{k:06d}.jpg"))
+    (tmp_path / "Charades_v1_classes.txt").write_text("c000 Holding some clothes\n")
+    columns = "id,subject,scene,quality,relevance,verified,script,objects,descriptions,actions"
+    head = f"{columns},length\n"
+    cells = 'A person, holding clothes.",clothes,"A person stands.",c000 0.00 1.20'
+    (tmp_path / "train.csv").write_text(f'{head}46GP8,HR43,Kitchen,6,7,Yes,"{cells},1.25\n')
+    (tmp_path / "test.csv").write_text(head)
+    listing = list_charades(
+        rgb,
+        classes=tmp_path / "Charades_v1_classes.txt",
+        train=tmp_path / "train.csv",
+        val=tmp_path / "test.csv",
+    )
+    (video,) = index_videos(listing, num_workers=0).manifest.videos
+    assert (video.path, video.num_frames, video.frame_rate) == ("46GP8", 30, 24)
+    assert video.spans == ((0.0, 1.2),)
 
 
 def test_ucf101(put, tmp_path):
@@ -189,6 +233,39 @@ def test_an_index_resumes_quarantines_and_counts(put, tmp_path):
     )
     assert counts == [(4, 4)]
     assert again.manifest == index.manifest
+
+
+def test_names_that_cannot_be_written_are_quarantined(put, tmp_path):
+    root = put("train/run/a.mp4", "train/run/b\nc.mp4", os.fsdecode(b"train/run/caf\xe9.mp4"))
+    put(os.fsdecode(b"train/s\xeet/d.mp4"))
+    index = index_videos(list_folder(root), tmp_path / "out", num_workers=1)
+    assert sorted(index.bad) == [
+        "train/run/b\\nc.mp4",
+        "train/run/caf\\xe9.mp4",
+        "train/s\\xeet/d.mp4",
+    ]
+    assert "train/run/caf\\xe9.mp4,not found" in (tmp_path / "out" / "bad.csv").read_text()
+    manifest = Manifest.read(tmp_path / "out")
+    assert manifest.classes == ("run", "s\\xeet")
+    assert len(manifest) == 1
+    put(os.fsdecode(b"../caf\xe9/run/a.mp4"))
+    with pytest.raises(ValueError, match=r"its path .* is not UTF-8 text; rename it"):
+        list_folder(tmp_path / os.fsdecode(b"caf\xe9"))
+
+
+def test_a_folder_that_cannot_be_read_is_quarantined(put, monkeypatch):
+    root = put("train/run/a.mp4", "train/sit/b.mp4")
+    scandir = os.scandir
+
+    def scan(folder):
+        if str(folder).endswith("sit"):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    index = index_videos(list_folder(root), num_workers=0)
+    assert index.bad == {"train/sit": "Permission denied"}
+    assert [video.path for video in index.manifest.videos] == ["train/run/a.mp4"]
 
 
 def test_an_index_of_nothing_readable_is_an_error(put, tmp_path):

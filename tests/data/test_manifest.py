@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import math
 import re
 
 import pytest
@@ -62,24 +64,105 @@ def test_split_locate_and_labels(tmp_path):
         manifest.split("test")
 
 
+def edit(tmp_path, change):
+    """A manifest of two videos, the second of which gets other values by hand."""
+    file = make(tmp_path, VIDEO, VIDEO).root / "manifest.csv"
+    names, first, second = csv.reader(file.read_text().split("\n")[:-1])
+    row = dict(zip(names, second, strict=True)) | change
+    with file.open("w", newline="") as text:
+        csv.writer(text, lineterminator="\n").writerows([names, first, row.values()])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": (2,)}, "label 2 of a/b.mp4 is out of range; classes.txt names 2 classes"),
-        ({"labels": (-1,)}, "label -1"),
+        ({"labels": "2"}, "label 2 of a/b.mp4 is out of range; classes.txt names 2 classes"),
+        ({"labels": "-1"}, "label '-1'"),
+        ({"labels": "zero"}, "label 'zero' is not a whole number"),
         ({"path": "../b.mp4"}, "leaves the manifest's folder"),
         ({"path": "a/../../b.mp4"}, "leaves the manifest's folder"),
         ({"path": "/etc/b.mp4"}, "leaves the manifest's folder"),
         ({"path": ""}, "leaves the manifest's folder"),
-        ({"frame_rate": "fast"}, "fast"),
+        ({"path": "a\nb.mp4"}, r"path 'a\nb.mp4' has a line break"),
+        ({"flip": "yes"}, "flip 'yes' is not a whole number"),
+        ({"frame_rate": "fast"}, "frame_rate 'fast' is not a number"),
+        ({"frame_rate": "0"}, "frame_rate is 0.0; a video has 0.001 to 1000000"),
+        ({"frame_rate": "-30"}, "frame_rate '-30'"),
+        ({"frame_rate": "nan"}, "frame_rate 'nan'"),
+        ({"frame_rate": "inf"}, "frame_rate 'inf'"),
+        ({"num_frames": "0"}, "num_frames is 0; a video has 1 to 100000000"),
+        ({"num_frames": "100000001"}, "num_frames is 100000001"),
+        ({"num_frames": "1" * 5000}, "num_frames '111"),
+        ({"num_frames": "3.5"}, "num_frames '3.5' is not a whole number"),
+        ({"duration_seconds": "nan"}, "duration_seconds 'nan'"),
+        ({"width": "0"}, "width is 0"),
+        ({"height": "-4"}, "height '-4'"),
+        ({"rotation": "360"}, "rotation is 360"),
+        ({"offset": "-1"}, "offset '-1'"),
+        ({"num_bytes": "-1"}, "num_bytes '-1'"),
+        ({"labels": "0", "spans": "zero-2"}, "start 'zero' is not a number"),
+        ({"labels": "0", "spans": "0-inf"}, "end 'inf' is not a number"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, change, message):
-    make(tmp_path, VIDEO, dataclasses.replace(VIDEO, **change))
+    edit(tmp_path, change)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         Manifest.read(tmp_path)
-    assert "manifest.csv line 3" in str(caught.value)
+    line = 4 if "a\nb.mp4" in change.values() else 3
+    assert str(caught.value).startswith(f"{tmp_path}/manifest.csv line {line}: ")
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_line_of_too_few_or_too_long_values_is_named(tmp_path):
+    make(tmp_path, VIDEO)
+    table = (tmp_path / "manifest.csv").read_text()
+    (tmp_path / "manifest.csv").write_text(f"{table}a/c.mp4,0,train\n")
+    with pytest.raises(ValueError, match=r"manifest\.csv line 3: has 3 values for 15 columns"):
+        Manifest.read(tmp_path)
+    (tmp_path / "manifest.csv").write_text(table + '"' + "x" * 140_000)
+    with pytest.raises(ValueError, match=r"manifest\.csv line 3: field larger .* left open"):
+        Manifest.read(tmp_path)
+    (tmp_path / "manifest.csv").write_bytes(table.encode() + b"\xff")
+    with pytest.raises(ValueError, match=r"manifest\.csv: byte \d+ is not UTF-8"):
+        Manifest.read(tmp_path)
+
+
+def test_only_a_newline_ends_a_class(tmp_path):
+    names = ("a\u2028b", "c\x0bd", "e\x85f", "g")
+    manifest = make(tmp_path, dataclasses.replace(VIDEO, labels=(3,)), classes=names)
+    assert Manifest.read(tmp_path) == manifest
+    (tmp_path / "classes.txt").write_text("run\r\nsit\r\nlie\r\nfly")
+    assert Manifest.read(tmp_path).classes == ("run", "sit", "lie", "fly")
+    (tmp_path / "classes.txt").write_text("run\n\nsit\nfly\n")
+    with pytest.raises(ValueError, match=r"classes\.txt line 2: names no class"):
+        Manifest.read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\rb", "a\0b", "a\udcffb"])
+def test_what_could_not_be_read_back_is_not_written(tmp_path, name):
+    with pytest.raises(ValueError, match="class 'a"):
+        make(tmp_path / "out", VIDEO, classes=(name, "sit"))
+    with pytest.raises(ValueError, match="path 'a"):
+        make(tmp_path / "out", dataclasses.replace(VIDEO, path=name))
+    with pytest.raises(ValueError, match=r"path '\.\./b' leaves"):
+        make(tmp_path / "out", dataclasses.replace(VIDEO, path="../b"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_video_has_such_facts():
+    for change in ({"frame_rate": 0.0}, {"frame_rate": math.nan}, {"num_frames": 0}, {"width": 0}):
+        with pytest.raises(ValueError, match="a video has"):
+            dataclasses.replace(VIDEO, **change)
+    with pytest.raises(ValueError, match="offset is -1"):
+        dataclasses.replace(VIDEO, offset=-1)
+
+
+def test_a_broken_list_of_counts_is_named(tmp_path):
+    make(tmp_path, VIDEO)
+    (tmp_path / "listed.csv").write_text("split,videos\ntrain,many\n")
+    with pytest.raises(ValueError, match=r"listed\.csv line 2: videos 'many'"):
+        Manifest.read(tmp_path)
 
 
 def test_a_missing_or_empty_table_is_named(tmp_path):
@@ -105,6 +188,10 @@ def test_labels_with_spans_hold_for_a_time(tmp_path):
     assert video.labels_between(5, 6) == ()
     assert video.labels_between(3, 20) == (0, 1)
     assert VIDEO.labels_between(100, 200) == (1,)
+    short = dataclasses.replace(VIDEO, spans=((1e-05, 2e-05),))
+    make(tmp_path, short)
+    assert Manifest.read(tmp_path).videos == (short,)
+    make(tmp_path, video)
     bad = (tmp_path / "manifest.csv").read_text().replace("0-2.5;", "")
     (tmp_path / "manifest.csv").write_text(bad)
     with pytest.raises(ValueError, match="start-end in seconds for each of the labels"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 import json
 import os
@@ -23,7 +24,7 @@ from vcycle.data.journal import Journal
 from vcycle.data.manifest import Location, Manifest, UnreadableVideo, Video
 from vcycle.data.parallel import process_context
 from vcycle.data.prepare import Preparation, prepare_videos
-from vcycle.data.video import fetch, iterate_pictures, probe
+from vcycle.data.video import iterate_pictures, probe, source_of
 
 SMALL = Preparation(short_side=16)
 SHARD_BYTES = 6000  # two of the videos
@@ -336,4 +337,6 @@ def test_shards_are_read_through_their_manifest(originals, tmp_path):
     for file, part in zip(files.videos, shards.videos, strict=True):
         place = shards.locate(part)
         remote = dataclasses.replace(place, uri=f"file://{place.uri}")
-        assert fetch(remote) == Path(files.locate(file).uri).read_bytes()
+        content = source_of(remote)
+        assert isinstance(content, io.BytesIO)
+        assert content.read() == Path(files.locate(file).uri).read_bytes()

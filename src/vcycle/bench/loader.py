@@ -12,25 +12,24 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from vcycle.bench.peers import PEERS, is_usable
+from vcycle.bench.videos import prepare_whole
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import ClipDataset, ClipRequest
 from vcycle.data.grid import Grid, GridRange, draw_grid
-from vcycle.data.importers import VIDEO_SUFFIXES
-from vcycle.data.manifest import Location, Manifest, UnreadableVideo, Video, VideoInfo
-from vcycle.data.prepare import Preparation, prepare_videos
+from vcycle.data.manifest import Manifest, UnreadableVideo, Video, VideoInfo
+from vcycle.data.prepare import Preparation
 from vcycle.data.randomness import indexed_seeds
 from vcycle.data.resample import keep_freed_memory
-from vcycle.data.video import decode_only, probe
+from vcycle.data.video import decode_only
 from vcycle.schedule.shape import Shape
 
 SHAPES = ("8x112", "8x158", "16x158", "16x224", "32x224")
@@ -56,22 +55,38 @@ def bench_loader(
     prepared_dir: str | os.PathLike[str] | None = None,
     peers: bool = True,
     progress: Callable[[LoaderRow], None] | None = None,
+    remark: Callable[[str], None] | None = None,
 ) -> list[LoaderRow]:
-    """Measure every source at every shape on the videos under ``video_dir``.
+    """Measure every source at every shape on the video files at any depth of ``video_dir``.
 
     Prepares them first, into ``prepared_dir`` or a temporary folder. Sources: ``raw``,
     ``prepared``, ``floor`` and ``floor_prepared`` (decoding the same frames and nothing else), and
-    the peers that are installed. Raises ValueError when the folder holds no readable video.
+    the peers that are installed. Videos that do not decode whole are left out, and so is a peer
+    that fails; ``remark`` is told. Raises ValueError when no video is left.
     """
-    raw = _manifest_of(Path(video_dir))
-    with _directory(prepared_dir) as folder, _one_thread():
-        prepared = prepare_videos(raw, folder, preparation, num_workers=0).manifest
+    if num_clips < 1:
+        raise ValueError(f"num_clips is {num_clips}; use at least 1")
+    grids = {text: Shape.parse(text) for text in shapes}
+    remark = remark or (lambda text: None)
+    with _folder(prepared_dir) as folder, _one_thread():
+        raw, prepared = prepare_whole(
+            Path(video_dir),
+            folder,
+            preparation,
+            keeps_reasons=prepared_dir is not None,
+            remark=remark,
+        )
         sources = _sources(raw, prepared, peers=peers)
         rows = []
-        for text in shapes:
-            shape = Shape.parse(text)
+        for text, shape in grids.items():
             for name, (manifest, read) in sources.items():
-                row = _measure(name, text, manifest, shape, read, num_clips=num_clips)
+                try:
+                    row = _measure(name, text, manifest, shape, read, num_clips=num_clips)
+                except Exception as error:  # a peer may raise any
+                    if name not in PEERS:
+                        raise
+                    remark(f"{name} fails at {text}: {' '.join(str(error).split())[:200]}")
+                    continue
                 rows.append(row)
                 if progress is not None:
                     progress(row)
@@ -135,7 +150,10 @@ def _decode_only(dataset: ClipDataset, requests: list[ClipRequest]) -> None:
         video = dataset.manifest.videos[request.index]
         grid = _grid(video, request)
         place = dataset.manifest.locate(video)
-        decode_only(place, grid, all_key_frames=video.key_interval == 1)
+        try:
+            decode_only(place, grid, all_key_frames=video.key_interval == 1)
+        except UnreadableVideo as error:  # a substitute would be another clip than other sources'
+            raise ValueError(f"{error}; take it out of the folder") from None
 
 
 def _peer_batch(read_clip: Callable[[str, VideoInfo, Grid], NDArray[np.uint8]]) -> Read:
@@ -155,26 +173,8 @@ def _grid(video: Video, request: ClipRequest) -> Grid:
     return draw_grid(video, request.shape, _PAPER, rng=rng, flip=video.flip)
 
 
-def _manifest_of(folder: Path) -> Manifest:
-    """Every readable video directly under a folder, all of one class."""
-    if not folder.is_dir():
-        raise ValueError(f"{folder}: no such directory; give a folder of videos")
-    videos = []
-    for path in sorted(folder.iterdir()):
-        if path.suffix.lower() in VIDEO_SUFFIXES:
-            try:
-                info = probe(Location(str(path)))
-            except UnreadableVideo:
-                continue
-            facts: dict[str, Any] = vars(info)
-            videos.append(Video(path=path.name, labels=(0,), split="train", **facts))
-    if not videos:
-        raise ValueError(f"{folder}: holds no readable video; give a folder of videos")
-    return replace(Manifest(folder, ("any",), ()), videos=tuple(videos))
-
-
 @contextmanager
-def _directory(path: str | os.PathLike[str] | None) -> Iterator[Path]:
+def _folder(path: str | os.PathLike[str] | None) -> Iterator[Path]:
     if path is not None:
         yield Path(path)
     else:

@@ -7,6 +7,7 @@ that both decode to the same clip.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,27 @@ from vcycle.data.manifest import UnreadableVideo, VideoInfo
 from vcycle.data.resample import Resampler
 
 _CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
+_NUMBER = re.compile("[0-9]+")
 
 
 def frame_files(folder: str) -> list[str]:
-    """The pictures' paths in the order of their names."""
-    with os.scandir(folder) as entries:
-        paths = [entry.path for entry in entries]
-    return sorted(path for path in paths if Path(path).suffix.lower() in _CODECS)
+    """The pictures' paths in the order of their names, in which 2 comes before 10."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except OSError as error:
+        raise UnreadableVideo(folder, error.strerror or str(error)) from error
+    # pathlib would take longer, and this runs for every clip.
+    pictures = [name for name in names if name[name.rfind(".") :].lower() in _CODECS]
+    return [f"{folder}/{name}" for name in sorted(pictures, key=_in_order)]
+
+
+def _in_order(name: str) -> tuple[str, str]:
+    return _NUMBER.sub(_padded, name), name
+
+
+def _padded(digits: re.Match[str]) -> str:
+    return digits[0].zfill(20)
 
 
 def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:

@@ -106,7 +106,7 @@ def _known(journal: Journal) -> dict[str, tuple[object, VideoInfo | Failed]]:
         try:
             outcome = VideoInfo(**row["info"]) if "info" in row else Failed(row["reason"])
             known[row["path"]] = row["stamp"], outcome
-        except (KeyError, TypeError):  # of another version: it is probed again
+        except (KeyError, TypeError, ValueError):  # of another version: it is probed again
             continue
     return known
 

@@ -9,20 +9,46 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from vcycle.data.tables import (
+    check_line,
+    number,
+    parse_table,
+    placed,
+    quoted,
+    read_text,
+    whole_number,
+)
 from vcycle.data.writing import write_whole
 
 # What a manifest is on disk, with the lists of what is not in it.
 MANIFEST_FILES = ("manifest.csv", "classes.txt", "listed.csv", "bad.csv", "missing.csv")
 
+# What a video can have, of each of its facts: from the least to the most.
+_RANGES = {
+    "num_frames": (1, 10**8),
+    "frame_rate": (0.001, 10**6),
+    "duration_seconds": (0, 10**9),
+    "width": (1, 10**5),
+    "height": (1, 10**5),
+    "rotation": (0, 359),
+    "key_interval": (0, 10**8),
+    "offset": (0, 10**18),
+    "num_bytes": (0, 10**18),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class VideoInfo:
-    """What a probe found: counts, seconds, and pixels as displayed (rotation already applied)."""
+    """What a probe found: counts, seconds, and pixels as displayed (rotation already applied).
+
+    Raises ValueError for a fact that no video has, such as a frame rate of 0.
+    """
 
     num_frames: int
     frame_rate: float
@@ -32,6 +58,12 @@ class VideoInfo:
     codec: str = ""
     rotation: int = 0  # degrees counter-clockwise that the stored picture is turned for display
     key_interval: int = 0  # frames from one key frame to the next; 1: all are, 0: not known
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in _RANGES.items():
+            value = getattr(self, name, least)  # a Video has more facts than a probe finds
+            if not least <= value <= most:
+                raise ValueError(f"{name} is {value}; a video has {least} to {most}")
 
 
 @dataclass(frozen=True)
@@ -92,6 +124,11 @@ class Video(VideoInfo):
         return tuple(sorted(set(held)))
 
 
+_FIX = "correct it, or index the videos again"
+_WHOLE = (
+    *("num_frames", "width", "height", "rotation", "key_interval"),
+    *("offset", "num_bytes"),
+)
 _OPTIONAL = {"key_interval": "0", "spans": "", "offset": "0", "num_bytes": "0"}
 _COLUMNS = (
     *("path", "labels", "split", "flip"),
@@ -156,26 +193,28 @@ class Manifest:
         for needed in (file, classes_file):
             if not needed.is_file():
                 raise ValueError(f"{needed}: not found; make it with `vcycle data index`")
-        classes = tuple(classes_file.read_text(encoding="utf-8").splitlines())
-        with file.open(newline="", encoding="utf-8") as lines:
-            table = csv.DictReader(lines)
-            have = {*(table.fieldnames or ()), *_OPTIONAL}
-            missing = [name for name in _COLUMNS if name not in have]
-            if missing:
-                raise ValueError(f"{file}: no column {', '.join(missing)}; index the videos again")
-            videos = tuple(
-                _video_of_row(
-                    _OPTIONAL | row, num_classes=len(classes), where=f"{file} line {table.line_num}"
-                )
-                for row in table
-            )
+        classes = _read_classes(classes_file)
+        videos = parse_table(
+            file,
+            tuple(name for name in _COLUMNS if name not in _OPTIONAL),
+            lambda row: _video_of_row({**_OPTIONAL, **row}, num_classes=len(classes)),
+            fix=_FIX,
+        )
         if not videos:
             raise ValueError(f"{file}: lists no video; index a folder that holds some")
-        return cls(file.parent, classes, videos, listed=_read_listed(file.parent))
+        return cls(file.parent, classes, tuple(videos), listed=_read_listed(file.parent))
 
     def write(self, directory: str | os.PathLike[str] | None = None) -> Path:
-        """Write ``manifest.csv`` and ``classes.txt``, each at once; returns the manifest's path."""
+        """Write ``manifest.csv`` and ``classes.txt``, each at once; returns the manifest's path.
+
+        Raises ValueError for what could not be read back.
+        """
         folder = Path(directory) if directory is not None else self.root
+        with placed(str(folder), "correct it"):
+            for name in self.classes:
+                check_class(name)
+            for video in self.videos:
+                check_path(video.path)
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / "classes.txt", "".join(f"{name}\n" for name in self.classes))
         text = io.StringIO()
@@ -201,12 +240,45 @@ def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:
     write_whole(path, text.getvalue())
 
 
+def check_path(path: str) -> None:
+    """Raise ValueError unless a manifest can name a video by this path or URI."""
+    check_line(path, "path")
+    parts = PurePosixPath(path).parts
+    if "://" not in path and (path.startswith("/") or ".." in parts or not parts):
+        raise ValueError(
+            f"path {quoted(path)} leaves the manifest's folder and is no URI such as file:///videos/a.mp4"
+        )
+
+
+def check_class(name: str) -> None:
+    """Raise ValueError unless a line of ``classes.txt`` can be this name."""
+    check_line(name, "class")
+    if not name.strip():
+        raise ValueError("a class has no name")
+
+
+def _read_classes(file: Path) -> tuple[str, ...]:
+    """A name a line, which only a newline ends; blank lines at the end name nothing."""
+    text = read_text(file, fix=_FIX).rstrip("\n")
+    names = text.split("\n") if text else []
+    for line, name in enumerate(names, start=1):
+        if not name.strip():
+            raise ValueError(f"{file} line {line}: names no class; {_FIX}")
+    return tuple(names)
+
+
 def _read_listed(folder: Path) -> tuple[tuple[str, int], ...]:
     file = folder / "listed.csv"
     if not file.exists():
         return ()
-    with file.open(newline="", encoding="utf-8") as lines:
-        return tuple((row["split"], int(row["videos"])) for row in csv.DictReader(lines))
+    return tuple(
+        parse_table(
+            file,
+            ("split", "videos"),
+            lambda row: (row["split"], whole_number(row["videos"], "videos")),
+            fix=_FIX,
+        )
+    )
 
 
 def _row_of_video(video: Video) -> list[str]:
@@ -217,46 +289,30 @@ def _row_of_video(video: Video) -> list[str]:
     return [row[name] for name in _COLUMNS]
 
 
-def _video_of_row(row: dict[str, str], *, num_classes: int, where: str) -> Video:
-    path = row["path"]
-    parts = PurePosixPath(path).parts
-    if "://" not in path and (path.startswith("/") or ".." in parts or not parts):
-        raise ValueError(
-            f"{where}: path {path!r} leaves the manifest's folder; "
-            "write it relative to that folder, or as a URI such as file:///videos/a.mp4"
-        )
-    try:
-        labels = tuple(int(text) for text in row["labels"].split(";") if text.strip())
-        video = Video(
-            path=path,
-            labels=labels,
-            split=row["split"],
-            flip=bool(int(row["flip"])),
-            num_frames=int(row["num_frames"]),
-            frame_rate=float(row["frame_rate"]),
-            duration_seconds=float(row["duration_seconds"]),
-            width=int(row["width"]),
-            height=int(row["height"]),
-            codec=row["codec"],
-            rotation=int(row["rotation"]),
-            key_interval=int(row["key_interval"]),
-            spans=_spans(row["spans"], num_labels=len(labels)),
-            offset=int(row["offset"]),
-            num_bytes=int(row["num_bytes"]),
-        )
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}; index the videos again") from None
+def _video_of_row(row: Mapping[str, str], *, num_classes: int) -> Video:
+    check_path(row["path"])
+    labels = tuple(whole_number(text, "label") for text in row["labels"].split(";") if text.strip())
     for label in labels:
-        if not 0 <= label < num_classes:
+        if label >= num_classes:
             raise ValueError(
-                f"{where}: label {label} of {path} is out of range; classes.txt names "
+                f"label {label} of {row['path']} is out of range; classes.txt names "
                 f"{num_classes} classes, 0 to {num_classes - 1}"
             )
-    return video
+    return Video(
+        path=row["path"],
+        labels=labels,
+        split=row["split"],
+        flip=bool(whole_number(row["flip"], "flip")),
+        frame_rate=number(row["frame_rate"], "frame_rate"),
+        duration_seconds=number(row["duration_seconds"], "duration_seconds"),
+        codec=row["codec"],
+        spans=_spans(row["spans"], num_labels=len(labels)),
+        **{name: whole_number(row[name], name) for name in _WHOLE},
+    )
 
 
 def _spans(text: str, *, num_labels: int) -> tuple[tuple[float, float], ...]:
-    pairs = [span.split("-") for span in text.split(";") if span]
+    pairs = [re.split("(?<!e)-", span) for span in text.split(";") if span]  # 1e-05 is a number
     if pairs and (len(pairs) != num_labels or any(len(pair) != 2 for pair in pairs)):
-        raise ValueError(f"spans {text!r}: give start-end in seconds for each of the labels")
-    return tuple((float(start), float(end)) for start, end in pairs)
+        raise ValueError(f"spans {quoted(text)}: give start-end in seconds for each of the labels")
+    return tuple((number(start, "start"), number(end, "end")) for start, end in pairs)

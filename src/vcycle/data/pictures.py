@@ -56,7 +56,7 @@ def wanted_pictures(
         # Seeking goes by decoding time, which runs ahead of display by the reordering.
         ahead = math.ceil((1 + stream.codec_context.reorder_depth) * clock.tick)
         container.seek(max(clock.until(frames[0]) - ahead, clock.start), stream=stream)
-    packets = _packets(container, stream, deadline)
+    packets = _until(deadline, whole_packets(container, stream))
     if clock.counted:
         pictures = _all_decoded(stream, packets)
     else:
@@ -83,12 +83,20 @@ def wanted_pictures(
         yield shown, len(frames) - done
 
 
-def _packets(container: Any, stream: Any, deadline: float) -> Iterator[Any]:
+def whole_packets(container: Any, stream: Any) -> Iterator[Any]:
+    """The packets of a stream; without one that the end of a file that was cut off cuts off."""
+    broken_ones_end_it = container.format.name != "mpegts"  # there they are damaged on the way
     for packet in container.demux(stream):
+        # An empty packet would end the decoding.
+        if packet.size and not (packet.is_corrupt and broken_ones_end_it):
+            yield packet
+
+
+def _until(deadline: float, packets: Iterator[Any]) -> Iterator[Any]:
+    for packet in packets:
         if time.monotonic() > deadline:
             raise TimeoutError("decoding took longer than the limit")
-        if packet.size:  # an empty packet would end the decoding
-            yield packet
+        yield packet
 
 
 def _all_decoded(stream: Any, packets: Iterator[Any]) -> Iterator[Any]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from vcycle.data.frames import decode_files, read_frames
 from vcycle.data.grid import Grid
 from vcycle.data.manifest import Location, UnreadableVideo, VideoInfo
-from vcycle.data.pictures import Clock, wanted_pictures
+from vcycle.data.pictures import Clock, wanted_pictures, whole_packets
 from vcycle.data.resample import Resampler, upright
 
 _MAX_FRAMES = 10**8  # nineteen days at 60 per second
@@ -180,13 +180,13 @@ def _num_frames_to_end(container: Any, stream: Any) -> int:
         for position in (clock.start + claimed, clock.start):
             with suppress(av.FFmpegError):
                 container.seek(position, stream=stream)
-                times = [_shown_at(packet) for packet in container.demux(stream) if packet.size]
+                times = [_shown_at(packet) for packet in whole_packets(container, stream)]
                 known = [time for time in times if time is not None]
                 if known:
                     return max(1, round((max(known) - clock.start) / clock.tick) + 1)
     with suppress(av.FFmpegError):
         container.seek(0)
-    return max(1, sum(1 for packet in container.demux(stream) if packet.size))
+    return max(1, sum(1 for _ in whole_packets(container, stream)))
 
 
 def _shown_at(packet: Any) -> int | None:
@@ -257,11 +257,8 @@ def pictures_at(
     """
     with _opened(place, all_key_frames=all_key_frames, source=source) as (container, stream):
         clock = _clock(container, stream)
-        times = [
-            packet.pts
-            for packet in container.demux(stream)
-            if packet.size and not packet.is_discard
-        ]
+        packets = whole_packets(container, stream)
+        times = [packet.pts for packet in packets if not packet.is_discard]
         if clock.counted or not times or None in times or min(times) != clock.start:
             return []
         times.sort()

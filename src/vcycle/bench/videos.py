@@ -1,0 +1,70 @@
+"""Which videos are measured: those under a folder that decode whole, raw and prepared.
+
+A source that meets a broken video would be measured on something else than the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vcycle.data.folders import plain_name, videos_under
+from vcycle.data.manifest import Location, Manifest, UnreadableVideo, Video
+from vcycle.data.prepare import Preparation, prepare_videos
+from vcycle.data.video import probe
+
+
+def prepare_whole(
+    video_dir: Path,
+    folder: Path,
+    preparation: Preparation,
+    *,
+    keeps_reasons: bool,
+    remark: Callable[[str], None],
+) -> tuple[Manifest, Manifest]:
+    """The same videos raw and prepared, the latter in ``folder``: all that decode whole.
+
+    ``remark`` is told how many videos are left out; raises ValueError when all are, which names the
+    reasons in ``folder`` if it ``keeps_reasons``.
+    """
+    none = f"{video_dir}: no video in it decodes whole; give a folder of whole videos"
+    files = _video_files(video_dir, without=folder)
+    raw = _manifest_of(video_dir, files)
+    try:
+        outcome = prepare_videos(raw, folder, preparation, num_workers=0)
+    except ValueError as error:
+        raise error if keeps_reasons else ValueError(none) from None
+    made = tuple(video for video in raw.videos if video.path not in outcome.bad)
+    if len(made) < len(files):
+        left = len(files) - len(made)
+        remark(f"{left} of {len(files)} videos left out: they do not decode whole")
+    return replace(raw, videos=made), outcome.manifest
+
+
+def _video_files(folder: Path, *, without: Path) -> list[Path]:
+    """The video files at any depth of a folder, but for what was prepared into a part of it."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such directory; give a folder of videos")
+    top, prepared = folder.resolve(), without.resolve()
+    inside = prepared != top and prepared.is_relative_to(top)
+    return [
+        folder / path.relative_to(top)
+        for path in videos_under(top)
+        if not path.is_dir() and not (inside and path.is_relative_to(prepared))
+    ]
+
+
+def _manifest_of(folder: Path, files: list[Path]) -> Manifest:
+    """Those of a folder's files that can be probed, all of one class."""
+    videos = []
+    for path in files:
+        name = plain_name(path, folder)
+        with suppress(UnreadableVideo):
+            facts: dict[str, Any] = vars(probe(Location(str(folder / name))))
+            videos.append(Video(path=name, labels=(0,), split="train", **facts))
+    if not videos:
+        raise ValueError(f"{folder}: holds no readable video; give a folder of videos")
+    return Manifest(folder, ("any",), tuple(videos))

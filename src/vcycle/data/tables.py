@@ -1,0 +1,160 @@
+"""Text, CSV and JSON files that people and datasets write, read line by line.
+
+A file and a function that parses one line go in, what it returned comes out. Whatever is wrong
+leaves as one ValueError: file and line, the mistake, and ``fix``, what to do about it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@contextmanager
+def placed(where: str, fix: str) -> Iterator[None]:
+    """Says of a ValueError inside where it is and what to do."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}; {fix}") from None
+
+
+def read_text(path: str | os.PathLike[str], *, fix: str) -> str:
+    """A file's text in UTF-8, with ``\\n`` at the ends of lines whatever the file has."""
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"{file}: not found; {fix}")
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: byte {error.start} is not UTF-8 text; {fix}") from None
+
+
+def parse_lines(path: str | os.PathLike[str], parse: Callable[[str], T], *, fix: str) -> list[T]:
+    """What ``parse`` makes of each line that is not blank. Only a newline ends a line."""
+    found = []
+    for count, line in enumerate(read_text(path, fix=fix).split("\n"), start=1):
+        if line.strip():
+            with placed(f"{path} line {count}", fix):
+                found.append(parse(line))
+    return found
+
+
+def parse_table(
+    path: str | os.PathLike[str],
+    columns: tuple[str, ...],
+    parse: Callable[[Mapping[str, str]], T],
+    *,
+    fix: str,
+) -> list[T]:
+    """What ``parse`` makes of each row of a CSV file, given as column -> value.
+
+    ``columns`` must be there; every row must have as many values as there are columns.
+    """
+    table = csv.reader(io.StringIO(read_text(path, fix=fix), newline=""))
+    found = []
+    try:
+        names = next(table, [])
+        lacking = [name for name in columns if name not in names]
+        if lacking:
+            raise ValueError(f"no column {', '.join(lacking)}")
+        for values in table:
+            if len(values) not in (0, len(names)):
+                raise ValueError(f"has {len(values)} values for {len(names)} columns")
+            if values:
+                found.append(parse(dict(zip(names, values, strict=True))))
+    except (ValueError, csv.Error) as error:
+        where = f"{path} line {max(table.line_num, 1)}"
+        hint = ", is a quotation mark left open?" if isinstance(error, csv.Error) else ""
+        raise ValueError(f"{where}: {error}{hint}; {fix}") from None
+    return found
+
+
+def parse_items(
+    path: str | os.PathLike[str], parse: Callable[[Mapping[str, Any]], T], *, fix: str
+) -> list[T]:
+    """What ``parse`` makes of each object of a JSON file's list."""
+    items = _json(path, fix)
+    if not isinstance(items, list):
+        raise ValueError(f"{path}: is not a list of videos; {fix}")
+    found = []
+    for count, item in enumerate(items, start=1):
+        with placed(f"{path} item {count}", fix):
+            if not isinstance(item, dict):
+                raise ValueError("is not an object with a video's facts")
+            found.append(parse(item))
+    return found
+
+
+def parse_object(
+    path: str | os.PathLike[str], parse: Callable[[Mapping[str, Any]], T], *, fix: str
+) -> T:
+    """What ``parse`` makes of a JSON file's one object."""
+    found = _json(path, fix)
+    with placed(str(path), fix):
+        if not isinstance(found, dict):
+            raise ValueError("is not an object of names and numbers")
+        return parse(found)
+
+
+def word(row: Mapping[str, Any], name: str) -> str:
+    """A value that must be there, as text on one line."""
+    value = row.get(name, "")
+    if not isinstance(value, str):
+        raise ValueError(f"{name} {quoted(str(value))} is not text")
+    if not value.strip():
+        raise ValueError(f"no {name}")
+    check_line(value, name)
+    return value
+
+
+def check_line(text: str, name: str) -> None:
+    """Raise ValueError unless ``text`` can be one line of a UTF-8 file."""
+    if any(character in text for character in "\n\r\0"):
+        raise ValueError(f"{name} {quoted(text)} has a line break or a zero byte in it")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} {quoted(text)} is not UTF-8 text") from None
+
+
+def quoted(text: str) -> str:
+    """The start of a text, for a message of one line."""
+    return repr(text[:60])
+
+
+def number(text: str, name: str) -> float:
+    """A number from 0 on, not infinite."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} {quoted(text)} is not a number from 0 on")
+    return value
+
+
+def whole_number(text: str, name: str) -> int:
+    """A whole number from 0 on."""
+    if not text.strip().isdecimal() or len(text) > 20:
+        raise ValueError(f"{name} {quoted(text)} is not a whole number from 0 on")
+    return int(text)
+
+
+def _json(path: str | os.PathLike[str], fix: str) -> Any:
+    text = read_text(path, fix=fix)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = f"{path} line {getattr(error, 'lineno', 1)}"
+        reason = getattr(error, "msg", str(error))
+        raise ValueError(f"{where}: is not JSON ({reason}); {fix}") from None
