@@ -20,6 +20,7 @@ from rich.table import Table
 
 import vcycle
 from vcycle.data.synthetic import write_videos
+from vcycle.data.writing import write_whole
 from vcycle.data_command import progress_bar
 from vcycle.recipes import demo
 from vcycle.report.curves import draw_curves
@@ -27,7 +28,7 @@ from vcycle.schedule.plan import Multigrid
 from vcycle.train.config import RunConfig
 from vcycle.train.loop import train
 from vcycle.train.progress import duration
-from vcycle.train.run_folder import config_text, replace_text
+from vcycle.train.run_folder import config_text
 
 TITLES = {
     "baseline": "baseline",
@@ -70,7 +71,7 @@ def run_demo(
             console.print(f"{TITLES[name]}: done before, in {run}; delete it to train again")
         results[name] = done or _train(config, run, title=TITLES[name], console=console)
     rows = _rows(results)
-    replace_text(folder / "summary.json", json.dumps({"quick": quick, "rows": rows}, indent=1))
+    write_whole(folder / "summary.json", json.dumps({"quick": quick, "rows": rows}, indent=1))
     draw_curves(
         {TITLES[name]: folder / name for name in configs},
         folder / "curves.png",
@@ -106,7 +107,7 @@ def _train(config: RunConfig, run: Path, *, title: str, console: Console) -> dic
             raise ValueError(f"{run}: not a run of the demo; choose another --folder")
         shutil.rmtree(run)
     run.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(run.parent / f"{run.name}.sha256", _code_hash())
+    write_whole(run.parent / f"{run.name}.sha256", _code_hash())
     return train(config, run, resume=resume, title=title, console=console)
 
 

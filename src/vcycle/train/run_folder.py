@@ -28,6 +28,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from vcycle.data.figures import Figures
+from vcycle.data.writing import write_whole
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.config import RunConfig
 
@@ -95,9 +96,9 @@ class RunFolder:
         if not self._writes:
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        replace_text(self.path / "config.yaml", config_text(config))
+        write_whole(self.path / "config.yaml", config_text(config))
         values = {"recipe": config.recipe, **plan.to_dict()}
-        replace_text(self.path / "plan.json", json.dumps(values, indent=1) + "\n")
+        write_whole(self.path / "plan.json", json.dumps(values, indent=1) + "\n")
         first_phase = plan.phase_of(first_step) if first_step < len(plan) else len(plan.phases)
         for name, key, first in (
             ("metrics.jsonl", "step", first_step),
@@ -107,7 +108,7 @@ class RunFolder:
             file = self.path / name
             rows = read_rows(file) if file.exists() and first_step else []
             kept = [json.dumps(row) + "\n" for row in rows if row[key] < first]
-            replace_text(file, "".join(kept))
+            write_whole(file, "".join(kept))
 
     @property
     def _bad_videos_file(self) -> Path:
@@ -140,7 +141,7 @@ class RunFolder:
         bad = {path: reason for videos in self.bad_videos for path, reason in videos.items()}
         if bad.keys() - self._listed.keys():
             self._listed = {**self._listed, **bad}
-            replace_text(self._bad_videos_file, json.dumps(self._listed, indent=1) + "\n")
+            write_whole(self._bad_videos_file, json.dumps(self._listed, indent=1) + "\n")
         rows, self._rows = self._rows, []
         if not rows:
             return
@@ -200,7 +201,7 @@ class RunFolder:
                 "waiting_seconds": sum(row["waiting_seconds"] for row in steps),
                 "bad_videos": len(self._listed),
             }
-            replace_text(self.path / "result.json", json.dumps(result, indent=1) + "\n")
+            write_whole(self.path / "result.json", json.dumps(result, indent=1) + "\n")
         shared: dict[str, Any] = self._fabric.broadcast(result)
         return shared
 
@@ -212,7 +213,7 @@ class RunFolder:
         torch.distributed.all_gather_object(lists, self._listed)
         united = {path: reason for listed in lists for path, reason in listed.items()}
         if self._writes and united:
-            replace_text(self._bad_videos_file, json.dumps(united, indent=1) + "\n")
+            write_whole(self._bad_videos_file, json.dumps(united, indent=1) + "\n")
         elif not self._writes:
             self._bad_videos_file.unlink(missing_ok=True)
         self._listed = united
@@ -238,10 +239,3 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             break
     return rows
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a text file at once: readers see the old or the new one."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    partial.replace(path)
