@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from data.plans import FakePlan, FakeStep
 from vcycle.data.batch import Batch, label_tensor, normalize
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
@@ -25,20 +24,6 @@ from vcycle.data.synthetic import write_videos
 from vcycle.schedule.shape import Shape
 
 RANGE = GridRange(Shape(8, 64, 64), 2, (73, 97))
-
-
-@dataclass(frozen=True)
-class FakeStep:
-    shape: Shape
-    batch_size: int
-    first_sample: int
-
-
-class FakePlan(list):
-    """Any steps."""
-
-    def step_counts(self):
-        return Counter((step.shape, step.batch_size) for step in self)
 
 
 PLAN = FakePlan(

@@ -6,33 +6,18 @@ The plans here are drawn by hypothesis: any batch sizes, any shapes.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data.plans import FakePlan, FakeStep
 from vcycle.data.randomness import indexed_generator, indexed_seeds
 from vcycle.data.sampler import PlanSampler, clip_requests, video_indices, view_requests
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.plan import Multigrid, Plan
 from vcycle.schedule.shape import Shape
-
-
-@dataclass(frozen=True)
-class FakeStep:
-    shape: Shape
-    batch_size: int
-    first_sample: int
-
-
-class FakePlan(list):
-    """Any steps."""
-
-    def step_counts(self):
-        return Counter((step.shape, step.batch_size) for step in self)
 
 
 @st.composite
