@@ -16,7 +16,8 @@ import json
 import platform
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +36,15 @@ GROUP_CLIPS = 8
 LAYERS = ((16, 8, 32, 32), (32, 8, 16, 16), (64, 8, 28, 28), (256, 4, 14, 14), (512, 4, 7, 7))
 """Channels, frames, height and width of the norm layers that are timed, at 32 clips."""
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last_3d": torch.channels_last_3d}
+
+
+def processor() -> str:
+    """The name of the CPU."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def best_seconds(
@@ -187,7 +197,7 @@ def main() -> None:
     device, repeats = arguments.device, arguments.repeats
     result = {
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if device == "cuda" else platform.processor(),
+        "device": torch.cuda.get_device_name() if device == "cuda" else processor(),
         "precision": "bfloat16 autocast" if device == "cuda" else "float32",
         "threads": torch.get_num_threads(),
         "models": time_models(device, arguments.models, arguments.clips, repeats),

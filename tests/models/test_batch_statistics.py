@@ -119,6 +119,8 @@ def test_failures_leave_the_statistics_as_they_were() -> None:
         precise_bn(layer, [])
     with pytest.raises(ValueError, match="3 clips do not divide a batch of 4"):
         precise_bn(layer, [clips(6, 3), clips(4, 3)])
+    with pytest.raises(ValueError, match="not finite"):
+        precise_bn(layer, [clips(6, 3), clips(6, 3) * torch.nan])
     torch.testing.assert_close(dict(layer.state_dict()), before, rtol=0, atol=0)
     assert layer.training
     assert layer.momentum == 0.1

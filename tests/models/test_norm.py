@@ -75,7 +75,7 @@ def test_equals_a_loop_over_groups_of_plain_layers(
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last_3d])
-@pytest.mark.parametrize(("offset", "scale"), [(0, 1), (100, 1), (0, 1e-3)])
+@pytest.mark.parametrize(("offset", "scale"), [(0, 1), (10, 1), (100, 1), (10_000, 1), (0, 1e-3)])
 def test_is_as_exact_as_plain_layers(
     offset: float, scale: float, memory_format: torch.memory_format
 ) -> None:
@@ -410,6 +410,41 @@ def test_the_exchange_runs_beside_compiled_code(tmp_path: Path) -> None:
         torch.testing.assert_close(out, plain(2 * x) + 1, rtol=1e-5, atol=1e-5)
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("affine", [False, True])
+def test_processes_exchange_in_any_precision(
+    tmp_path: Path, dtype: torch.dtype, affine: bool
+) -> None:
+    file = tmp_path / "store"
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=0, world_size=1)
+    try:
+        ours, plain = pair(3, affine=affine)
+        x = clips(8, 3).to(dtype).requires_grad_()
+        ours.to(dtype)
+        out, *_ = normalise_across_ranks(x, ours.weight, ours.bias, num_ranks=1, eps=1e-5)
+        out.float().square().sum().backward()
+        assert out.dtype == dtype
+        close = 0.05 if dtype == torch.bfloat16 else 1e-5
+        torch.testing.assert_close(out.float(), plain(x.detach().float()), rtol=close, atol=close)
+        if affine:
+            assert ours.weight.grad is not None
+            assert ours.weight.grad.dtype == dtype
+    finally:
+        dist.destroy_process_group()
+
+
+def test_wrong_numbers_of_channels_and_of_values_raise() -> None:
+    for track in (True, False):
+        layer = SubBatchNorm3d(4, track_running_stats=track)
+        set_group_size(layer, 2)
+        for x in (clips(8, 1), clips(8, 3).to(memory_format=torch.channels_last_3d)):
+            with pytest.raises(ValueError, match=f"4 channels: the input has {x.shape[1]}"):
+                layer(x)
+    set_group_size(layer, 1)
+    with pytest.raises(ValueError, match="one value per channel"):
+        layer(torch.rand(8, 4, 1, 1, 1))
 
 
 def test_a_group_larger_than_the_batch_needs_processes() -> None:

@@ -99,8 +99,8 @@ def build_model(name: str, *, num_classes: int, **options: Any) -> nn.Module:
     `options` are the builder's own arguments, such as `dropout`. Raises ValueError for an unknown
     name (naming the nearest), for fewer than one class and for an unknown option.
     """
-    if num_classes < 1:
-        raise ValueError(f"num_classes is {num_classes}; give at least 1")
+    if not isinstance(num_classes, int) or num_classes < 1:
+        raise ValueError(f"num_classes is {num_classes!r}; give a whole number, at least 1")
     if ":" in name:
         return build_external(name, num_classes=num_classes, **options)
     if name not in MODELS:

@@ -33,8 +33,8 @@ def precise_bn(
     that were set; without any (a layer norm model) `batches` is not touched. All else stays as it
     was. Give the model itself, not one that `torch.compile` made with `fullgraph`.
 
-    Raises ValueError if there is no batch, or the norm groups do not divide one; the statistics
-    are then as before.
+    Raises ValueError if there is no batch, the norm groups do not divide one, or values are not
+    finite; the statistics are then as before.
     """
     layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not layers:
@@ -92,6 +92,10 @@ def _measure(
         dist.all_reduce(sums)
     if sums[-1] == 0:
         raise ValueError("precise_bn: no batch to measure; give at least one")
+    if not bool(sums.isfinite().all()):
+        raise ValueError(
+            "precise_bn: a layer's input is not finite; look at the batches and weights"
+        )
     mean, square = (sums[:-1] / sums[-1]).chunk(2)
     var = square - mean.square()
     return list(zip(torch.split(mean, sizes), torch.split(var, sizes), strict=True))

@@ -8,6 +8,7 @@ told by its content, not by its name.
 
 from __future__ import annotations
 
+import re
 import warnings
 import zipfile
 from pathlib import Path
@@ -43,7 +44,8 @@ def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...
         raise ValueError(f"{path}: give a local file; download it first ({PUBLISHED})")
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"{path}: no such file; {PUBLISHED}")
+        problem = "not a file" if path.exists() else "no such file"
+        raise ValueError(f"{path}: {problem}; {PUBLISHED}")
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; too large for a model's weights")
     try:
@@ -114,9 +116,7 @@ def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]
 
 def without_wrappers(key: str) -> str:
     """Without what DistributedDataParallel and torch.compile put before a key."""
-    while key.startswith(("module.", "_orig_mod.")):
-        key = key.partition(".")[2]
-    return key
+    return re.sub(r"^(?:module\.|_orig_mod\.)+", "", key)
 
 
 def shown(key: object) -> str:

@@ -32,8 +32,9 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     the variance within plus between the groups. See `defer_statistics` for a global batch that is
     spread over processes or micro-batches.
 
-    Raises ValueError in training if the groups do not divide the batch. Differentiable once. To
-    `torch.fx` it is a leaf, and an empty batch passes, as with the plain layer.
+    Raises ValueError in training if the groups do not divide the batch, or have one value per
+    channel. Differentiable once, by the backward pass (not by `torch.func`). To `torch.fx` it is a
+    leaf, and an empty batch passes, as with the plain layer.
     """
 
     group_clips: int | None = None
@@ -54,9 +55,18 @@ class SubBatchNorm3d(nn.BatchNorm3d):
         if (group_clips == num_clips or is_empty) and self._pending is None:
             return super().forward(input)
         self._check_input_dim(input)
+        if input.shape[1] != self.num_features:
+            raise ValueError(
+                f"batch norm of {self.num_features} channels: the input has {input.shape[1]}"
+            )
         if is_empty:  # which adds nothing to the statistics of the step
             return F.batch_norm(input, None, None, self.weight, self.bias, training=True)
         num_ranks = _ranks_per_group(group_clips, num_clips)
+        if num_ranks == 1 and input[:group_clips, 0].numel() == 1:
+            raise ValueError(
+                "batch norm: a norm group has one value per channel, which has no variance; "
+                "give larger groups or larger clips"
+            )
         if num_ranks > 1:
             output, means, variances = normalise_across_ranks(
                 input, self.weight, self.bias, num_ranks=num_ranks, eps=self.eps

@@ -9,6 +9,7 @@ over the batch, and its gradient in two, since torch has no operation for ``a * 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 
 _group_norm_backward = torch.ops.aten.native_group_norm_backward.default
 _batch_norm_backward = torch.ops.aten.native_batch_norm_backward.default
+
+_FAR = 30  # standard deviations that a mean is from zero, from which on sums lose digits
 
 
 def pooled(means: Tensor, variances: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -85,6 +88,19 @@ def _matrix(x: Tensor, group_clips: int) -> _Contiguous | _ChannelsLast:
     return _ChannelsLast(x, group_clips) if last else _Contiguous(x, group_clips)
 
 
+def _sums_of_groups(
+    groups: Iterable[tuple[Tensor, Tensor]], mean: Tensor, invstd: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Of grad * normalised x and of grad, (G, C) each, from the grad and x of each group."""
+    one, wanted = torch.ones_like(mean[0]), [False, True, True]
+    each = [
+        _batch_norm_backward(*of_group, one, None, None, *statistics, True, 0.0, wanted)
+        for of_group, *statistics in zip(groups, mean, invstd, strict=True)
+    ]
+    of_products, of_grad = (torch.stack([sums[i] for sums in each]) for i in (1, 2))
+    return of_products, of_grad
+
+
 class _Contiguous:
     """A row of T*H*W values for each clip and channel."""
 
@@ -112,6 +128,12 @@ class _Contiguous:
 
     def sums(self, grad: Tensor, x: Tensor, mean: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
         """Of grad * normalised x and of grad, (G, C) each."""
+        if bool((mean * invstd).abs().max() > _FAR):
+            groups = zip(
+                torch.split(grad, self.grouped[1]), torch.split(x, self.grouped[1]), strict=True
+            )
+            return _sums_of_groups(groups, mean, invstd)
+        # These are the sums of grad * x, from which those of grad * mean are then taken away.
         rows, size = self.num_rows, self.num_values
         statistics = self._per_row(mean).view(1, -1), self._per_row(invstd).view(1, -1)
         of_products, of_grad = _group_norm_backward(
@@ -151,14 +173,8 @@ class _ChannelsLast:
         return mean, variance, torch.empty_like(x)
 
     def sums(self, grad: Tensor, x: Tensor, mean: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
-        one, wanted = x.new_ones(x.shape[1]), [False, True, True]
-        groups = zip(self._columns(grad), self._columns(x), mean, invstd, strict=True)
-        each = [
-            _batch_norm_backward(*of_group[:2], one, None, None, *of_group[2:], True, 0.0, wanted)
-            for of_group in groups
-        ]
-        of_products, of_grad = (torch.stack([e[i] for e in each]) for i in (1, 2))
-        return of_products, of_grad
+        groups = zip(self._columns(grad), self._columns(x), strict=True)
+        return _sums_of_groups(groups, mean, invstd)
 
     def write(self, out: Tensor, x: Tensor, scale: Tensor, shift: Tensor) -> None:
         x, out = self._columns(x), self._columns(out)

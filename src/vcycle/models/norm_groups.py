@@ -112,10 +112,10 @@ def normalise_across_ranks(
         # Here and not as a decorator, which would import the compiler with every model.
         eager: Any = torch.compiler.disable(normalise_across_ranks)  # type: ignore[no-untyped-call]
         return eager(x, weight, bias, num_ranks=num_ranks, eps=eps)  # type: ignore[no-any-return]
-    if weight is None:
-        weight = torch.ones(x.shape[1], device=x.device)
-    if bias is None:
-        bias = torch.zeros_like(weight)
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    ones = torch.ones(x.shape[1], device=x.device, dtype=dtype)
+    weight = ones if weight is None else weight.to(dtype)
+    bias = torch.zeros_like(ones) if bias is None else bias.to(dtype)
     processes = _subgroup(dist.group.WORLD, num_ranks)
     out: Tensor
     out, mean, var = _NormaliseAcrossRanks.apply(  # type: ignore[no-untyped-call]

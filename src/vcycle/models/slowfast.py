@@ -160,8 +160,8 @@ def slowfast(
 
     `fusion_kernel` is the temporal size of the lateral convolutions, odd. The first
     `temporal_blocks_res4` blocks of res4 (slow, fast) see three frames; None: all of them.
-    Raises ValueError for a depth other than 50 and 101, an even kernel, an alpha below 1 and a
-    beta_inverse that does not divide 64.
+    Raises ValueError for a depth other than 50 and 101, an even kernel, an alpha below 1, a
+    beta_inverse that does not divide 64 and more temporal blocks than there are.
     """
     if alpha < 1:
         raise ValueError(f"slowfast: alpha is {alpha}; give at least 1")
@@ -170,13 +170,18 @@ def slowfast(
     if fusion_kernel < 1 or fusion_kernel % 2 == 0:
         raise ValueError(f"slowfast: fusion_kernel is {fusion_kernel}; give an odd number")
     blocks_res4 = check_depth(depth)[2]
+    temporal = temporal_blocks_res4 or (blocks_res4, blocks_res4)
+    if len(temporal) != 2 or not all(0 <= number <= blocks_res4 for number in temporal):
+        raise ValueError(
+            f"slowfast: temporal_blocks_res4 is {temporal}; give two numbers up to {blocks_res4}"
+        )
     return SlowFast(
         num_classes=num_classes,
         depth=depth,
         alpha=alpha,
         beta_inverse=beta_inverse,
         fusion_kernel=fusion_kernel,
-        temporal_blocks_res4=temporal_blocks_res4 or (blocks_res4, blocks_res4),
+        temporal_blocks_res4=temporal,
         dropout=dropout,
         nonlocal_kind=nonlocal_kind,
     )

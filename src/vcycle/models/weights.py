@@ -129,7 +129,9 @@ class _Matching:
             raise ValueError(
                 f"{self.path}: {shown(key)} fills {shown(name)} a second time; refused"
             )
-        fitted = _inflated(value, place) if self.layout == IMAGE else value
+        frames = _frames_to_fill(value, place) if self.layout == IMAGE else 0
+        # (O, I, H, W) -> (O, I, T, H, W), without memory for it: the file may claim any shape.
+        fitted = value.unsqueeze(2).expand(-1, -1, frames, -1, -1) if frames else value
         if fitted.shape != place.shape and not self._fits_in_part(name, fitted, place):
             self._refuse_unless_partial(
                 f"has {shown(key)} of shape {tuple(value.shape)} for {shown(name)} of shape "
@@ -146,7 +148,7 @@ class _Matching:
             raise ValueError(f"{self.path}: {shown(key)} holds values that are not finite; refused")
         if fitted.shape != place.shape:
             self.partial.append(name)
-        self.filled[name] = fitted
+        self.filled[name] = fitted / frames if frames else fitted
 
     def _drops_head(self, place: Tensor | None, value: Tensor) -> bool:
         if value.ndim == 0:
@@ -203,12 +205,9 @@ class _Matching:
         )
 
 
-def _inflated(value: Tensor, place: Tensor) -> Tensor:
-    """A 2D kernel (O, I, H, W), repeated over the frames of `place` and divided by their number.
+def _frames_to_fill(value: Tensor, place: Tensor) -> int:
+    """How many frames of `place` a 2D kernel is repeated over and divided by; 0 for none.
 
     On a clip that does not change over time the result is that of the 2D convolution.
     """
-    if value.ndim != 4 or place.ndim != 5:
-        return value
-    frames = place.shape[2]
-    return value.unsqueeze(2).expand(-1, -1, frames, -1, -1) / frames  # (O, I, T, H, W)
+    return place.shape[2] if value.ndim == 4 and place.ndim == 5 else 0
