@@ -36,6 +36,9 @@ KINDS = {
     "program-stream": ("mpg", "mpeg2video", {"bf": "2", "b": "4000000"}),
     "program-stream-1": ("mpg", "mpeg1video", {"bf": "2", "b": "4000000"}),
     "flv": ("flv", "libx264", {"bf": "2"}),
+    # Its key frames are places to begin recovering from.
+    "intra-refresh": ("mp4", "libx264", {"x264-params": "intra-refresh=1"}),
+    "intra-refresh-ts": ("ts", "libx264", {"x264-params": "intra-refresh=1"}),
     "wmv": ("wmv", "wmv2", {"b": "4000000"}),
 }
 
@@ -60,7 +63,10 @@ def test_clips_equal_a_full_decode(tmp_path, kind):
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 @pytest.mark.parametrize("b_frames", [0, 3])
-@pytest.mark.parametrize("gaps", [(0.02, 0.04, 0.2), (0.033, 0.034, 0.033, 0.034, 0.1)])
+@pytest.mark.parametrize(
+    "gaps",
+    [(0.02, 0.04, 0.2), (0.033, 0.034, 0.033, 0.034, 0.1), (0.08,), (0.2,)],
+)
 def test_a_variable_frame_rate(tmp_path, suffix, b_frames, gaps):
     times = np.cumsum(np.random.default_rng(3).choice(gaps, 80)).round(3)
     path = tmp_path / f"v.{suffix}"

@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+import fsspec
 import numpy as np
 import pytest
 
@@ -215,6 +216,41 @@ def test_a_claimed_duration_is_not_believed(video, tmp_path):
     path = tmp_path / "long.mkv"
     path.write_bytes(content[:place] + struct.pack(">d", 3.6e15) + content[place + 8 :])
     assert probe(Location(str(path))).num_frames == 60
+
+
+def test_a_trimmed_video_has_the_frames_that_are_left(tmp_path):
+    """By its edit list, as editors and phones trim without encoding again."""
+    path = encode(tmp_path / "v.mp4", numbered_frames(40), rate=25, options={"bf": "2"})
+    with av.open(str(path)) as container:
+        frame = round(1 / (25 * container.streams.video[0].time_base))
+    content = bytearray(path.read_bytes())
+    place = content.index(b"elst") + 12
+    duration, media_time = struct.unpack_from(">ii", content, place)
+    struct.pack_into(">ii", content, place, duration - 5 * 40, media_time + 5 * frame)
+    path.write_bytes(content)
+    assert probe(Location(str(path))).num_frames == 35
+    clip = read_clip(Location(str(path)), Grid((0, 20, 34), Box(0, 0, 64, 96), 32, 48, False))
+    assert [frame_number(picture, 40) for picture in clip] == [5, 25, 39]
+
+
+def test_joined_recordings_are_not_endless(tmp_path):
+    """Hours lie between the clocks of two transport streams, and no pictures."""
+    early = encode(tmp_path / "a.ts", numbered_frames(40), rate=25)
+    times = [80_000 + k / 25 for k in range(40)]
+    late = encode(tmp_path / "b.ts", numbered_frames(40), rate=25, times=times)
+    path = tmp_path / "joined.ts"
+    path.write_bytes(early.read_bytes() + late.read_bytes())
+    assert probe(Location(str(path))).num_frames <= 80
+
+
+def test_fetched_bytes_open_nothing_else(tmp_path):
+    inside = encode(tmp_path / "inside.mp4", numbered_frames(4))
+    remote = fsspec.filesystem("memory")
+    remote.pipe("/hostile/v.mp4", f"ffconcat version 1.0\nfile 'file:{inside}'\n".encode())
+    remote.pipe("/hostile/good.mp4", inside.read_bytes())
+    assert probe(Location("memory://hostile/good.mp4")).num_frames == 4
+    with pytest.raises(UnreadableVideo):
+        probe(Location("memory://hostile/v.mp4"))
 
 
 def test_a_song_with_a_cover_is_no_video(tmp_path):

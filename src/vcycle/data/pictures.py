@@ -10,13 +10,17 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 # FFmpeg's own decoders, which take up a new ``skip_frame`` with the next packet.
 _SKIPPING = frozenset(("h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4", "vp8", "vp9"))
+
+
+class Missed(Exception):  # noqa: N818  what happened, not a mistake
+    """A seek or a jump landed behind a wanted picture: only a plain decode finds it."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +47,27 @@ def wanted_pictures(
     clock: Clock,
     frames: Sequence[int],
     *,
-    seek: bool,
+    sparing: bool,
     deadline: float = math.inf,
 ) -> Iterator[tuple[Any, int]]:
     """The pictures of the frames, which ascend, each with how many frames it serves.
 
-    The last picture serves all frames past the end. Nothing comes if no picture decodes, or if a
-    seek went past the first frame's. Raises TimeoutError at ``deadline`` of time.monotonic().
+    ``sparing`` seeks, jumps from key frame to key frame and skips what is not needed; otherwise
+    all is decoded from the beginning. The last picture serves all frames past the end; nothing
+    comes if no picture decodes. Raises Missed, also between pictures, when it was too sparing, and
+    TimeoutError at ``deadline`` of time.monotonic().
     """
-    seek = seek and not clock.counted
+    sparing = sparing and not clock.counted
+    seek = sparing and frames[0] > 0
     if seek:
         # Seeking goes by decoding time, which runs ahead of display by the reordering.
         ahead = math.ceil((1 + stream.codec_context.reorder_depth) * clock.tick)
         container.seek(max(clock.until(frames[0]) - ahead, clock.start), stream=stream)
     packets = _until(deadline, whole_packets(container, stream))
-    if clock.counted:
-        pictures = _all_decoded(stream, packets)
+    if sparing:
+        pictures = _sparingly_decoded(stream, packets, clock, frames)
     else:
-        pictures = _decoded(stream, packets, clock, frames)
+        pictures = _all_decoded(stream, packets)
     done = 0
     shown = begins = None
     for picture in pictures:
@@ -71,7 +78,7 @@ def wanted_pictures(
         elif not seek:
             begins = clock.start
         if begins is None or (seek and shown is None and begins > clock.until(frames[0])):
-            return
+            raise Missed
         ended = bisect_left(frames, begins, lo=done, key=clock.until)
         if ended > done:
             yield shown or picture, ended - done
@@ -81,6 +88,8 @@ def wanted_pictures(
         shown = picture
     if shown is not None:
         yield shown, len(frames) - done
+    elif sparing:
+        raise Missed
 
 
 def whole_packets(container: Any, stream: Any) -> Iterator[Any]:
@@ -105,30 +114,47 @@ def _all_decoded(stream: Any, packets: Iterator[Any]) -> Iterator[Any]:
     yield from stream.codec_context.decode(None)
 
 
-def _decoded(
+def _sparingly_decoded(
     stream: Any, packets: Iterator[Any], clock: Clock, frames: Sequence[int]
 ) -> Iterator[Any]:
     """Pictures in display order; at least those of the frames and what they refer to.
 
     Packets wait until one shows that all which may hold the next wanted picture are here. If a key
-    frame comes before that, no earlier one holds it, and they are dropped.
+    frame comes before that, no earlier one holds it, and they are dropped: a jump.
     """
     context = stream.codec_context
-    early = math.ceil(context.reorder_depth * clock.tick)
+    depth = context.reorder_depth
     waiting: list[Any] = []
     wanted = 0  # the first frame whose picture has not been sent to the decoder
+    landing: int | None = None  # after a jump: no later than this the next picture has to begin
+
+    def landed(pictures: Iterable[Any]) -> Iterator[Any]:
+        nonlocal landing
+        for picture in pictures:
+            if landing is not None and picture.pts is not None:
+                if picture.pts > landing:
+                    raise Missed  # the key frame was one to begin recovering from
+                landing = None
+            yield picture
+
     for packet in packets:
         until = clock.until(frames[wanted])
         if waiting and _begins_anew(packet, waiting, until):
-            yield from context.decode(None)
+            yield from landed(context.decode(None))
             context.flush_buffers()
             waiting.clear()
-        # From a packet on, nothing is shown before its decoding time.
+            landing = until
+        # From a packet on, nothing is shown before its decoding time. Some containers do not tell
+        # it; then nothing is shown before the first of as many packets as are reordered.
         now = packet.dts
         if now is None and packet.pts is not None:
-            now = packet.pts - early
+            if len(waiting) < depth:
+                waiting.append(packet)
+                continue
+            recent = (*waiting[len(waiting) - depth :], packet)
+            now = min(each.pts for each in recent if each.pts is not None)
         if now is None or now > until:
-            yield from _send(context, waiting, packet, clock, frames)
+            yield from landed(_send(context, waiting, packet, clock, frames))
             waiting.clear()
             if now is not None:
                 wanted = bisect_left(frames, now, lo=wanted, key=clock.until)
@@ -136,8 +162,10 @@ def _decoded(
                     break
         waiting.append(packet)
     else:
-        yield from _send(context, waiting, None, clock, frames)
-    yield from context.decode(None)
+        yield from landed(_send(context, waiting, None, clock, frames))
+    yield from landed(context.decode(None))
+    if landing is not None:
+        raise Missed
 
 
 def _begins_anew(packet: Any, waiting: list[Any], until: int) -> bool:

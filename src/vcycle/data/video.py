@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from vcycle.data.frames import decode_files, read_frames
 from vcycle.data.grid import Grid
 from vcycle.data.manifest import Location, UnreadableVideo, VideoInfo
-from vcycle.data.pictures import Clock, wanted_pictures, whole_packets
+from vcycle.data.pictures import Clock, Missed, wanted_pictures, whole_packets
 from vcycle.data.resample import Resampler, upright
 
 _MAX_FRAMES = 10**8  # nineteen days at 60 per second
+_MIN_FRAME_BYTES = 8  # of a file, for each of its frames; one that repeats the last takes about 20
 
 
 @contextmanager
@@ -44,15 +45,19 @@ def _opened(
     options = {"codec_whitelist": "none"} if all_key_frames else {}
     try:
         source = source or source_of(place)
+        if not isinstance(source, str):  # fetched bytes may name no file and no address
+            options["protocol_whitelist"] = "none"
         with av.open(source, metadata_errors="ignore", options=options) as container:
             stream = _video_stream(container)
             if stream is None:
                 raise UnreadableVideo(str(place), "no video stream")
+            if stream.codec_context is None:
+                raise UnreadableVideo(str(place), "no decoder for its codec")
             # One thread a worker: the workers are the parallelism.
             stream.codec_context.thread_count = 1
             stream.codec_context.thread_type = "NONE"
             yield container, stream
-    except UnreadableVideo:
+    except (UnreadableVideo, Missed):
         raise
     except Exception as error:  # a hostile file may provoke any
         raise UnreadableVideo(str(place), one_line(error)) from error
@@ -82,7 +87,7 @@ def source_of(place: Location) -> str | io.BytesIO:
         raise UnreadableVideo(str(place), reason)
     if place.num_bytes:
         end = place.offset + place.num_bytes
-        return f"subfile,,start,{place.offset},end,{end},,:{place.uri}"
+        return f"subfile,,start,{place.offset},end,{end},,:file:{place.uri}"
     return f"file:{place.uri}"  # so that no name is taken for a protocol
 
 
@@ -167,7 +172,9 @@ def _num_indexed(container: Any, stream: Any) -> int:
     if not _has_index(stream):
         return 0
     size = container.size
-    return sum(entry.pos + entry.size <= size for entry in stream.index_entries)
+    return sum(
+        entry.pos + entry.size <= size and not entry.is_discard for entry in stream.index_entries
+    )
 
 
 def _num_frames_to_end(container: Any, stream: Any) -> int:
@@ -177,13 +184,18 @@ def _num_frames_to_end(container: Any, stream: Any) -> int:
         claimed = stream.duration or 0
         if not claimed and container.duration:
             claimed = math.ceil(Fraction(container.duration, av.time_base) / stream.time_base)
-        for position in (clock.start + claimed, clock.start):
+        ahead = math.ceil(2 * (1 + stream.codec_context.reorder_depth) * clock.tick)
+        for position in (clock.start + claimed - ahead, clock.start):
             with suppress(av.FFmpegError):
                 container.seek(position, stream=stream)
-                times = [_shown_at(packet) for packet in whole_packets(container, stream)]
+                packets = whole_packets(container, stream)
+                times = [_shown_at(packet) for packet in packets if not packet.is_discard]
                 known = [time for time in times if time is not None]
                 if known:
-                    return max(1, round((max(known) - clock.start) / clock.tick) + 1)
+                    num_frames = max(1, round((max(known) - clock.start) / clock.tick) + 1)
+                    if num_frames * _MIN_FRAME_BYTES <= container.size:
+                        return num_frames
+                    break  # a time is wrong, as where recordings were joined
     with suppress(av.FFmpegError):
         container.seek(0)
     return max(1, sum(1 for _ in whole_packets(container, stream)))
@@ -215,21 +227,18 @@ def read_clip(
     deadline = time.monotonic() + limit_seconds
     clip = out if out is not None else np.empty(grid.clip_shape, np.uint8)
     done = 0
-    for seek in (True, False) if grid.frames[0] > 0 else (False,):
-        with _opened(place, all_key_frames=all_key_frames) as (container, stream):
+    for sparing in (True, False):
+        done = 0
+        with suppress(Missed), _opened(place, all_key_frames=all_key_frames) as (container, stream):
             resample = Resampler(grid)
             for picture, repeats in wanted_pictures(
-                container,
-                stream,
-                _clock(container, stream),
-                grid.frames,
-                seek=seek,
+                *(container, stream, _clock(container, stream), grid.frames),
+                sparing=sparing,
                 deadline=deadline,
             ):
                 clip[done : done + repeats] = resample(picture)
                 done += repeats
-        if done:
-            break  # otherwise the seek missed: the container has no index, or a wrong one
+            break
     if not done:
         raise UnreadableVideo(str(place), "no frame decodes")
     return clip
@@ -238,9 +247,8 @@ def read_clip(
 def decode_only(place: Location, grid: Grid, *, all_key_frames: bool = False) -> int:
     """Decode the frames of a grid and drop them: what ``read_clip`` costs at the least."""
     with _opened(place, all_key_frames=all_key_frames) as (container, stream):
-        seek = grid.frames[0] > 0
         clock = _clock(container, stream)
-        return sum(1 for _ in wanted_pictures(container, stream, clock, grid.frames, seek=seek))
+        return sum(1 for _ in wanted_pictures(container, stream, clock, grid.frames, sparing=True))
 
 
 def pictures_at(
@@ -277,7 +285,7 @@ def iterate_pictures(place: Location, info: VideoInfo) -> Iterator[Any]:
         return
     with _opened(place) as (container, stream):
         for picture, repeats in wanted_pictures(
-            container, stream, _clock(container, stream), frames, seek=False
+            container, stream, _clock(container, stream), frames, sparing=False
         ):
             shown = upright(picture)
             for _ in range(repeats):
