@@ -33,6 +33,7 @@ KINDS = {
     "av1": ("mp4", "libsvtav1", {"crf": "20", "preset": "10"}),
     "av1-webm": ("webm", "libsvtav1", {"crf": "20", "preset": "10"}),
     "avi-b-frames": ("avi", "libx264", {"bf": "3"}),
+    "avi-intra": ("avi", "libx264", {"x264-params": "keyint=1", "bf": "0"}),
     "program-stream": ("mpg", "mpeg2video", {"bf": "2", "b": "4000000"}),
     "program-stream-1": ("mpg", "mpeg1video", {"bf": "2", "b": "4000000"}),
     "flv": ("flv", "libx264", {"bf": "2"}),

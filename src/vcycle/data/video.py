@@ -137,11 +137,14 @@ def probe(place: Location) -> VideoInfo:
 
 
 def _clock(container: Any, stream: Any) -> Clock:
-    # An AVI stores no times of display, and those of a program stream come out wrong after a seek
-    # and at open groups of pictures; a bare stream has none at all.
+    # An AVI stores no times of display, which may differ from the order in the file; those of a
+    # program stream come out wrong after a seek and at open groups of pictures; a bare stream has
+    # none at all.
+    context = stream.codec_context
+    may_reorder = context.reorder_depth > 0 or context.name in ("h264", "hevc")
     counted = (
         container.format.name == "mpeg"
-        or (container.format.name == "avi" and stream.codec_context.reorder_depth > 0)
+        or (container.format.name == "avi" and may_reorder)
         or stream.start_time is None
     )
     tick = 1 / (_frame_rate(stream) * stream.time_base)
