@@ -18,6 +18,7 @@ from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader
 from vcycle.data.sampler import view_requests
 from vcycle.data.synthetic import write_videos
+from vcycle.data.workers import DyingWorkers
 from vcycle.schedule.shape import Shape
 
 RANGE = GridRange(Shape(4, 32, 32), 2, (37, 49))
@@ -42,6 +43,14 @@ class Treacherous(ClipDataset):
                 raise KeyError("a mistake in the program")
 
         return super().read(request, out=out, bad_indices=bad_indices or {}, note=trap)
+
+
+@dataclass(frozen=True)
+class Deadly(ClipDataset):
+    """Ends every process that reads it, whichever video is asked for."""
+
+    def read(self, request, **options):
+        os._exit(3)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +102,12 @@ def test_one_bad_video_never_stops_a_run(manifest):
 def test_a_mistake_in_the_program_is_raised_with_its_place(manifest):
     with pytest.raises(RuntimeError, match=r"(?s)data worker failed.*a mistake in the program"):
         list(loader_of(Treacherous(manifest, RANGE, raisers=(7,))))
+
+
+def test_workers_that_die_of_no_video_end_the_run(manifest):
+    assert issubclass(DyingWorkers, ValueError)  # the command line makes it one line
+    with pytest.raises(DyingWorkers, match=r"as fast as they start \(exit code 3\); look at"):
+        list(loader_of(Deadly(manifest, RANGE), num_workers=1))
 
 
 def test_an_abandoned_iteration_leaves_the_next_one_whole(manifest):

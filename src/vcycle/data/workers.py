@@ -33,6 +33,10 @@ _QUEUED_BYTES = 32 * 1024  # of messages to one worker: below what a pipe holds,
 _MAX_RESTARTS_IN_A_ROW = 20
 
 
+class DyingWorkers(ValueError):  # noqa: N818
+    """Worker processes die of something other than a video; the message says how."""
+
+
 @dataclass(frozen=True)
 class Part:
     """Requests of one shape whose pixels go to the pool's memory from ``offset`` on."""
@@ -170,7 +174,7 @@ class WorkerPool:
             self.bad_indices[index] = reason
         self._restarts_in_a_row += 1
         if self._restarts_in_a_row > _MAX_RESTARTS_IN_A_ROW:
-            raise RuntimeError(
+            raise DyingWorkers(
                 f"data workers die as fast as they start ({death(old.process.exitcode)}); "
                 "look at the machine's memory limit, or use fewer workers"
             )
