@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,12 +160,14 @@ def test_many_shapes_share_the_ring_of_memory(manifest):
 
 
 def test_a_killed_parent_leaves_no_worker(manifest):
-    """Not even SIGKILL of the main process does."""
+    """Not even SIGKILL of the main process does, nor a worker whose decode hangs."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        loader = loader_of(ClipDataset(manifest, RANGE))
+        loader = loader_of(Treacherous(manifest, RANGE, hangers=(5,)))
         next(iter(loader))
+        while 5 not in loader._pool._on_video:
+            time.sleep(0.01)
         workers = [worker.process.pid for worker in loader._pool._workers]
         os.write(write, " ".join(map(str, workers)).encode())
         os.kill(os.getpid(), signal.SIGKILL)
@@ -175,6 +178,18 @@ def test_a_killed_parent_leaves_no_worker(manifest):
     while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(_alive(pid) for pid in pids)
+
+
+def test_workers_outlive_the_thread_that_started_them(manifest):
+    """Linux tells a process of the end of its parent's thread."""
+    loader = loader_of(ClipDataset(manifest, RANGE))
+    batches = iter(loader)
+    thread = threading.Thread(target=next, args=(batches,))
+    thread.start()
+    thread.join()
+    workers = [worker.process for worker in loader._pool._workers]
+    assert len(list(batches)) == 3
+    assert [worker.process for worker in loader._pool._workers] == workers
 
 
 def _alive(pid):
