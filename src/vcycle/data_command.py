@@ -143,13 +143,14 @@ def _listing(options: argparse.Namespace) -> Listing:
 
 def _prepare(options: argparse.Namespace, _: Sequence[str]) -> None:
     from vcycle.data.manifest import Manifest
-    from vcycle.data.prepare import Preparation, prepare_videos
+    from vcycle.data.prepare import Preparation, check_apart, prepare_videos
 
     given = {
         name: getattr(options, name) for name in ("short_side", "key_interval", "quality", "preset")
     }
     preparation = Preparation(**{name: value for name, value in given.items() if value is not None})
     manifest = Manifest.read(options.manifest)
+    check_apart(manifest, options.out)
     with progress_bar("preparing videos", Console()) as progress:
         prepared = prepare_videos(
             manifest,

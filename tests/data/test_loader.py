@@ -81,6 +81,23 @@ def test_evaluation_sees_every_view_and_repeats_exactly(manifest):
     assert all(torch.equal(a.clips, b.clips) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.parametrize("options", [{}, {"decode_device": "cpu"}])
+def test_an_iteration_is_over_when_another_begins(train, options):
+    """It fails and the other goes on; so does closing end it."""
+    loader = eval_loader(train, RANGE.base, batch_size=4, num_workers=1, **options)
+    old, new = iter(loader), iter(loader)
+    batches = [next(old), next(new)]
+    assert torch.equal(batches[0].clips, batches[1].clips)
+    with pytest.raises(RuntimeError, match="iteration of the loader is over: another has begun"):
+        next(old)
+    assert len(list(new)) == 2
+    closed = iter(loader)
+    next(closed)
+    loader.close()
+    with pytest.raises(RuntimeError, match="or it was closed"):
+        next(closed)
+
+
 def with_bad(dataset, tmp_path, count):
     (tmp_path / "bad.mp4").write_text("no video")
     videos = list(dataset.manifest.videos)

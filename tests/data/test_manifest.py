@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import math
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vcycle.data import manifest as manifest_module
 from vcycle.data.manifest import Location, Manifest, Video
 
 VIDEO = Video(
@@ -47,6 +49,34 @@ def test_what_is_written_is_read(tmp_path_factory, path, split, labels, flip):
     manifest = make(folder, VIDEO, dataclasses.replace(VIDEO, **changes))
     assert Manifest.read(folder) == manifest
     assert Manifest.read(folder / "manifest.csv") == manifest
+
+
+@pytest.mark.parametrize("classes", [("run", "sit"), ("lie", "run", "sit")])
+def test_no_moment_pairs_old_labels_with_new_classes(tmp_path, monkeypatch, classes):
+    """Whichever file a killed run could not write, what it leaves is the old, new or nothing."""
+    before = make(tmp_path, VIDEO)
+    after = Manifest(tmp_path, classes, (VIDEO, VIDEO), listed=(("train", 2),))
+    write_whole = manifest_module.write_whole
+    for num_written in range(4):
+        left = [True] * num_written
+
+        def killed(path, text, left=left):
+            if not left:
+                raise KeyboardInterrupt
+            left.pop()
+            write_whole(path, text)
+
+        monkeypatch.setattr(manifest_module, "write_whole", write_whole)
+        before.write()
+        monkeypatch.setattr(manifest_module, "write_whole", killed)
+        with contextlib.suppress(KeyboardInterrupt):
+            after.write()
+        if (tmp_path / "manifest.csv").exists():
+            found = Manifest.read(tmp_path)
+            assert (found.classes, found.videos) in [
+                (each.classes, each.videos) for each in (before, after)
+            ]
+    assert Manifest.read(tmp_path) == after
 
 
 def test_split_locate_and_labels(tmp_path):

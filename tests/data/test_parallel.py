@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,32 @@ def test_a_worker_that_is_killed_between_two_jobs_ends_nothing():
     second, third = (outcome for _, outcome in outcomes)
     assert second == Failed("it ended the process that read it (signal SIGKILL)", passing=True)
     assert third not in (process, second)
+
+
+def _hang(pipe):
+    os.write(pipe, str(os.getpid()).encode())
+    time.sleep(60)
+
+
+def test_a_killed_parent_leaves_no_job_that_hangs():
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        list(run_jobs(_hang, [write], num_workers=1))
+    stat = Path(f"/proc/{int(os.read(read, 100))}/stat")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    deadline = time.monotonic() + 5
+    while _is_running(stat) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _is_running(stat)
+
+
+def _is_running(stat):
+    try:
+        return stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _hostile(error):

@@ -19,7 +19,7 @@ from vcycle.data.dataset import ClipDataset, ClipRequest
 from vcycle.data.encode import encode_pictures
 from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.manifest import Location, Manifest, Video
-from vcycle.data.prepare import Preparation, prepare_videos
+from vcycle.data.prepare import Preparation, check_apart, prepare_videos
 from vcycle.data.video import iterate_pictures, probe, read_clip
 from vcycle.schedule.shape import Shape
 
@@ -98,6 +98,21 @@ def test_preparing_again_resumes(originals, tmp_path):
         prepare_videos(originals, tmp_path, Preparation(short_side=32))
     with pytest.raises(ValueError, match="holds the originals"):
         prepare_videos(originals, originals.root, SMALL)
+
+
+def test_nothing_is_prepared_among_the_originals(originals, capsys):
+    """An index of their folder would find it; beside that folder is another matter."""
+    for inside in ("fast", "a/fast"):
+        assert main(["data", "prepare", str(originals.root), str(originals.root / inside)]) == 2
+        error = capsys.readouterr().err
+        assert error.endswith("holds the originals; prepare into a directory outside it\n")
+        assert error.count("\n") == 1
+        assert not (originals.root / inside).exists()
+    videos = [dataclasses.replace(v, path=f"videos/{v.path}") for v in originals.videos]
+    above = dataclasses.replace(originals, videos=tuple(videos))
+    check_apart(above, originals.root / "fast")
+    with pytest.raises(ValueError, match="videos holds the originals"):
+        check_apart(above, originals.root / "videos/fast")
 
 
 def test_a_small_video_is_not_enlarged(originals, tmp_path):

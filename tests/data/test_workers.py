@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader
 from vcycle.data.sampler import view_requests
 from vcycle.data.synthetic import write_videos
+from vcycle.data.workers import DyingWorkers
 from vcycle.schedule.shape import Shape
 
 RANGE = GridRange(Shape(4, 32, 32), 2, (37, 49))
@@ -42,6 +44,14 @@ class Treacherous(ClipDataset):
                 raise KeyError("a mistake in the program")
 
         return super().read(request, out=out, bad_indices=bad_indices or {}, note=trap)
+
+
+@dataclass(frozen=True)
+class Deadly(ClipDataset):
+    """Ends every process that reads it, whichever video is asked for."""
+
+    def read(self, request, **options):
+        os._exit(3)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +105,12 @@ def test_a_mistake_in_the_program_is_raised_with_its_place(manifest):
         list(loader_of(Treacherous(manifest, RANGE, raisers=(7,))))
 
 
+def test_workers_that_die_of_no_video_end_the_run(manifest):
+    assert issubclass(DyingWorkers, ValueError)  # the command line makes it one line
+    with pytest.raises(DyingWorkers, match=r"as fast as they start \(exit code 3\); look at"):
+        list(loader_of(Deadly(manifest, RANGE), num_workers=1))
+
+
 def test_an_abandoned_iteration_leaves_the_next_one_whole(manifest):
     loader = loader_of(ClipDataset(manifest, RANGE))
     whole = [batch.indices.tolist() for batch in loader]
@@ -144,12 +160,14 @@ def test_many_shapes_share_the_ring_of_memory(manifest):
 
 
 def test_a_killed_parent_leaves_no_worker(manifest):
-    """Not even SIGKILL of the main process does."""
+    """Not even SIGKILL of the main process does, nor a worker whose decode hangs."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        loader = loader_of(ClipDataset(manifest, RANGE))
+        loader = loader_of(Treacherous(manifest, RANGE, hangers=(5,)))
         next(iter(loader))
+        while 5 not in loader._pool._on_video:
+            time.sleep(0.01)
         workers = [worker.process.pid for worker in loader._pool._workers]
         os.write(write, " ".join(map(str, workers)).encode())
         os.kill(os.getpid(), signal.SIGKILL)
@@ -160,6 +178,18 @@ def test_a_killed_parent_leaves_no_worker(manifest):
     while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(_alive(pid) for pid in pids)
+
+
+def test_workers_outlive_the_thread_that_started_them(manifest):
+    """Linux tells a process of the end of its parent's thread."""
+    loader = loader_of(ClipDataset(manifest, RANGE))
+    batches = iter(loader)
+    thread = threading.Thread(target=next, args=(batches,))
+    thread.start()
+    thread.join()
+    workers = [worker.process for worker in loader._pool._workers]
+    assert len(list(batches)) == 3
+    assert [worker.process for worker in loader._pool._workers] == workers
 
 
 def _alive(pid):

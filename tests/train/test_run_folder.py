@@ -1,4 +1,4 @@
-"""What processes list of their own ends in one list."""
+"""What processes list of their own ends in one list; what is no run is not resumed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,27 @@ from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.plan import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.config import Data, Model, RunConfig
-from vcycle.train.run_folder import RunFolder
+from vcycle.train.run_folder import RunFolder, config_text
+
+CONFIG = RunConfig(
+    recipe="test",
+    baseline=Baseline(Shape(8, 32, 32), 4, 66, 24, LearningRate(0.01), (33, 50)),
+    multigrid=Multigrid(norm_group=4),
+    data=Data("videos"),
+    model=Model("resnet3d_tiny"),
+)
+
+
+def of_process(path: Path, rank: int) -> RunFolder:
+    fabric: Any = SimpleNamespace(
+        world_size=2, global_rank=rank, is_global_zero=rank == 0, broadcast=lambda value: value
+    )
+    return RunFolder(path, fabric=fabric)
 
 
 def test_the_bad_videos_of_all_processes_are_one_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = RunConfig(
-        recipe="test",
-        baseline=Baseline(Shape(8, 32, 32), 4, 66, 24, LearningRate(0.01), (33, 50)),
-        multigrid=Multigrid(norm_group=4),
-        data=Data("videos"),
-        model=Model("resnet3d_tiny"),
-    )
     own = [{"a.mp4": "cut off", "b.mp4": "no frame"}, {"b.mp4": "no frame", "c.mp4": "empty"}]
 
     def gather(lists: list[Any], mine: dict[str, str]) -> None:
@@ -36,11 +44,8 @@ def test_the_bad_videos_of_all_processes_are_one_list(
     monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
     runs = []
     for rank in (0, 1):
-        fabric: Any = SimpleNamespace(
-            world_size=2, global_rank=rank, is_global_zero=rank == 0, broadcast=lambda value: value
-        )
-        run = RunFolder(tmp_path, fabric=fabric)
-        run.start(config, config.plan(), first_step=0)
+        run = of_process(tmp_path, rank)
+        run.start(CONFIG, CONFIG.plan(), first_step=0)
         run.bad_videos = (own[rank],)
         run.flush()
         runs.append(run)
@@ -48,7 +53,34 @@ def test_the_bad_videos_of_all_processes_are_one_list(
     assert [json.loads(file.read_text()) for file in files] == own
     runs[0].add_validation({"step": 3, "top1": 0.5})
     (tmp_path / "metrics.jsonl").write_text("")
-    results = [run.finish(config.plan()) for run in runs]
+    results = [run.finish(CONFIG.plan()) for run in runs]
     assert results[0]["bad_videos"] == 3
     assert sorted(json.loads(files[0].read_text())) == ["a.mp4", "b.mp4", "c.mp4"]
     assert not files[1].exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"\0", b"\xff", b"a: [", b"- a", b"3", b"{}", b"[" * 3000, b"a: !!python/object:a"),
+        *(b"data: {}", b"data: 1\nmodel: {}", b"data: {}\nmodel:", b"2020-99-99"),
+    ],
+)
+def test_a_config_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
+    run = of_process(tmp_path, 0)
+    run.checkpoint.touch()
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=r"config\.yaml: no configuration of a run") as caught:
+        run.check(CONFIG, resume=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_with_other_fields_is_not_resumed(tmp_path: Path) -> None:
+    run = of_process(tmp_path, 0)
+    run.checkpoint.touch()
+    file = tmp_path / "config.yaml"
+    file.write_text(config_text(CONFIG))
+    run.check(CONFIG, resume=True)
+    file.write_text(config_text(CONFIG) + "colour: red\n")
+    with pytest.raises(ValueError, match=r": colour in its config\.yaml differs"):
+        run.check(CONFIG, resume=True)

@@ -102,7 +102,7 @@ def _probe_all(
 def _known(journal: Journal) -> dict[str, tuple[object, VideoInfo | Failed]]:
     """Stamps and outcomes of earlier runs; the last one of each path counts."""
     known: dict[str, tuple[object, VideoInfo | Failed]] = {}
-    for row in journal.rows:
+    for row in journal.rows():
         try:
             outcome = VideoInfo(**row["info"]) if "info" in row else Failed(row["reason"])
             known[row["path"]] = row["stamp"], outcome

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,14 +19,13 @@ Row = dict[str, Any]
 
 
 class Journal:
-    """``rows`` are those of earlier runs; ``add`` appends one. One process at a time has it open.
+    """``rows`` reads those of earlier runs; ``add`` appends one. One process has it open.
 
     Entering raises ValueError where another run has it open.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows: list[Row] = []
 
     def __enter__(self) -> Journal:
         self._file = self.path.open("a+", encoding="utf-8", errors="replace", buffering=1)
@@ -34,18 +35,22 @@ class Journal:
             self._file.close()
             raise
         self._file.seek(0)
-        line = "\n"
-        for line in self._file:
-            row = _row(line)
-            if row is not None:
-                self.rows.append(row)
-        if not line.endswith("\n"):
+        last = deque(self._file, maxlen=1)
+        if last and not last[0].endswith("\n"):
             self._file.write("\n")
         return self
 
     def __exit__(self, *error: object) -> None:
         with naming(self.path):
             self._file.close()
+
+    def rows(self) -> Iterator[Row]:
+        """The rows so far, as they are read: none is kept. None may be added meanwhile."""
+        self._file.seek(0)
+        for line in self._file:
+            row = _row(line)
+            if row is not None:
+                yield row
 
     def add(self, row: Row) -> None:
         """Append a row; it is in the file when this returns."""

@@ -54,6 +54,8 @@ class _Pending:
 class Loader:
     """Iterates over batches, as often as wanted, one iteration at a time.
 
+    An iteration cannot go on once another has begun or the loader was closed: RuntimeError.
+
     ``bad_videos`` (path -> reason) collects what had to be replaced; TooManyBadVideos is raised
     once that is more than ``max_bad_share`` of the dataset's videos, and more than one. With
     ``num_workers`` of 0 clips are decoded in the calling process, when they are asked for.
@@ -90,12 +92,14 @@ class Loader:
         self.decode_device = decode_device
         self.bad_videos: dict[str, str] = {}
         self._pool: WorkerPool | DecodeThreads | None = None
+        self._iteration: object = None  # the one that may go on
         self._figures = Figures(num_workers=num_workers)
 
     def __len__(self) -> int:
         return len(self.request_lists)
 
     def __iter__(self) -> Iterator[Batch]:
+        self._iteration = iteration = object()
         batches = self._decode_ahead() if self.num_workers else self._decode_here()
         asked = time.monotonic()
         try:
@@ -105,11 +109,17 @@ class Loader:
                 self._note_bad(batch.bad)
                 yield batch
                 asked = time.monotonic()
+                if self._iteration is not iteration:
+                    raise RuntimeError(
+                        "this iteration of the loader is over: another has begun, or it was closed"
+                    )
                 self._figures.count_use(asked - given)
         except GeneratorExit:
             raise
         except BaseException:
-            self.close()  # an interrupted answer cannot be read on: the next iteration starts anew
+            if self._iteration is iteration:
+                # An interrupted answer cannot be read on: the next iteration starts anew.
+                self.close()
             raise
 
     def take_figures(self) -> Figures:
@@ -119,6 +129,7 @@ class Loader:
 
     def close(self) -> None:
         """End the workers; another iteration starts them again."""
+        self._iteration = None
         if self._pool is not None:
             self._pool.close()
             self._pool = None

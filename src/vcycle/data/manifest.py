@@ -207,6 +207,8 @@ class Manifest:
     def write(self, directory: str | os.PathLike[str] | None = None) -> Path:
         """Write ``manifest.csv`` and ``classes.txt``, each at once; returns the manifest's path.
 
+        At no moment is there a ``manifest.csv`` beside classes that are not its own.
+
         Raises ValueError for what could not be read back.
         """
         folder = Path(directory) if directory is not None else self.root
@@ -215,17 +217,21 @@ class Manifest:
                 check_class(name)
             for video in self.videos:
                 check_path(video.path)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "classes.txt", "".join(f"{name}\n" for name in self.classes))
+        classes = "".join(f"{name}\n" for name in self.classes)
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(_COLUMNS)
         table.writerows(_row_of_video(video) for video in self.videos)
-        write_whole(folder / "manifest.csv", text.getvalue())
+        folder.mkdir(parents=True, exist_ok=True)
+        file, classes_file = folder / "manifest.csv", folder / "classes.txt"
+        if not classes_file.is_file() or classes_file.read_bytes() != classes.encode():
+            file.unlink(missing_ok=True)  # its labels number the classes that there were
+            write_whole(classes_file, classes)
         if self.listed:
             rows = "".join(f"{split},{count}\n" for split, count in self.listed)
             write_whole(folder / "listed.csv", "split,videos\n" + rows)
-        return folder / "manifest.csv"
+        write_whole(file, text.getvalue())
+        return file
 
 
 def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:

@@ -6,11 +6,13 @@ For work that touches every video once (probing, preparing, generating).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections import deque
@@ -20,6 +22,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from vcycle.data.manifest import UnreadableVideo
+
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -72,6 +76,18 @@ def check_num_workers(num_workers: int) -> None:
 def process_context() -> Any:
     """How processes are started: forking is cheap and shares memory, but is safe on Linux only."""
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+
+
+def end_with(parent: int, thread: int) -> None:
+    """Have this process killed when its parent is, even within a job that never ends.
+
+    ``thread`` is the native id of the parent's thread that started it. It is that thread's end
+    that Linux tells of, so nothing is asked for unless it is the main one, of the process's id.
+    """
+    if sys.platform == "linux" and thread == parent:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before it was asked
+            os._exit(1)
 
 
 def death(exitcode: int | None) -> str:
@@ -134,7 +150,10 @@ class _JobWorker(Generic[Job, Result]):
         tasks, self.tasks = context.Pipe(duplex=False)
         self.answers, answers = context.Pipe(duplex=False)
         self.process = context.Process(
-            target=_serve, args=(function, tasks, answers, os.getpid()), daemon=True
+            target=_serve,
+            args=(function, tasks, answers),
+            kwargs={"parent": os.getpid(), "thread": threading.get_native_id()},
+            daemon=True,
         )
         self.process.start()
         tasks.close()
@@ -188,8 +207,14 @@ class _JobWorker(Generic[Job, Result]):
 
 
 def _serve(
-    function: Callable[[Any], Any], tasks: Connection, answers: Connection, parent: int
+    function: Callable[[Any], Any],
+    tasks: Connection,
+    answers: Connection,
+    *,
+    parent: int,
+    thread: int,
 ) -> None:
+    end_with(parent, thread)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends its workers itself
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with contextlib.suppress(BrokenPipeError, EOFError):  # the main process is gone

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vcycle.data.encode import encode_pictures
@@ -87,6 +87,19 @@ class Prepared:
 
 def _megabytes(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:.1f} MB"
+
+
+def check_apart(manifest: Manifest, directory: str | os.PathLike[str]) -> None:
+    """Raise ValueError for a directory among the originals, where another index would find it."""
+    folders = [
+        PurePosixPath(video.path).parent for video in manifest.videos if "://" not in video.path
+    ]
+    if folders:
+        held = manifest.root.resolve() / os.path.commonpath(folders)
+        if Path(directory).resolve().is_relative_to(held):
+            raise ValueError(
+                f"{directory}: {held} holds the originals; prepare into a directory outside it"
+            )
 
 
 def prepare_videos(

@@ -100,7 +100,7 @@ class PreparedFolder:
         self._ours: set[str] = set()  # names of files that this tool may have written
         self._entries: dict[str, _Entry] = {}
         self._num_in_shard: dict[str, int] = {}
-        for row in journal.rows:
+        for row in journal.rows():
             try:
                 self._read(row)
             except (KeyError, TypeError, ValueError):  # of another version

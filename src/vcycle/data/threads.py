@@ -22,6 +22,10 @@ from vcycle.data.dataset import ClipDataset, ClipRequest
 from vcycle.data.workers import Answer, Part, decode_part
 
 
+class HungDecode(ValueError):  # noqa: N818
+    """A decode did not end, and a thread cannot be ended; the message names the video."""
+
+
 @dataclass
 class _Shared:
     """What the threads work on; they hold no reference to their owner, which can be dropped."""
@@ -58,7 +62,7 @@ class DecodeThreads:
     """``num_threads`` threads that answer the parts they are offered, as ``WorkerPool`` does.
 
     ``memory`` is (bytes,) uint8 on ``device``; on a CUDA device each thread has its own stream. A
-    decode that outlasts the dataset's time limit by half is a RuntimeError of ``answers``.
+    decode that outlasts the dataset's time limit by half is a HungDecode of ``answers``.
     """
 
     # The caller's stream and the threads' pass memory to each other. A part is written once the
@@ -144,7 +148,7 @@ class DecodeThreads:
         for decoding in self._decoding:
             if decoding.is_hung(self._limit_seconds):
                 path = self._shared.dataset.manifest.videos[decoding.index].path
-                raise RuntimeError(
+                raise HungDecode(
                     f"{path}: decoding did not end within {self._limit_seconds:g} s, and a thread "
                     f"cannot be ended; use decoder 'pyav' or 'torchcodec', whose worker processes "
                     f"can, or remove the video"

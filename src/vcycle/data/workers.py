@@ -12,6 +12,7 @@ import mmap
 import os
 import pickle
 import signal
+import threading
 import time
 import traceback
 import warnings
@@ -26,11 +27,15 @@ import torch
 from torch import Tensor
 
 from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest, TooManyBadVideos
-from vcycle.data.parallel import death, process_context
+from vcycle.data.parallel import death, end_with, process_context
 from vcycle.data.resample import keep_freed_memory
 
 _QUEUED_BYTES = 32 * 1024  # of messages to one worker: below what a pipe holds, so no send blocks
 _MAX_RESTARTS_IN_A_ROW = 20
+
+
+class DyingWorkers(ValueError):  # noqa: N818
+    """Worker processes die of something other than a video; the message says how."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,7 @@ class WorkerPool:
             self.bad_indices[index] = reason
         self._restarts_in_a_row += 1
         if self._restarts_in_a_row > _MAX_RESTARTS_IN_A_ROW:
-            raise RuntimeError(
+            raise DyingWorkers(
                 f"data workers die as fast as they start ({death(old.process.exitcode)}); "
                 "look at the machine's memory limit, or use fewer workers"
             )
@@ -199,6 +204,7 @@ class WorkerPool:
                 "since": self._since,
                 "number": i,
                 "parent": os.getpid(),
+                "thread": threading.get_native_id(),
             },
             name=f"vcycle-data-{i}",
             daemon=True,
@@ -234,7 +240,9 @@ def _work(
     since: Any,
     number: int,
     parent: int,
+    thread: int,
 ) -> None:
+    end_with(parent, thread)
     # Ctrl-C reaches every process of the terminal; the main process ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # So does a scheduler's or torchrun's SIGTERM: a worker that died of it would blame its video.

@@ -61,7 +61,7 @@ class RunFolder:
             return
         if not self.checkpoint.is_file():
             raise ValueError(f"run folder {self.path}: it has no checkpoint to resume from")
-        before = yaml.safe_load((self.path / "config.yaml").read_text())
+        before = _read_config(self.path / "config.yaml")
         now = yaml.safe_load(config_text(config))
         for values in (before, now):
             for name in ("threads", "accumulate", "evaluation", "notes"):
@@ -70,7 +70,8 @@ class RunFolder:
                 values["data"].pop(name, None)
             values["model"].pop("weights", None)
         if before != now:
-            differing = sorted(key for key in now if before.get(key) != now[key])
+            keys = {**before, **now}
+            differing = sorted(str(key) for key in keys if before.get(key) != now.get(key))
             raise ValueError(
                 f"run folder {self.path}: {', '.join(differing)} in its config.yaml differs from "
                 f"this configuration; resume with the same, or choose another folder"
@@ -228,6 +229,19 @@ class RunFolder:
 def config_text(config: RunConfig) -> str:
     """The configuration as YAML."""
     return yaml.safe_dump(asdict(config), sort_keys=False)
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    """What a run's ``config.yaml`` says; ValueError unless it can be one."""
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if all(isinstance(each, dict) for each in (values, values["data"], values["model"])):
+            return dict(values)
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError):
+        pass
+    raise ValueError(
+        f"{file}: no configuration of a run in it; restore it, or start anew in another folder"
+    )
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
