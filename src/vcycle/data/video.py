@@ -249,9 +249,11 @@ def read_clip(
 
 def decode_only(place: Location, grid: Grid, *, all_key_frames: bool = False) -> int:
     """Decode the frames of a grid and drop them: what ``read_clip`` costs at the least."""
-    with _opened(place, all_key_frames=all_key_frames) as (container, stream):
-        clock = _clock(container, stream)
-        return sum(1 for _ in wanted_pictures(container, stream, clock, grid.frames, sparing=True))
+    for sparing in (True, False):
+        with suppress(Missed), _opened(place, all_key_frames=all_key_frames) as (container, stream):
+            wanted = *(container, stream, _clock(container, stream)), grid.frames
+            return sum(1 for _ in wanted_pictures(*wanted, sparing=sparing))
+    return 0
 
 
 def pictures_at(
