@@ -126,6 +126,7 @@ def _sparingly_decoded(
     depth = context.reorder_depth
     waiting: list[Any] = []
     wanted = 0  # the first frame whose picture has not been sent to the decoder
+    until = clock.until(frames[wanted])
     landing: int | None = None  # after a jump: no later than this the next picture has to begin
 
     def landed(pictures: Iterable[Any]) -> Iterator[Any]:
@@ -138,7 +139,6 @@ def _sparingly_decoded(
             yield picture
 
     for packet in packets:
-        until = clock.until(frames[wanted])
         if waiting and _begins_anew(packet, waiting, until):
             yield from landed(context.decode(None))
             context.flush_buffers()
@@ -160,6 +160,7 @@ def _sparingly_decoded(
                 wanted = bisect_left(frames, now, lo=wanted, key=clock.until)
                 if wanted == len(frames):
                     break
+                until = clock.until(frames[wanted])
         waiting.append(packet)
     else:
         yield from landed(_send(context, waiting, None, clock, frames))
