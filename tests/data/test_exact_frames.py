@@ -6,6 +6,7 @@ them that begins no later than half a frame after the frame's time.
 
 from __future__ import annotations
 
+import struct
 from fractions import Fraction
 from pathlib import Path
 
@@ -73,6 +74,25 @@ def test_a_variable_frame_rate(tmp_path, suffix, b_frames, gaps):
     path = tmp_path / f"v.{suffix}"
     options = {"bf": str(b_frames)}
     encode(path, moving_noise(80), gop=13, rate=25, options=options, times=list(times))
+    check(Location(str(path)), num_grids=40)
+
+
+def test_a_piece_cut_out_by_an_edit_list(tmp_path):
+    """Two edits, of frames 0 to 9 and 20 to 79: of those between none is ever seen."""
+    path = encode(tmp_path / "v.mp4", moving_noise(80), gop=13, rate=25, options={"bf": "2"})
+    with av.open(str(path)) as container:
+        frame = round(1 / (25 * container.streams.video[0].time_base))
+    content = bytearray(path.read_bytes())
+    edits = content.index(b"elst") + 4
+    media_time = struct.unpack_from(">i", content, edits + 12)[0]
+    first = struct.pack(">iii", 10 * 40, media_time, 1 << 16)
+    second = struct.pack(">iii", 60 * 40, media_time + 20 * frame, 1 << 16)
+    content[edits : edits + 20] = content[edits : edits + 4] + struct.pack(">i", 2) + first + second
+    for box in (b"moov", b"trak", b"edts", b"elst"):
+        place = content.index(box) - 4
+        size = struct.unpack_from(">I", content, place)[0]
+        struct.pack_into(">I", content, place, size + len(second))
+    path.write_bytes(content)
     check(Location(str(path)), num_grids=40)
 
 

@@ -139,6 +139,8 @@ def _sparingly_decoded(
             yield picture
 
     for packet in packets:
+        if packet.is_discard and packet.pts is not None and packet.pts >= clock.start:
+            raise Missed  # cut out of the middle by an edit list, which seeking knows nothing of
         if waiting and _begins_anew(packet, waiting, until):
             yield from landed(context.decode(None))
             context.flush_buffers()
