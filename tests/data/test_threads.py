@@ -95,21 +95,6 @@ def test_the_batches_are_those_of_processes(manifest, tmp_path, loader_of, num_w
     assert figures.work_seconds > 0
 
 
-def test_many_shapes_share_the_ring_of_memory(manifest):
-    """Batches of very different sizes, in a ring that holds three of the largest."""
-    lists = []
-    for k in range(40):
-        side = (8, 32, 16, 24, 12)[k % 5]
-        requests = view_requests(16, Shape(1 + k % 4, side, side))
-        lists.append(requests[: 1 + (7 * k) % 16])
-    largest = max(sum(r.num_bytes for r in requests) for requests in lists)
-    options = {"largest_batch_bytes": largest, "prefetch_bytes": 1, "max_bad_share": 0.1}
-    dataset = ClipDataset(manifest, RANGE)
-    threads = Loader(dataset, lists, num_workers=2, decode_device="cpu", **options)
-    assert_same(Loader(dataset, lists, num_workers=0, **options), threads)
-    threads.close()
-
-
 def test_a_decode_that_hangs_ends_the_run_and_names_the_video(manifest, loader_of):
     loader = loader_of(Treacherous(manifest, RANGE, limit_seconds=0.5, hangers=(5,)))
     started = time.monotonic()

@@ -142,7 +142,8 @@ def test_working_ahead_is_bounded_in_bytes(manifest):
     assert loader.num_bytes == 3 * size
 
 
-def test_many_shapes_share_the_ring_of_memory(manifest):
+@pytest.mark.parametrize("decode_device", [None, "cpu"])  # processes, threads
+def test_many_shapes_share_the_ring_of_memory(manifest, decode_device):
     """Batches of very different sizes, in a ring that holds three of the largest."""
     dataset = ClipDataset(manifest, RANGE)
     lists = []
@@ -153,7 +154,7 @@ def test_many_shapes_share_the_ring_of_memory(manifest):
     largest = max(sum(r.num_bytes for r in requests) for requests in lists)
     arguments = {"largest_batch_bytes": largest, "prefetch_bytes": 1, "max_bad_share": 0.1}
     alone = list(Loader(dataset, lists, num_workers=0, **arguments))
-    together = list(Loader(dataset, lists, num_workers=2, **arguments))
+    together = list(Loader(dataset, lists, num_workers=2, decode_device=decode_device, **arguments))
     for a, b in zip(alone, together, strict=True):
         assert torch.equal(a.clips, b.clips)
         assert torch.equal(a.indices, b.indices)
