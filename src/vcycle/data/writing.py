@@ -58,4 +58,4 @@ def remove_partials(folder: Path, names: Iterable[str]) -> None:
         for file in files:
             match = _PARTIAL.fullmatch(file.name)
             if match and parent / match[1] in paths:
-                file.unlink()
+                file.unlink(missing_ok=True)  # a worker that is ending removes its own
