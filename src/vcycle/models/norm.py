@@ -62,7 +62,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
         if is_empty:  # which adds nothing to the statistics of the step
             return F.batch_norm(input, None, None, self.weight, self.bias, training=True)
         num_ranks = _ranks_per_group(group_clips, num_clips)
-        if num_ranks == 1 and input[:group_clips, 0].numel() == 1:
+        if num_ranks == 1 and group_clips * input.numel() == input.shape[0] * input.shape[1]:
             raise ValueError(
                 "batch norm: a norm group has one value per channel, which has no variance; "
                 "give larger groups or larger clips"

@@ -27,9 +27,8 @@ def pooled(means: Tensor, variances: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     Of the sets along ``dim``, which is removed: the mean of the means, and the variance within plus
     between them.
     """
-    mean = means.mean(dim)
-    from_mean = means - mean.unsqueeze(dim)
-    return mean, torch.addcmul(variances, from_mean, from_mean).mean(dim)
+    between, mean = torch.var_mean(means, dim, correction=0)
+    return mean, variances.mean(dim).add_(between)
 
 
 class NormaliseOnCpu(torch.autograd.Function):
@@ -72,7 +71,7 @@ class NormaliseOnCpu(torch.autograd.Function):
         # The gradient by x, the mean and variance depending on x too, is
         # scale * (grad - by_bias / n - normalised x * by_weight / n), n being a group's values.
         scale = invstd if weight is None else invstd * weight
-        share = scale / -(x[: ctx.group_clips, 0].numel())
+        share = scale * (mean.numel() / -x.numel())
         slope = share * invstd * by_weight
         shift = (share * by_bias).addcmul_(slope, mean, value=-1)
         grad_x = torch.empty_like(x)
@@ -92,9 +91,9 @@ def _sums_of_groups(
     groups: Iterable[tuple[Tensor, Tensor]], mean: Tensor, invstd: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Of grad * normalised x and of grad, (G, C) each, from the grad and x of each group."""
-    one, wanted = torch.ones_like(mean[0]), [False, True, True]
+    wanted = [False, True, True]
     each = [
-        _batch_norm_backward(*of_group, one, None, None, *statistics, True, 0.0, wanted)
+        _batch_norm_backward(*of_group, None, None, None, *statistics, True, 0.0, wanted)
         for of_group, *statistics in zip(groups, mean, invstd, strict=True)
     ]
     of_products, of_grad = (torch.stack([sums[i] for sums in each]) for i in (1, 2))
