@@ -50,6 +50,13 @@ def test_frames_past_the_end_repeat_the_last(video):
     assert [frame_number(picture, 40) for picture in clip] == [39, 39]
 
 
+def test_every_frame_of_a_mirrored_clip_is_mirrored(video):
+    clip, mirrored = (
+        read_clip(Location(str(video)), grid(*range(9), flip=flip)) for flip in (False, True)
+    )
+    assert np.array_equal(mirrored, clip[:, :, ::-1])
+
+
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("box", [Box(0, 0, 64, 96), Box(10, 21, 40, 40), Box(31, 47, 33, 49)])
 def test_the_box_is_cut_and_scaled(video, box, flip):

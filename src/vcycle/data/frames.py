@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.grid import Grid
 from vcycle.data.manifest import UnreadableVideo, VideoInfo
-from vcycle.data.resample import Resampler
+from vcycle.data.resample import Resampler, mirror
 
 _CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
 _NUMBER = re.compile("[0-9]+")
@@ -75,6 +75,8 @@ def read_frames(
             clip[i] = clip[i - 1]
         else:
             clip[i] = resample(_decode(files[min(frame, len(files) - 1)]))
+    if grid.flip:
+        mirror(clip)
     return clip
 
 

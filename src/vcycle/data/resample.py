@@ -29,54 +29,62 @@ _PLANAR = frozenset(
 ) | {"yuvj420p", "yuvj422p", "yuvj444p"}
 
 
-class Resampler:
-    """Resamples the pictures of one clip on its grid's box."""
+class _Cut:
+    """Copies a box out of pictures of one layout, into a frame that serves them all."""
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
-        self.cut: Any = None  # one frame that every box is copied into
-        self.scaler: Any = VideoReformatter()
-        self.converter: Any = VideoReformatter()
-
-    def __call__(self, picture: Any) -> NDArray[np.uint8]:
-        """(H, W, 3) uint8 RGB of the grid; ``picture`` is an av.VideoFrame of any format."""
-        turns = picture.rotation % 360 // 90
-        box = stored_box(self.grid.box, picture.height, picture.width, turns)
-        height, width = self.grid.height, self.grid.width
-        if turns % 2:
-            height, width = width, height
-        if picture.format.name in _PLANAR and all(p.line_size > 0 for p in picture.planes):
-            rgb = self._rgb(self._cut(picture, box), height, width)
-        else:
-            rgb = self._scale_then_cut(picture, box, height, width)
-        if turns:
-            rgb = np.rot90(rgb, turns)
-        return _mirror(rgb) if self.grid.flip else rgb
-
-    def _cut(self, picture: Any, box: Box) -> Any:
-        """The box as a frame of its own; chroma is cut to whole chroma pixels."""
-        if box.height == picture.height and box.width == picture.width:
-            return picture
-        cut = self.cut
-        if cut is None or (cut.format.name, cut.height, cut.width) != (
-            picture.format.name,
-            box.height,
-            box.width,
-        ):
-            cut = self.cut = av.VideoFrame(box.width, box.height, picture.format.name)
-            cut.colorspace, cut.color_range = picture.colorspace, picture.color_range
+    def __init__(self, picture: Any, box: Box) -> None:
+        self.frame: Any = av.VideoFrame(box.width, box.height, picture.format.name)
+        self.frame.colorspace, self.frame.color_range = picture.colorspace, picture.color_range
+        self.parts = []
         depth = 2 if picture.format.name.endswith("le") else 1
-        for source, target in zip(picture.planes, cut.planes, strict=True):
+        for source, target in zip(picture.planes, self.frame.planes, strict=True):
             # 1 for luma; 1 or 2 for chroma, whose odd last pixel counts as a whole one.
             down = -(-picture.height // source.height)
             across = -(-picture.width // source.width)
             top, left = box.top // down, box.left // across * depth
             rows = min(target.height, source.height - top)
             columns = min(target.width * depth, source.width * depth - left)
-            _bytes(target)[:rows, :columns] = _bytes(source)[
-                top : top + rows, left : left + columns
-            ]
-        return cut
+            wanted = slice(top, top + rows), slice(left, left + columns)
+            self.parts.append((wanted, _bytes(target)[:rows, :columns]))
+
+    def __call__(self, planes: Any) -> Any:
+        """The box of a picture's planes; chroma is cut to whole chroma pixels."""
+        for source, (wanted, target) in zip(planes, self.parts, strict=True):
+            target[...] = _bytes(source)[wanted]
+        return self.frame
+
+
+class Resampler:
+    """Resamples the pictures of one clip on its grid's box; ``mirror`` follows for all at once."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self.layout: Any = None  # of a picture; what is below was made for it
+        self.turns = 0  # quarters counter-clockwise to the picture as it is displayed
+        self.box = grid.box  # in the stored picture
+        self.cut: _Cut | None = None
+        self.scaler: Any = VideoReformatter()
+        self.converter: Any = VideoReformatter()
+
+    def __call__(self, picture: Any) -> NDArray[np.uint8]:
+        """(H, W, 3) uint8 RGB of the grid; ``picture`` is an av.VideoFrame of any format."""
+        name, height, width = picture.format.name, picture.height, picture.width
+        planes = picture.planes
+        cuttable = name in _PLANAR and all(plane.line_size > 0 for plane in planes)
+        layout = (name, height, width, picture.rotation, picture.colorspace, picture.color_range)
+        if layout != self.layout:
+            self.layout, self.turns = layout, picture.rotation % 360 // 90
+            self.box = stored_box(self.grid.box, height, width, self.turns)
+            is_whole = (self.box.height, self.box.width) == (height, width)
+            self.cut = _Cut(picture, self.box) if cuttable and not is_whole else None
+        height, width = self.grid.height, self.grid.width
+        if self.turns % 2:
+            height, width = width, height
+        if cuttable:
+            rgb = self._rgb(self.cut(planes) if self.cut else picture, height, width)
+        else:
+            rgb = self._scale_then_cut(picture, self.box, height, width)
+        return np.rot90(rgb, self.turns) if self.turns else rgb
 
     def _rgb(self, frame: Any, height: int, width: int) -> NDArray[np.uint8]:
         scaled = self.scaler.reformat(
@@ -87,10 +95,8 @@ class Resampler:
             interpolation=Interpolation.BILINEAR,
             threads=1,
         )
-        rgb: NDArray[np.uint8] = self.converter.reformat(
-            scaled, format="rgb24", threads=1
-        ).to_ndarray()
-        return rgb
+        rgb = self.converter.reformat(scaled, format="rgb24", threads=1)
+        return _bytes(rgb.planes[0])[:, : 3 * width].reshape(height, width, 3)
 
     def _scale_then_cut(self, picture: Any, box: Box, height: int, width: int) -> NDArray[np.uint8]:
         """For packed and palette formats, which are rare: correct, not fast."""
@@ -159,11 +165,11 @@ def upright(picture: Any) -> Any:
     return av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24")
 
 
-def _mirror(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(H, W, 3), left and right exchanged; torch does this 20 times faster than numpy."""
-    image = torch.from_numpy(np.ascontiguousarray(rgb)).permute(2, 0, 1)[None]  # channels last
-    mirrored: NDArray[np.uint8] = image.flip(3)[0].permute(1, 2, 0).numpy()
-    return mirrored
+def mirror(clip: NDArray[np.uint8]) -> None:
+    """Exchange left and right of a clip in place, (T, H, W, 3); torch is fast at it, not numpy."""
+    images = torch.from_numpy(clip).permute(0, 3, 1, 2)  # channels last
+    for few in torch.split(images, 4):  # as fit into a cache
+        few.copy_(few.flip(3))
 
 
 def _bytes(plane: Any) -> NDArray[np.uint8]:

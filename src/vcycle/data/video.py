@@ -26,7 +26,7 @@ from vcycle.data.frames import decode_files, read_frames
 from vcycle.data.grid import Grid
 from vcycle.data.manifest import Location, UnreadableVideo, VideoInfo
 from vcycle.data.pictures import Clock, Missed, wanted_pictures, whole_packets
-from vcycle.data.resample import Resampler, upright
+from vcycle.data.resample import Resampler, mirror, upright
 
 _MAX_FRAMES = 10**8  # nineteen days at 60 per second
 _MIN_FRAME_BYTES = 8  # of a file, for each of its frames; one that repeats the last takes about 20
@@ -244,6 +244,8 @@ def read_clip(
             break
     if not done:
         raise UnreadableVideo(str(place), "no frame decodes")
+    if grid.flip:
+        mirror(clip)
     return clip
 
 
