@@ -222,6 +222,19 @@ def test_other_precisions(dtype: torch.dtype, memory_format: torch.memory_format
     assert ours.running_mean.dtype == plain.running_mean.dtype
 
 
+@pytest.mark.parametrize("options", [{"affine": False}, {"track_running_stats": False}])
+def test_half_precision_without_parameters_or_statistics(options: dict[str, bool]) -> None:
+    ours, plain = pair(3, **options)
+    ours.group_clips = 2
+    x = clips(6, 3).bfloat16()
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    out, expected = ours(a), loop_over_groups(plain, b, 2)
+    torch.testing.assert_close(out, expected)
+    for result in (out, expected):
+        result.float().pow(3).sum().backward()
+    torch.testing.assert_close(a.grad, b.grad)
+
+
 def test_autocast_as_in_a_model() -> None:
     torch.manual_seed(0)
     model = convert(build_model("resnet3d_tiny", num_classes=3, width=4))
