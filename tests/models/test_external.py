@@ -203,6 +203,23 @@ def test_a_video_transformer_at_its_own_shape_is_the_original(
         assert model(clips.flip(2)).sub(expected).abs().max() > 1e-4
 
 
+def test_published_weights_of_a_video_transformer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saving gives files their published names, which differ from those of the layers."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(Path(__file__).parents[2])
+    published = transformers.VideoMAEForVideoClassification(small_videomae().config)
+    published.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"attention\.q_bias', which this model has not"):
+        load_weights(small_videomae(), tmp_path / "model.safetensors")
+    read = transformers.VideoMAEForVideoClassification.from_pretrained(tmp_path)
+    torch.save(read.state_dict(), tmp_path / "a.pth")
+    model = small_videomae()
+    assert not load_weights(model, tmp_path / "a.pth").missing
+    torch.testing.assert_close(model.state_dict(), published.state_dict(), rtol=0, atol=0)
+
+
 def test_a_table_of_zeros_does_not_hide_a_detached_model() -> None:
     class Detached(nn.Module):
         def __init__(self) -> None:
