@@ -44,7 +44,7 @@ class InterpolatedEmbeddings(nn.Module):
 
 
 class VideoMAE(VideoMAEForVideoClassification):
-    """(B, 3, T, H, W) in, (B, num_classes) out; state dict keys as in the published weights."""
+    """(B, 3, T, H, W) in, (B, num_classes) out; state dict keys as in `transformers`."""
 
     def __init__(self, config: VideoMAEConfig) -> None:
         super().__init__(config)
@@ -66,7 +66,11 @@ def videomae(
 ) -> nn.Module:
     """VideoMAE-Base by default, with fresh weights; `frames` and `side_pixels` of the target shape.
 
-    `vcycle.load_weights` fills it from a published `model.safetensors`.
+    The published weights name the biases of queries and values as older `transformers` did, whose
+    reader still knows them. `vcycle.load_weights` takes what it has read from their folder:
+
+        published = VideoMAEForVideoClassification.from_pretrained("videomae-base-finetuned")
+        torch.save(published.state_dict(), "videomae.pth")
     """
     return VideoMAE(
         VideoMAEConfig(

@@ -24,6 +24,8 @@ def no_model(num_classes):
     return "model"
 def any_options(**options):
     return nn.Linear(options["num_classes"], options["width"])
+def unfinished():
+    raise NotImplementedError("first\\nsecond line")
 constant = 3
 """
 
@@ -67,6 +69,7 @@ class Classifier(nn.Module):
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "own_model.py").write_text(SOURCE)
+    (tmp_path / "typing_error.py").write_text("def build(:")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "own_model", raising=False)
@@ -90,6 +93,10 @@ def test_build_by_import_path(here: Path) -> None:
         ("own_model:biuld", {}, "has no function 'biuld'"),
         ("own_model:constant", {}, "has no function 'constant'"),
         ("own_model:build", {"depth": 3}, "unexpected keyword argument 'depth'"),
+        ("own_model:any_options", {}, "it fails: KeyError: 'width'"),
+        ("own_model:unfinished", {}, "it fails: NotImplementedError: first second line"),
+        ("typing_error:build", {}, r"cannot import 'typing_error' \(SyntaxError: "),
+        ("../own_model:build", {}, "cannot import '../own_model'"),
         ("own_model:no_model", {}, "returned a str; return a torch.nn.Module"),
         ("own_model:build", {"num_classes": 0}, "num_classes is 0"),
     ],
@@ -105,8 +112,8 @@ def test_paths_that_lead_nowhere(
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("fixed", r"at shape 8x32x24 layer 'classifier.1' \(Linear\) fails: mat1 and mat2"),
-        ("position", "at shape 8x32x24 it fails: The size of tensor"),
+        ("fixed", r"8x32x24 layer 'classifier.1' \(Linear\) fails: RuntimeError: mat1 and mat2"),
+        ("position", "at shape 8x32x24 it fails: RuntimeError: The size of tensor"),
         ("nan", "at shape 4x16x16 scores are not finite"),
         ("dictionary", r"returns a dict; return the scores, a tensor of \(B, 5\)"),
         ("detach", "no gradient reaches the clips"),
@@ -194,6 +201,23 @@ def test_a_video_transformer_at_its_own_shape_is_the_original(
         expected = original(clips.transpose(1, 2)).logits
         torch.testing.assert_close(model(clips), expected, rtol=1e-5, atol=1e-5)
         assert model(clips.flip(2)).sub(expected).abs().max() > 1e-4
+
+
+def test_published_weights_of_a_video_transformer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saving gives files their published names, which differ from those of the layers."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(Path(__file__).parents[2])
+    published = transformers.VideoMAEForVideoClassification(small_videomae().config)
+    published.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"attention\.q_bias', which this model has not"):
+        load_weights(small_videomae(), tmp_path / "model.safetensors")
+    read = transformers.VideoMAEForVideoClassification.from_pretrained(tmp_path)
+    torch.save(read.state_dict(), tmp_path / "a.pth")
+    model = small_videomae()
+    assert not load_weights(model, tmp_path / "a.pth").missing
+    torch.testing.assert_close(model.state_dict(), published.state_dict(), rtol=0, atol=0)
 
 
 def test_a_table_of_zeros_does_not_hide_a_detached_model() -> None:

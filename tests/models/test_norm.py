@@ -106,6 +106,27 @@ def test_is_as_exact_as_plain_layers(
             assert (a - b).abs().max() <= 1e-6 * size
 
 
+@pytest.mark.parametrize("shape", [(8, 56, 56), (3, 79, 79), (1, 5, 67)])
+def test_a_gradient_of_one_sign_keeps_its_digits(shape: tuple[int, int, int]) -> None:
+    """As global average pooling passes it back: the same for all values of a clip and channel."""
+    torch.manual_seed(0)
+    ours = SubBatchNorm3d(8)
+    ours.group_clips = 4
+    plain, exact = nn.BatchNorm3d(8), nn.BatchNorm3d(8).double()
+    x = 2 * torch.randn(8, 8, *shape) + 1
+    gradient = torch.randn(8, 8, 1, 1, 1).expand(x.shape)
+    ours(x).backward(gradient)
+    loop_over_groups(plain, x, 4).backward(gradient)
+    loop_over_groups(exact, x.double(), 4).backward(gradient.double())
+    for name in ("weight", "bias"):
+        of_ours, of_plain, correct = (
+            layer.get_parameter(name).grad.double() for layer in (ours, plain, exact)
+        )
+        size = correct.abs().max()
+        allowed = (of_plain - correct).abs().max() / size
+        assert (of_ours - correct).abs().max() / size <= 5 * allowed + 5e-7
+
+
 @pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("group", [1, 2, 4, 8, None])
 def test_running_statistics_are_those_of_one_plain_layer(
@@ -220,6 +241,19 @@ def test_other_precisions(dtype: torch.dtype, memory_format: torch.memory_format
     torch.testing.assert_close(a.grad, b.grad, **tolerance)
     torch.testing.assert_close(ours.weight.grad, plain.weight.grad, rtol=1e-3, atol=1e-3)
     assert ours.running_mean.dtype == plain.running_mean.dtype
+
+
+@pytest.mark.parametrize("options", [{"affine": False}, {"track_running_stats": False}])
+def test_half_precision_without_parameters_or_statistics(options: dict[str, bool]) -> None:
+    ours, plain = pair(3, **options)
+    ours.group_clips = 2
+    x = clips(6, 3).bfloat16()
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    out, expected = ours(a), loop_over_groups(plain, b, 2)
+    torch.testing.assert_close(out, expected)
+    for result in (out, expected):
+        result.float().pow(3).sum().backward()
+    torch.testing.assert_close(a.grad, b.grad)
 
 
 def test_autocast_as_in_a_model() -> None:

@@ -486,6 +486,19 @@ def test_noise_is_refused(small: SmallNet, tmp_path: Path) -> None:
             load_weights(small, path)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"<!DOCTYPE html>", b"version https://git-lfs.github.com/spec/v1\n", bytes(99)],
+    ids=["empty", "a web page", "a pointer of git-lfs", "zeros"],
+)
+def test_other_files_are_not_taken_for_pickles(
+    content: bytes, small: SmallNet, tmp_path: Path
+) -> None:
+    (tmp_path / "a.pyth").write_bytes(content)
+    with pytest.raises(ValueError, match=r"neither torch\.save nor safetensors wrote it"):
+        load_weights(small, tmp_path / "a.pyth")
+
+
 def test_compressed_archives_are_refused(small: SmallNet, tmp_path: Path) -> None:
     buffer = io.BytesIO()
     torch.save({"s1.weight": torch.zeros(10**6)}, buffer)

@@ -72,6 +72,8 @@ def _read(path: Path) -> Any:
         start = file.read(9)
     if start[8:] == b"{":
         return load_file(path)
+    if not start.startswith((b"PK", b"\x80")):  # an archive, and a pickle as torch.save writes it
+        raise ValueError("neither torch.save nor safetensors wrote it")
     is_zip = start.startswith(b"PK")
     if is_zip:
         _check_archive(path)

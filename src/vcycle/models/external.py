@@ -28,7 +28,8 @@ def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
 
     It gets `options`, and `num_classes` if it takes that. Modules are also looked for in the
     current directory. Raises ValueError, in one line, for a path that leads nowhere, options that
-    the function does not take, and a result that is no `nn.Module`.
+    the function does not take, whatever the module or the function raises, and a result that is no
+    `nn.Module`.
     """
     module_name, _, function_name = path.partition(":")
     module = _module(path, module_name)
@@ -43,7 +44,10 @@ def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
         inspect.signature(function).bind(**options)
     except TypeError as error:
         raise ValueError(f"model {path!r}: {error}; check the model's arguments") from error
-    model = function(**options)
+    try:
+        model = function(**options)
+    except Exception as error:
+        raise ValueError(f"model {path!r}: it fails: {_one_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise ValueError(
             f"model {path!r}: returned a {type(model).__name__}; return a torch.nn.Module"
@@ -57,11 +61,15 @@ def _module(path: str, name: str) -> Any:
         sys.path.append(here)  # console scripts, unlike `python -m`, do not look there
     try:
         return importlib.import_module(name)
-    except (ImportError, ValueError) as error:
+    except Exception as error:  # a module may raise anything
         raise ValueError(
-            f"model {path!r}: cannot import {name!r} ({error}); write package.module:function, "
-            "of an installed package or a file in the current directory"
+            f"model {path!r}: cannot import {name!r} ({_one_line(error)}); write "
+            "package.module:function, of an installed package or a file in the current directory"
         ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def check_model(
@@ -105,11 +113,10 @@ def _run(model: nn.Module, shape: Shape, num_clips: int) -> tuple[Any, Tensor]:
     except Exception as error:
         name = inside[-1] if inside else ""
         layer = f"layer {name!r} ({type(model.get_submodule(name)).__name__})" if name else "it"
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(
-            f"model: at shape {shape} {layer} fails: {reason}; multigrid needs a model that takes "
-            "every shape of the plan: pool globally before a linear layer, interpolate positions, "
-            "or choose shapes that the model takes"
+            f"model: at shape {shape} {layer} fails: {_one_line(error)}; multigrid needs a "
+            "model that takes every shape of the plan: pool globally before a linear layer, "
+            "interpolate positions, or choose shapes that the model takes"
         ) from error
     finally:
         for hook in hooks:

@@ -19,6 +19,7 @@ _group_norm_backward = torch.ops.aten.native_group_norm_backward.default
 _batch_norm_backward = torch.ops.aten.native_batch_norm_backward.default
 
 _FAR = 30  # standard deviations that a mean is from zero, from which on sums lose digits
+_RUN = 64  # values that a kernel may add up one after the other, in single precision
 
 
 def pooled(means: Tensor, variances: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -133,13 +134,21 @@ class _Contiguous:
             )
             return _sums_of_groups(groups, mean, invstd)
         # These are the sums of grad * x, from which those of grad * mean are then taken away.
-        rows, size = self.num_rows, self.num_values
-        statistics = self._per_row(mean).view(1, -1), self._per_row(invstd).view(1, -1)
+        # Both lose digits where many have one sign, so rows are cut into short runs.
+        size = self.num_values
+        size = next(n for n in range(min(_RUN, size), size + 1) if size % n == 0)
+        runs_per_row = self.num_values // size
+        runs = self.num_rows * runs_per_row
+        statistics = (
+            self._per_row(factor).repeat_interleave(runs_per_row).view(1, runs)
+            for factor in (mean, invstd)
+        )
         of_products, of_grad = _group_norm_backward(
-            *(self._rows(grad), self._rows(x), *statistics, x.new_ones(rows)),
-            *(1, rows, size, rows, [False, True, True]),
+            *(grad.view(1, runs, size), x.view(1, runs, size), *statistics, x.new_ones(runs)),
+            *(1, runs, size, runs, [False, True, True]),
         )[1:]
-        return of_products.view(self.grouped).sum(1), of_grad.view(self.grouped).sum(1)
+        grouped = (*self.grouped, runs_per_row)
+        return of_products.view(grouped).sum((1, 3)), of_grad.view(grouped).sum((1, 3))
 
     def write(self, out: Tensor, x: Tensor, scale: Tensor, shift: Tensor) -> None:
         """out = x * scale + shift, with factors of (G, C)."""

@@ -67,9 +67,11 @@ class _NormaliseGroups(torch.autograd.Function):
         dtype = torch.promote_types(x.dtype, torch.float32)
         mean = x.new_empty((x.shape[0] // group_clips, x.shape[1]), dtype=dtype)
         out, invstd = torch.empty_like(x), torch.empty_like(mean)
+        # Without parameters the kernel would take its statistics to be of the dtype of the clips.
+        scale = torch.ones_like(mean[0]) if weight is None else weight
         parts, results = torch.split(x, group_clips), torch.split(out, group_clips)
         for part, *result in zip(parts, results, mean, invstd, strict=True):
-            torch.native_batch_norm(part, weight, bias, None, None, True, 0.0, eps, out=result)
+            torch.native_batch_norm(part, scale, bias, None, None, True, 0.0, eps, out=result)
         ctx.save_for_backward(x, weight, mean, invstd)
         ctx.group_clips, ctx.eps, ctx.has_bias = group_clips, eps, bias is not None
         variance = invstd.pow(-2).sub_(eps)
