@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from vcycle.data.manifest import Manifest
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule
 from vcycle.schedule.plan import Multigrid
@@ -239,6 +240,15 @@ def test_unreadable_videos_are_replaced_and_listed(config: RunConfig, tmp_path: 
         train(config, tmp_path / "two")
     assert all(name in str(caught.value) for name in names)
     assert sorted(json.loads((tmp_path / "two" / "bad_videos.json").read_text())) == names
+
+
+def test_videos_of_one_class_are_refused(config: RunConfig, tmp_path: Path) -> None:
+    manifest = Manifest.read(config.data.manifest)
+    videos = tuple(replace(video, labels=(0,)) for video in manifest.videos)
+    replace(manifest, classes=("run",), videos=videos).write(tmp_path)
+    config = replace(config, data=replace(config.data, manifest=str(tmp_path)))
+    with pytest.raises(ValueError, match="names one class; index videos of at least two"):
+        train(config, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
