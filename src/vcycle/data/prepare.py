@@ -166,6 +166,8 @@ def _check(*, num_workers: int, shard_bytes: int, base_uri: str) -> None:
         raise ValueError(f"shard_bytes is {shard_bytes}; use a positive size, or 0 for no shards")
     if base_uri and not shard_bytes:
         raise ValueError(f"base_uri is {base_uri!r}, which is of shards; give their size as well")
+    if base_uri and "://" not in base_uri:
+        raise ValueError(f"base_uri is {base_uri!r}; use a URI such as s3://bucket/kinetics")
 
 
 def _rewrite(
