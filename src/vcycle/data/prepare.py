@@ -29,7 +29,7 @@ from vcycle.data.manifest import (
 )
 from vcycle.data.parallel import Failed, check_num_workers, one_video, run_jobs
 from vcycle.data.prepared_folder import PreparedFolder, Stamp, open_prepared_folder
-from vcycle.data.prepared_names import prepared_names, source_of
+from vcycle.data.prepared_names import prepared_names
 from vcycle.data.video import iterate_pictures, probe
 from vcycle.data.writing import whole
 
@@ -131,7 +131,7 @@ def prepare_videos(
     record = {"source": str(source), **asdict(preparation)}
     record |= {"shard_bytes": shard_bytes, "base_uri": base_uri}
     names = prepared_names(manifest.videos)
-    named = [(names[source_of(video)], video) for video in manifest.videos]
+    named = [(names[video.source], video) for video in manifest.videos]
     lines: dict[str, list[Video]] = {}  # of the manifest, by the name of what is made from them
     for name, video in named:
         lines.setdefault(name, []).append(video)
