@@ -293,7 +293,7 @@ def iterate_pictures(place: Location, info: VideoInfo) -> Iterator[Any]:
     """
     frames = range(info.num_frames)
     if place.is_local and os.path.isdir(place.uri):  # noqa: PTH112
-        yield from decode_files(place.uri)
+        yield from map(upright, decode_files(place.uri))
         return
     with _opened(place) as (container, stream):
         for picture, repeats in wanted_pictures(
