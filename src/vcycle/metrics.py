@@ -12,8 +12,8 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.distributed import ReduceOp, all_reduce
 from torchmetrics.functional.classification import (
+    binary_average_precision,
     multiclass_accuracy,
-    multilabel_average_precision,
 )
 
 
@@ -54,16 +54,20 @@ class VideoScores:
             setattr(self, name, on_device.cpu())
 
     def compute(self) -> dict[str, float]:
-        """Accuracies in [0, 1] over the videos that had a view, and how many those are."""
+        """Accuracies in [0, 1] over the videos that had a view, and how many those are.
+
+        The mean average precision is over the classes that some video shows; without any it is 0.
+        """
         seen = self.num_views > 0
         scores, labels = self.scores[seen], self.labels[seen]
         num_classes = scores.shape[1]
         if self.multi_label:
-            present = labels.any(0)
-            mean = multilabel_average_precision(
-                scores[:, present], labels[:, present], num_labels=int(present.sum())
-            )
-            return {"videos": int(seen.sum()), "map": float(mean)}
+            precisions = [
+                float(binary_average_precision(scores[:, k], labels[:, k]))
+                for k in labels.any(0).nonzero().flatten().tolist()
+            ]
+            mean = sum(precisions) / max(len(precisions), 1)
+            return {"videos": int(seen.sum()), "map": mean}
         accuracies = {
             f"top{k}": float(
                 multiclass_accuracy(

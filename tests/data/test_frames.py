@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import struct
+
 import av
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from data.encode import encode, frame_number, numbered_frames
 from vcycle.data.frames import probe_frames, read_frames
 from vcycle.data.grid import Box, Grid
 from vcycle.data.manifest import Location, UnreadableVideo
-from vcycle.data.video import read_clip
+from vcycle.data.video import iterate_pictures, read_clip
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +67,24 @@ def test_a_folder_without_pictures_or_with_a_bad_one_is_named(tmp_path):
         read_frames(str(tmp_path), grid)
     with pytest.raises(UnreadableVideo, match="No such file"):
         read_frames(str(tmp_path / "gone"), grid)
+    (tmp_path / "frame_1.jpg").unlink()
+    os.mkfifo(tmp_path / "frame_1.jpg")
+    with pytest.raises(UnreadableVideo, match=r"frame_1\.jpg: not a file"):
+        read_frames(str(tmp_path), grid)
+
+
+def test_pictures_that_a_camera_wants_turned_are_read_as_displayed(frames, tmp_path):
+    """Exif orientation 6 says that the picture's left side is its top."""
+    tag = struct.pack(">4sIHHHIHHI", b"MM\0*", 8, 1, 0x0112, 3, 1, 6, 0, 0)
+    exif = b"\xff\xe1" + struct.pack(">H", 2 + 6 + len(tag)) + b"Exif\0\0" + tag
+    path = tmp_path / "1.jpg"
+    av.VideoFrame.from_ndarray(frames[0], format="rgb24").save(str(path))
+    plain = path.read_bytes()
+    path.write_bytes(plain[:2] + exif + plain[2:])
+    info = probe_frames(str(tmp_path), frame_rate=12)
+    assert (info.height, info.width, info.rotation) == (96, 64, 270)
+    grid = Grid((0,), Box(0, 0, 96, 64), 96, 64, False)
+    upright = np.rot90(frames[0], -1).astype(int)
+    assert np.abs(read_clip(Location(str(tmp_path)), grid)[0] - upright).mean() < 8
+    (picture,) = iterate_pictures(Location(str(tmp_path)), info)
+    assert np.abs(picture.to_ndarray(format="rgb24") - upright).mean() < 8

@@ -106,6 +106,22 @@ def with_bad(dataset, tmp_path, count):
     return ClipDataset(dataclasses.replace(dataset.manifest, videos=tuple(videos)), RANGE)
 
 
+def test_videos_of_one_shard_count_one_by_one(train):
+    parts = [
+        dataclasses.replace(video, path="gone.tar", offset=512 * i, num_bytes=512)
+        for i, video in enumerate(train.manifest.videos[:3])
+    ]
+    videos = (*parts, *train.manifest.videos[3:])
+    bad = ClipDataset(dataclasses.replace(train.manifest, videos=videos), RANGE)
+    sampler = PlanSampler(PLAN, 12, seed=0)
+    loader = train_loader(bad, sampler, num_workers=0, max_bad_share=0.3)
+    list(loader)
+    names = ["gone.tar[0:512]", "gone.tar[1024:1536]", "gone.tar[512:1024]"]
+    assert sorted(loader.bad_videos) == names
+    with pytest.raises(TooManyBadVideos, match="of 12 videos"):
+        list(train_loader(bad, sampler, num_workers=0))
+
+
 def test_bad_videos_are_listed_and_too_many_stop_the_run(train, tmp_path):
     bad = with_bad(train, tmp_path, 2)
     sampler = PlanSampler(PLAN, 12, seed=0)

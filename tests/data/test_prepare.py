@@ -254,6 +254,10 @@ def test_a_full_disk_ends_the_run_with_one_line(
         (["--workers", "-1"], "num_workers is -1; use 0 or more processes"),
         (["--shard-mb", "-1"], "shard_bytes is -1000000; use a positive size, or 0 for no shards"),
         (["--base-uri", "s3://b"], "base_uri is 's3://b', which is of shards; give their size"),
+        (
+            ["--shard-mb", "1", "--base-uri", "/data/shards"],
+            "base_uri is '/data/shards'; use a URI such as s3://bucket/kinetics",
+        ),
     ],
 )
 def test_wrong_flags_are_refused_before_anything_is_done(originals, tmp_path, capsys, flags, line):

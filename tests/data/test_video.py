@@ -121,8 +121,22 @@ def test_a_part_of_a_file_and_a_remote_file_read_like_the_file(video, tmp_path):
     ):
         assert probe(place) == probe(whole)
         assert np.array_equal(read_clip(place, grid(3, 20)), expected)
-    with pytest.raises(UnreadableVideo, match="nowhere"):
+    with pytest.raises(UnreadableVideo, match=r"nowhere\.mp4: not found"):
         read_clip(Location("memory://store/nowhere.mp4"), grid(0))
+
+
+@pytest.mark.parametrize("uri", ["{}/shard.tar", "memory://cut/shard.tar"])
+def test_a_part_that_is_cut_off_is_not_read(tmp_path, uri):
+    """Its first frames would decode, and the last of them would stand for the rest."""
+    frames = numbered_frames(20)
+    video = encode(
+        tmp_path / "v.mp4", frames, gop=1, container_options={"movflags": "+faststart"}
+    ).read_bytes()
+    (tmp_path / "shard.tar").write_bytes(b"x" * 512 + video[:-100])
+    fsspec.filesystem("memory").pipe("/cut/shard.tar", b"x" * 512 + video[:-100])
+    place = Location(uri.format(tmp_path), 512, len(video))
+    with pytest.raises(UnreadableVideo, match=r"the file ends within it|gave \d+ bytes"):
+        read_clip(place, grid(0, 19))
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3])

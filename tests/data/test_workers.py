@@ -224,3 +224,17 @@ def test_the_loader_counts_its_work(manifest):
     assert 0.06 < figures.use_seconds < 1
     assert figures.work_seconds > 0
     assert loader.take_figures().num_clips == 0
+
+
+def test_the_loader_counts_the_batch_in_use_once_and_without_pauses(manifest):
+    loader = loader_of(ClipDataset(manifest, RANGE))
+    batches = iter(loader)
+    next(batches)
+    time.sleep(0.2)
+    assert loader.take_figures().use_seconds >= 0.2
+    began = time.monotonic()
+    time.sleep(0.2)
+    loader.leave_out(time.monotonic() - began)
+    next(batches)
+    assert loader.take_figures().use_seconds < 0.2
+    loader.close()

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from vcycle.data.manifest import Manifest
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule
 from vcycle.schedule.plan import Multigrid
@@ -98,6 +101,27 @@ def test_a_run_leaves_a_line_for_each_step_of_its_plan(config: RunConfig, tmp_pa
     assert all(0 <= row["wait_share"] <= 1 for row in phases)
     saved_plan = json.loads((tmp_path / "run" / "plan.json").read_text())
     assert saved_plan["steps"] == len(plan)
+
+
+def test_a_validation_is_no_time_of_a_phase(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What limits a phase is told by its steps; a validation may come in the middle of it."""
+    evaluate = loop.evaluate
+
+    def evaluate_slowly(*args: Any, **others: Any) -> dict[str, float]:
+        time.sleep(1)
+        return evaluate(*args, **others)
+
+    monkeypatch.setattr(loop, "evaluate", evaluate_slowly)
+    train(config, tmp_path / "run")
+    clips: Counter[int] = Counter()
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    for row in rows:
+        clips[row["phase"]] += row["batch_size"]
+    phases = read_rows(tmp_path / "run" / "phases.jsonl")
+    seconds = sum(clips[row["phase"]] / row["clips_per_second"] for row in phases)
+    assert seconds == pytest.approx(rows[-1]["seconds"], abs=1)
 
 
 def test_a_stopped_run_resumes_to_the_same_weights(
@@ -216,6 +240,15 @@ def test_unreadable_videos_are_replaced_and_listed(config: RunConfig, tmp_path: 
         train(config, tmp_path / "two")
     assert all(name in str(caught.value) for name in names)
     assert sorted(json.loads((tmp_path / "two" / "bad_videos.json").read_text())) == names
+
+
+def test_videos_of_one_class_are_refused(config: RunConfig, tmp_path: Path) -> None:
+    manifest = Manifest.read(config.data.manifest)
+    videos = tuple(replace(video, labels=(0,)) for video in manifest.videos)
+    replace(manifest, classes=("run",), videos=videos).write(tmp_path)
+    config = replace(config, data=replace(config.data, manifest=str(tmp_path)))
+    with pytest.raises(ValueError, match="names one class; index videos of at least two"):
+        train(config, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

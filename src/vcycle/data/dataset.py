@@ -54,7 +54,10 @@ class ClipRequest:
 
 @dataclass(frozen=True)
 class BadVideo:
-    """A video that could not be read, and why, in one line each."""
+    """A video that could not be read, and why, in one line each.
+
+    ``path`` is the manifest's, with the range of bytes of a video that is part of a file.
+    """
 
     path: str
     reason: str
@@ -125,7 +128,7 @@ class ClipDataset:
                 note(index)
                 self._decode(video, grid, out)
             except UnreadableVideo as error:
-                bad.append(BadVideo(video.path, error.reason))
+                bad.append(BadVideo(str(video.source), error.reason))
                 rng = indexed_generator(request.seed, "substitute", attempt)
                 index = int(rng.integers(len(self.manifest)))
             else:

@@ -50,13 +50,15 @@ def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
     if not files:
         raise UnreadableVideo(folder, "holds no .jpg or .png picture")
     first = _decode(files[0])
+    turned = first.rotation % 180 != 0  # as a camera's picture may ask for
     return VideoInfo(
         num_frames=len(files),
         frame_rate=frame_rate,
         duration_seconds=len(files) / frame_rate,
-        width=first.width,
-        height=first.height,
+        width=first.height if turned else first.width,
+        height=first.width if turned else first.height,
         codec=_CODECS[Path(files[0]).suffix.lower()],
+        rotation=first.rotation % 360,
         key_interval=1,
     )
 
@@ -86,6 +88,8 @@ def decode_files(folder: str) -> Iterator[Any]:
 
 
 def _decode(file: str) -> Any:
+    if not os.path.isfile(file):  # noqa: PTH113  a fifo or a device would block for ever
+        raise UnreadableVideo(file, "not a file")
     try:
         content = Path(file).read_bytes()
         codec: Any = av.CodecContext.create(_CODECS[Path(file).suffix.lower()], "r")
@@ -93,4 +97,5 @@ def _decode(file: str) -> Any:
         pictures = codec.decode(av.Packet(content)) or codec.decode(None)
         return pictures[0]
     except Exception as error:
-        raise UnreadableVideo(file, str(error) or "no picture decodes") from error
+        reason = getattr(error, "strerror", None) or str(error) or "no picture decodes"
+        raise UnreadableVideo(file, reason) from error

@@ -94,12 +94,14 @@ class Loader:
         self._pool: WorkerPool | DecodeThreads | None = None
         self._iteration: object = None  # the one that may go on
         self._figures = Figures(num_workers=num_workers)
+        self._busy_since: float | None = None  # since when a batch is in use, as far as counted
 
     def __len__(self) -> int:
         return len(self.request_lists)
 
     def __iter__(self) -> Iterator[Batch]:
         self._iteration = iteration = object()
+        self._busy_since = None
         batches = self._decode_ahead() if self.num_workers else self._decode_here()
         asked = time.monotonic()
         try:
@@ -107,13 +109,15 @@ class Loader:
                 given = time.monotonic()
                 self._figures.count(len(batch), waited=given - asked)
                 self._note_bad(batch.bad)
+                self._busy_since = time.monotonic()
                 yield batch
                 asked = time.monotonic()
                 if self._iteration is not iteration:
                     raise RuntimeError(
                         "this iteration of the loader is over: another has begun, or it was closed"
                     )
-                self._figures.count_use(asked - given)
+                self._count_use()
+                self._busy_since = None
         except GeneratorExit:
             raise
         except BaseException:
@@ -124,12 +128,23 @@ class Loader:
 
     def take_figures(self) -> Figures:
         """What the loader did since this was last asked, or since it was made."""
+        self._count_use()
         figures, self._figures = self._figures, Figures(num_workers=self.num_workers)
         return figures
 
+    def leave_out(self, seconds: float) -> None:
+        """Count so many seconds less as use of the last batch: a validation took them."""
+        self._figures.count_use(-seconds)
+
+    def _count_use(self) -> None:
+        if self._busy_since is not None:
+            now = time.monotonic()
+            self._figures.count_use(now - self._busy_since)
+            self._busy_since = now
+
     def close(self) -> None:
         """End the workers; another iteration starts them again."""
-        self._iteration = None
+        self._iteration = self._busy_since = None
         if self._pool is not None:
             self._pool.close()
             self._pool = None

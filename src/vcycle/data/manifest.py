@@ -112,6 +112,11 @@ class Video(VideoInfo):
     offset: int = 0
     num_bytes: int = 0
 
+    @property
+    def source(self) -> Location:
+        """Which bytes it names, by the manifest's own path: no other video has the same."""
+        return Location(self.path, self.offset, self.num_bytes)
+
     def labels_between(self, start_seconds: float, end_seconds: float) -> tuple[int, ...]:
         """The labels that hold at any moment of an interval, each once, in order."""
         if not self.spans:

@@ -29,7 +29,7 @@ from vcycle.data.manifest import (
 )
 from vcycle.data.parallel import Failed, check_num_workers, one_video, run_jobs
 from vcycle.data.prepared_folder import PreparedFolder, Stamp, open_prepared_folder
-from vcycle.data.prepared_names import prepared_names, source_of
+from vcycle.data.prepared_names import prepared_names
 from vcycle.data.video import iterate_pictures, probe
 from vcycle.data.writing import whole
 
@@ -131,7 +131,7 @@ def prepare_videos(
     record = {"source": str(source), **asdict(preparation)}
     record |= {"shard_bytes": shard_bytes, "base_uri": base_uri}
     names = prepared_names(manifest.videos)
-    named = [(names[source_of(video)], video) for video in manifest.videos]
+    named = [(names[video.source], video) for video in manifest.videos]
     lines: dict[str, list[Video]] = {}  # of the manifest, by the name of what is made from them
     for name, video in named:
         lines.setdefault(name, []).append(video)
@@ -166,6 +166,8 @@ def _check(*, num_workers: int, shard_bytes: int, base_uri: str) -> None:
         raise ValueError(f"shard_bytes is {shard_bytes}; use a positive size, or 0 for no shards")
     if base_uri and not shard_bytes:
         raise ValueError(f"base_uri is {base_uri!r}, which is of shards; give their size as well")
+    if base_uri and "://" not in base_uri:
+        raise ValueError(f"base_uri is {base_uri!r}; use a URI such as s3://bucket/kinetics")
 
 
 def _rewrite(

@@ -12,11 +12,6 @@ from vcycle.data.manifest import Location, Video
 _MAX_NAME_BYTES = 240  # file systems take 255; a file that is being written has a longer name
 
 
-def source_of(video: Video) -> Location:
-    """Which bytes a line of a manifest names, by the manifest's own path."""
-    return Location(video.path, video.offset, video.num_bytes)
-
-
 def prepared_names(videos: Iterable[Video]) -> dict[Location, str]:
     """The path, in the prepared folder, of what is made from each source of a manifest.
 
@@ -25,7 +20,7 @@ def prepared_names(videos: Iterable[Video]) -> dict[Location, str]:
     where a name would be too long or does not tell all of a URI, a hash of the source is added.
     The names depend on the sources only, not on their order.
     """
-    sources = sorted({source_of(video) for video in videos}, key=str)
+    sources = sorted({video.source for video in videos}, key=str)
     names = {source: _name(source) for source in sources}
     while True:
         counts = Counter(name.casefold() for name in names.values())

@@ -147,9 +147,9 @@ class DecodeThreads:
     def _check_hung(self) -> None:
         for decoding in self._decoding:
             if decoding.is_hung(self._limit_seconds):
-                path = self._shared.dataset.manifest.videos[decoding.index].path
+                video = self._shared.dataset.manifest.videos[decoding.index].source
                 raise HungDecode(
-                    f"{path}: decoding did not end within {self._limit_seconds:g} s, and a thread "
+                    f"{video}: decoding did not end within {self._limit_seconds:g} s, and a thread "
                     f"cannot be ended; use decoder 'pyav' or 'torchcodec', whose worker processes "
                     f"can, or remove the video"
                 )

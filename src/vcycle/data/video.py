@@ -79,14 +79,21 @@ def source_of(place: Location) -> str | io.BytesIO:
     """
     if not place.is_local:
         try:
-            return io.BytesIO(_fetch(place))
+            content = _fetch(place)
+        except FileNotFoundError as error:
+            raise UnreadableVideo(str(place), "not found") from error
         except Exception as error:  # of any file system
             raise UnreadableVideo(str(place), one_line(error)) from error
+        if place.num_bytes and len(content) != place.num_bytes:
+            raise UnreadableVideo(str(place), f"its range of the file gave {len(content)} bytes")
+        return io.BytesIO(content)
     if not os.path.isfile(place.uri):  # noqa: PTH113  a fifo or a device would block for ever
         reason = "not a file" if os.path.lexists(place.uri) else "not found"
         raise UnreadableVideo(str(place), reason)
     if place.num_bytes:
         end = place.offset + place.num_bytes
+        if os.path.getsize(place.uri) < end:  # noqa: PTH202  this runs for every clip
+            raise UnreadableVideo(str(place), "the file ends within it")
         return f"subfile,,start,{place.offset},end,{end},,:file:{place.uri}"
     return f"file:{place.uri}"  # so that no name is taken for a protocol
 
@@ -288,7 +295,7 @@ def iterate_pictures(place: Location, info: VideoInfo) -> Iterator[Any]:
     """
     frames = range(info.num_frames)
     if place.is_local and os.path.isdir(place.uri):  # noqa: PTH112
-        yield from decode_files(place.uri)
+        yield from map(upright, decode_files(place.uri))
         return
     with _opened(place) as (container, stream):
         for picture, repeats in wanted_pictures(

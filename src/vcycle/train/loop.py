@@ -167,11 +167,13 @@ def train(
                 run.add_phase(step.phase, figures)
                 display.end_of_phase(figures)
             if next_step in validation_steps:
+                paused = time.perf_counter()
                 if next_step == len(plan):
                     estimate_norms(model, config, train_videos, fabric)
                 save()
                 validate()
                 began = time.perf_counter()
+                loader.leave_out(began - paused)
             if next_step < len(plan) and _any_process(bool(stop_requests), next_step, fabric):
                 save()
                 raise KeyboardInterrupt(f"stopped after step {next_step} of {len(plan)}")

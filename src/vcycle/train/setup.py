@@ -54,12 +54,16 @@ def leave_processes() -> None:
 
 
 def read_manifest(config: RunConfig) -> Manifest:
-    """The run's manifest; ValueError where it is not given or its files are not there."""
+    """The run's manifest; ValueError where it is not given, or not enough to train on."""
     if not config.data.manifest:
         raise ValueError(
             "data.manifest: give --data FILE, a manifest as `vcycle data index` writes"
         )
     manifest = Manifest.read(config.data.manifest)
+    if manifest.num_classes < 2 and not manifest.multi_label:
+        raise ValueError(
+            f"{manifest.root / 'classes.txt'}: names one class; index videos of at least two"
+        )
     some = manifest.videos[:: max(1, len(manifest) // 20)]
     places = [manifest.locate(video).uri for video in some]
     if not any("://" in place or Path(place).exists() for place in places):
