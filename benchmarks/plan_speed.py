@@ -27,7 +27,7 @@ def main() -> None:
     config = recipe(RECIPE)
     plan = config.plan()
     steps = [i * len(plan) // LOOK_UPS for i in range(LOOK_UPS)]
-    command = [sys.executable, "-m", "vcycle.cli", "plan", RECIPE]
+    command = [sys.executable, "-m", "vcycle", "plan", RECIPE]
     result = {
         "recipe": RECIPE,
         "baseline_epochs": plan.baseline.epochs,

@@ -128,6 +128,8 @@ def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["slowfast_r50"]["parameters"] == 34_566_488
     assert main(["models", "--shape", "8xx"]) == 2
+    assert main(["models", "--shape", "100000x100000"]) == 2
+    assert capsys.readouterr().err.endswith("use a smaller one\n")
 
 
 def test_index_and_prepare_a_folder_of_videos(

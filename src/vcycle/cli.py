@@ -129,7 +129,10 @@ def _models(options: argparse.Namespace, _: Sequence[str]) -> None:
     from vcycle.models import MODELS
     from vcycle.models.count import model_costs
 
-    rows = model_costs(Shape.parse(options.shape), names=MODELS)
+    try:
+        rows = model_costs(Shape.parse(options.shape), names=MODELS)
+    except RuntimeError as error:  # more numbers in one tensor than an address has
+        raise ValueError(f"shape {options.shape}: {error}; use a smaller one") from error
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return
@@ -164,13 +167,3 @@ def _bench_loader(options: argparse.Namespace, _: Sequence[str]) -> None:
     )
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
-
-
-if __name__ == "__main__":
-    code = main()
-    if "WORLD_SIZE" in os.environ:
-        # Of torchrun's processes: what torch's communication threads tear down at exit may abort.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)

@@ -163,7 +163,7 @@ def test_rows_of_another_version_are_as_if_they_were_not(videos, tmp_path):
 
 def test_two_runs_do_not_write_to_one_folder(videos, tmp_path):
     with Journal(tmp_path / "probes.jsonl"):
-        command = ("-m", "vcycle.cli", "data", "index", "folder", videos, "--out", tmp_path)
+        command = ("-m", "vcycle", "data", "index", "folder", videos, "--out", tmp_path)
         other = subprocess.run(
             [sys.executable, *command], capture_output=True, text=True, check=False
         )

@@ -100,7 +100,7 @@ def test_two_runs_do_not_write_to_one_folder(originals, tmp_path):
     prepare(originals, out)
     before = contents(out)
     with Journal(out / "prepared.jsonl"):
-        command = ("-m", "vcycle.cli", "data", "prepare", originals.root, out)
+        command = ("-m", "vcycle", "data", "prepare", originals.root, out)
         other = subprocess.run(
             [sys.executable, *command], capture_output=True, text=True, check=False
         )

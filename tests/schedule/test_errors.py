@@ -78,7 +78,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: Plan(baseline(batch_size=12), Multigrid()),
         "norm_group 8: groups of 8 clips do not divide the batch of 12 clips at 8x64x64; use a "
-        "batch size that is a multiple of 8, or a smaller group",
+        "batch size that is a multiple of 8, a smaller group, or null for a model without batch "
+        "norm",
     ),
     (
         lambda: Plan(baseline(), Multigrid(epoch_factor=0.05)),

@@ -34,7 +34,7 @@ def test_two_processes_follow_the_trajectory_of_one(synthetic_videos: Path, tmp_
     train(config, tmp_path / "one")
     (tmp_path / "config.yaml").write_text(config_text(config))
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = ["-m", "vcycle.cli", "train", "--config", str(tmp_path / "config.yaml")]
+    command = ["-m", "vcycle", "train", "--config", str(tmp_path / "config.yaml")]
     done = subprocess.run(
         [sys.executable, *torchrun, *command, "--folder", str(tmp_path / "two")],
         capture_output=True,

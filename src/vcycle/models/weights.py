@@ -178,7 +178,7 @@ class _Matching:
         if not self.accept_partial:
             raise ValueError(
                 f"{self.path}: another architecture ({self.layout}): it {what}; choose the model "
-                "it was made for, or load what fits with partial"
+                "it was made for; vcycle.load_weights(..., partial=True) takes what fits"
             )
 
     def _may_be_missing(self, name: str) -> bool:

@@ -283,5 +283,5 @@ def _check_norm_group(norm_group: int | None, shapes: tuple[BaseShape, ...]) -> 
             raise ValueError(
                 f"norm_group {norm_group}: groups of {norm_group} clips do not divide the batch "
                 f"of {base.batch_size} clips at {base.shape}; use a batch size that is a multiple "
-                f"of {norm_group}, or a smaller group"
+                f"of {norm_group}, a smaller group, or null for a model without batch norm"
             )
