@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import time
@@ -21,7 +22,7 @@ from vcycle.schedule.cycles import LongCycle, ShapeRule
 from vcycle.schedule.plan import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train import loop
-from vcycle.train.checkpoint import load_checkpoint
+from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
 from vcycle.train.config import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.train.loop import train
 from vcycle.train.run_folder import read_rows
@@ -122,6 +123,31 @@ def test_a_validation_is_no_time_of_a_phase(
     phases = read_rows(tmp_path / "run" / "phases.jsonl")
     seconds = sum(clips[row["phase"]] / row["clips_per_second"] for row in phases)
     assert seconds == pytest.approx(rows[-1]["seconds"], abs=1)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(config: RunConfig, tmp_path: Path) -> None:
+    def save(next_step: int) -> None:
+        save_checkpoint(
+            tmp_path / "checkpoint.pt",
+            model=model,
+            optimizer=torch.optim.SGD(model.parameters()),
+            next_step=next_step,
+            seconds=0.0,
+            config=config,
+            manifest=Manifest.read(config.data.manifest),
+        )
+
+    model = torch.nn.Linear(100, 100)
+    save(1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+        with pytest.raises(OSError, match=r"could not be written; make room .*checkpoint\.pt"):
+            save(2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.pt"]
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["next_step"] == 1
 
 
 def test_a_stopped_run_resumes_to_the_same_weights(

@@ -6,6 +6,7 @@ A checkpoint is a plain dictionary of tensors and numbers, written at once and r
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import pickle
 from pathlib import Path
@@ -44,7 +45,12 @@ def save_checkpoint(
         "classes": list(manifest.classes),
         "videos": _digest(manifest),
     }
-    torch.save(state, partial)
+    try:
+        torch.save(state, partial)
+    except RuntimeError as error:  # which tells where torch's writer was, not what stopped it
+        partial.unlink(missing_ok=True)
+        reason = "could not be written; make room on the disk"
+        raise OSError(errno.EIO, reason, str(path)) from error
     partial.replace(path)
 
 
