@@ -56,6 +56,12 @@ def test_a_folder_for_each_class(put):
     ]
 
 
+def test_splits_and_classes_beside_each_other_are_refused(put):
+    root = put("train/run/a.mp4", "run/b.mp4", "notes/c.txt")
+    with pytest.raises(ValueError, match="holds 'train', a split, and 'run', which is none; put"):
+        list_folder(root)
+
+
 def test_a_folder_without_splits_is_split_by_name(put):
     root = put(*(f"{c}/{k}.mp4" for c in ("run", "sit") for k in range(40)))
     listing = list_folder(root, val_share=0.25)

@@ -78,6 +78,12 @@ def list_folder(root: str | os.PathLike[str], *, val_share: float = 0.1) -> List
     top = _directory(root)
     tops = _folders_in(top, top)
     splits = [(_SPLIT_NAMES[d.name.lower()], d) for d in tops if d.name.lower() in _SPLIT_NAMES]
+    for other in tops if splits else ():
+        if other.name.lower() not in _SPLIT_NAMES and videos_under(other):
+            raise ValueError(
+                f"{top}: holds {quoted(splits[0][1].name)}, a split, and {quoted(other.name)}, "
+                f"which is none; put all classes under train, val and test folders, or none"
+            )
     class_folders = [
         (split, folder, plain_name(folder, parent))
         for split, parent in splits or [("", top)]
