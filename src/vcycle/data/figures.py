@@ -59,6 +59,11 @@ class Figures:
         rate = f"{self.clips_per_second:.0f} clips/s, {self.wait_share:.0%} waiting for data"
         if not self.loader_bound:
             return f"compute-bound ({rate})"
+        if self.workers_needed <= self.num_workers:
+            return (
+                f"loader-bound ({rate}, {_workers(self.num_workers)}): they decode fast enough, "
+                f"so it is their start that the phase waited for"
+            )
         return (
             f"loader-bound ({rate}, {_workers(self.num_workers)}): "
             f"{_workers(self.workers_needed)} on cores of their own would keep up, or videos that "
