@@ -87,7 +87,7 @@ def _probe_all(
     }
     todo = [path for path in stamps if path not in found]
     job = _ProbeJob(listing.root, listing.frame_rate)
-    outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=limit_seconds)
+    outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=lambda _: limit_seconds)
     for path, outcome in outcomes:
         found[path] = outcome
         if isinstance(outcome, VideoInfo):

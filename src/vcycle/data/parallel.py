@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import math
 import multiprocessing
 import os
 import signal
@@ -102,12 +103,12 @@ def run_jobs(
     jobs: Iterable[Job],
     *,
     num_workers: int,
-    limit_seconds: float = float("inf"),
+    limit_seconds: Callable[[Job], float] = lambda job: math.inf,
 ) -> Iterator[tuple[Job, Result | Failed]]:
     """Results as they come. With 0 workers they are made here, in order.
 
-    UnreadableVideo, a dead process and ``limit_seconds`` exceeded become Failed. An OSError ends
-    the run as it is; any other exception is a mistake of the program, raised as RuntimeError.
+    UnreadableVideo, a dead process and a job's ``limit_seconds`` exceeded become Failed. An OSError
+    ends the run as it is; any other exception is a mistake of the program, raised as RuntimeError.
     """
     check_num_workers(num_workers)
     if num_workers == 0:
@@ -122,7 +123,8 @@ def run_jobs(
                 workers.append(_JobWorker(function))
             for worker in workers:
                 if waiting and not worker.busy:
-                    worker.give(waiting.popleft(), deadline=time.monotonic() + limit_seconds)
+                    task = waiting.popleft()
+                    worker.give(task, deadline=time.monotonic() + limit_seconds(task))
             wait([worker.answers for worker in workers if worker.busy], timeout=0.5)
             for worker in list(workers):
                 outcome = worker.outcome()

@@ -117,7 +117,8 @@ def prepare_videos(
 
     With ``shard_bytes`` the files end up in tar shards of about that size, to be served from
     ``base_uri`` if it is given, such as ``s3://bucket/kinetics``. A video that cannot be read, or
-    takes longer than ``limit_seconds``, is listed in ``bad.csv``, and tried again by the next run.
+    takes longer than ``limit_seconds`` and a tenth of a second a frame, is listed in ``bad.csv``,
+    and tried again by the next run.
 
     Raises ValueError for the originals' own directory, one that holds anything else, or one
     prepared from other originals, with other settings, or into shards of another size or URI;
@@ -185,7 +186,11 @@ def _rewrite(
     todo = [(name, video) for name, video in videos.items() if not folder.holds(name, stamps[name])]
     done = len(videos) - len(todo)
     failed: dict[str, str] = {}
-    outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=limit_seconds)
+
+    def limit(task: tuple[str, Video]) -> float:
+        return limit_seconds + task[1].num_frames / 10
+
+    outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=limit)
     for (name, _), outcome in outcomes:
         if isinstance(outcome, Failed):
             failed[name] = outcome.reason
