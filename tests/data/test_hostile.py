@@ -132,6 +132,17 @@ def test_what_is_not_a_readable_file(tmp_path):
         refused(tmp_path / "secret.mp4", "Permission")
 
 
+def test_a_list_of_videos_is_no_video(tmp_path):
+    encode(tmp_path / "good.mp4", numbered_frames(4))
+    (tmp_path / "a.mp4").write_text("ffconcat version 1.0\nfile good.mp4\n")
+    encode(tmp_path / "good.ts", numbered_frames(4))
+    (tmp_path / "b.m3u8").write_text(
+        "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\ngood.ts\n#EXT-X-ENDLIST\n"
+    )
+    for name in ("a.mp4", "b.m3u8"):
+        refused(tmp_path / name, "a list of other files, not a video")
+
+
 def test_names_that_look_like_something_else(tmp_path):
     for name in ("http:a.mp4", "a,b;c.mp4", "-i.mp4", "ä ö%20.mp4", "subfile,,start,0.mp4"):
         path = encode(tmp_path / name, numbered_frames(4))

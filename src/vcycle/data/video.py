@@ -29,6 +29,8 @@ from vcycle.data.pictures import Clock, Missed, wanted_pictures, whole_packets
 from vcycle.data.resample import Resampler, mirror, upright
 
 _MAX_FRAMES = 10**8  # nineteen days at 60 per second
+_LISTS = frozenset(("concat", "dash", "hls", "imf", "sdp"))  # formats that name other files
+_ASK_AGAIN = (0.5, 2.0)  # seconds after which a store that failed is asked again
 _MIN_FRAME_BYTES = 8  # of a file, for each of its frames; one that repeats the last takes about 20
 
 
@@ -49,6 +51,8 @@ def _opened(
             options["protocol_whitelist"] = "none"
         with av.open(source, metadata_errors="ignore", options=options) as container:
             stream = _video_stream(container)
+            if container.format.name in _LISTS:
+                raise UnreadableVideo(str(place), "a list of other files, not a video")
             if stream is None:
                 raise UnreadableVideo(str(place), "no video stream")
             if stream.codec_context is None:
@@ -99,11 +103,25 @@ def source_of(place: Location) -> str | io.BytesIO:
 
 
 def _fetch(place: Location) -> bytes:
-    """The bytes of a remote video, by one range read where it is part of a file."""
+    """The bytes of a remote video, by one range read where it is part of a file.
+
+    A store that fails is asked three times: a moment's error must not make a video a bad one.
+    """
     filesystem, path = fsspec.core.url_to_fs(place.uri)
     end = place.offset + place.num_bytes if place.num_bytes else None
-    content: bytes = filesystem.cat_file(path, start=place.offset or None, end=end)
-    return content
+
+    def read() -> bytes:
+        content: bytes = filesystem.cat_file(path, start=place.offset or None, end=end)
+        return content
+
+    for pause in _ASK_AGAIN:
+        try:
+            return read()
+        except (FileNotFoundError, PermissionError):
+            raise
+        except Exception:  # a store has errors of its own, most of which pass
+            time.sleep(pause)
+    return read()
 
 
 def one_line(error: BaseException) -> str:
