@@ -104,7 +104,7 @@ def test_train_eval_and_resume(
     weights = [
         "--weights",
         str(tmp_path / "run" / "checkpoint.pt"),
-        "--model=vcycle.models.tiny:resnet3d_tiny",
+        "--model=vcycle.models.tiny:TinyResNet3d",
     ]
     assert main(["train", "demo", "--folder", second, *small, *data, *weights]) == 0
     assert "missing 0" in capsys.readouterr().out

@@ -27,8 +27,8 @@ from vcycle.models.norm import (
 )
 from vcycle.models.optimizer_groups import parameter_groups
 from vcycle.models.resnet3d import C2D, I3D, Slow
-from vcycle.models.slowfast import slowfast
-from vcycle.models.tiny import resnet3d_tiny
+from vcycle.models.slowfast import SlowFast
+from vcycle.models.tiny import TinyResNet3d
 from vcycle.models.weights import LoadReport, load_weights
 
 __all__ = [
@@ -55,9 +55,9 @@ R101_50 = (6, 6)
 """In R101-50-50, res4 has the temporal kernels of R50: none after the sixth block."""
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
-    "resnet3d_tiny": resnet3d_tiny,
-    "slowfast_r50": slowfast,
-    "slowfast_r101": partial(slowfast, depth=101, fusion_kernel=5),
+    "resnet3d_tiny": TinyResNet3d,
+    "slowfast_r50": SlowFast,
+    "slowfast_r101": partial(SlowFast, depth=101, fusion_kernel=5),
     "i3d_r50": I3D,
     "i3d_r101": partial(I3D, depth=101),
     "i3d_nl_r50": partial(I3D, nonlocal_kind="dot_product"),
@@ -67,16 +67,16 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "c2d_r50": C2D,
     "c2d_r101": partial(C2D, depth=101),
     # Names of the released models: slow frames x stride, and what differs from the above.
-    "slowfast_r50_4x16": partial(slowfast, alpha=8, fusion_kernel=5),
-    "slowfast_r50_8x8": slowfast,
-    "slowfast_r50_16x8_ssv2": slowfast,
-    "slowfast_r50_16x8_charades": slowfast,
-    "slowfast_r50_16f_alpha2_paper": partial(slowfast, alpha=2),
-    "slowfast_nln_r50_8x8": partial(slowfast, fusion_kernel=5, nonlocal_kind="dot_product"),
+    "slowfast_r50_4x16": partial(SlowFast, alpha=8, fusion_kernel=5),
+    "slowfast_r50_8x8": SlowFast,
+    "slowfast_r50_16x8_ssv2": SlowFast,
+    "slowfast_r50_16x8_charades": SlowFast,
+    "slowfast_r50_16f_alpha2_paper": partial(SlowFast, alpha=2),
+    "slowfast_nln_r50_8x8": partial(SlowFast, fusion_kernel=5, nonlocal_kind="dot_product"),
     "slowfast_r101_50_50_8x8": partial(
-        slowfast, depth=101, fusion_kernel=5, temporal_blocks_res4=R101_50
+        SlowFast, depth=101, fusion_kernel=5, temporal_blocks_res4=R101_50
     ),
-    "slowfast_r101_101_101_8x8": partial(slowfast, depth=101, fusion_kernel=5),
+    "slowfast_r101_101_101_8x8": partial(SlowFast, depth=101, fusion_kernel=5),
     "i3d_r50_8x8": I3D,
     "i3d_r50_16f_paper": I3D,
     "i3d_r101_8x8": partial(I3D, depth=101),

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from vcycle.models.nonlocal_block import NonLocalBlock
 
-BLOCKS_PER_STAGE = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+_BLOCKS_PER_STAGE = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
 def check_clips(clips: Tensor) -> None:
@@ -24,11 +24,11 @@ def check_clips(clips: Tensor) -> None:
         raise ValueError(f"clips have shape {tuple(clips.shape)}; give (B, 3, T, H, W)")
 
 
-def check_depth(depth: int) -> tuple[int, ...]:
+def blocks_per_stage(depth: int) -> tuple[int, ...]:
     """The number of blocks in res2 to res5; ValueError for a depth that the paper has not."""
-    if depth not in BLOCKS_PER_STAGE:
-        raise ValueError(f"depth is {depth}; choose one of {sorted(BLOCKS_PER_STAGE)}")
-    return BLOCKS_PER_STAGE[depth]
+    if depth not in _BLOCKS_PER_STAGE:
+        raise ValueError(f"depth is {depth}; choose one of {sorted(_BLOCKS_PER_STAGE)}")
+    return _BLOCKS_PER_STAGE[depth]
 
 
 def temporal_kernels(pattern: Sequence[int], *, num_blocks: int, num_temporal: int) -> list[int]:

@@ -15,8 +15,8 @@ from vcycle.models.blocks import (
     Head,
     Pathways,
     StemPathway,
+    blocks_per_stage,
     check_clips,
-    check_depth,
     halve_frames,
     initialise,
     stage_layers,
@@ -56,7 +56,7 @@ class ResNet3d(nn.Module):
         pool_frames: bool | None = None,
     ) -> None:
         super().__init__()
-        num_blocks = check_depth(depth)
+        num_blocks = blocks_per_stage(depth)
         if pool_frames is not None:
             self.pool_frames = pool_frames
         self.s1 = Pathways([[("stem", StemPathway(64, frames=self.stem_frames))]])

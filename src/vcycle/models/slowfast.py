@@ -14,8 +14,8 @@ from vcycle.models.blocks import (
     Head,
     Pathways,
     StemPathway,
+    blocks_per_stage,
     check_clips,
-    check_depth,
     initialise,
     stage_layers,
     temporal_kernels,
@@ -84,7 +84,16 @@ def _stage(
 
 
 class SlowFast(nn.Module):
-    """Two residual pathways with four lateral connections; see `slowfast` for the arguments."""
+    """SlowFast with `alpha` times more fast than slow frames and 1 / `beta_inverse` the channels.
+
+    In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. `depth` is 50
+    or 101; `fusion_kernel` is the temporal size of the lateral convolutions, odd. The first
+    `temporal_blocks_res4` blocks of res4 (slow, fast) see three frames; None: all of them.
+    `nonlocal_kind` adds five non-local blocks to the slow pathway.
+
+    Raises ValueError for another depth or kind, an even kernel, an alpha below 1, a beta_inverse
+    that does not divide 64 and more temporal blocks than there are.
+    """
 
     s2: Pathways
     s2_fuse: FastToSlow
@@ -98,17 +107,19 @@ class SlowFast(nn.Module):
         self,
         *,
         num_classes: int,
-        depth: int,
-        alpha: int,
-        beta_inverse: int,
-        fusion_kernel: int,
-        temporal_blocks_res4: tuple[int, int],
-        dropout: float,
-        nonlocal_kind: str | None,
+        depth: int = 50,
+        alpha: int = 4,
+        beta_inverse: int = 8,
+        fusion_kernel: int = 7,
+        temporal_blocks_res4: tuple[int, int] | None = None,
+        dropout: float = 0.5,
+        nonlocal_kind: str | None = None,
     ) -> None:
         super().__init__()
+        _check(alpha=alpha, beta_inverse=beta_inverse, fusion_kernel=fusion_kernel)
         self.alpha = alpha
-        num_blocks = check_depth(depth)
+        num_blocks = blocks_per_stage(depth)
+        temporal_res4 = _temporal_blocks(temporal_blocks_res4, num_blocks=num_blocks[2])
         widths = (64, 64 // beta_inverse)
         self.s1 = Pathways(
             [[("stem", StemPathway(w, frames=f))] for w, f in zip(widths, (1, 5), strict=True)]
@@ -118,7 +129,7 @@ class SlowFast(nn.Module):
         for i, blocks in enumerate(num_blocks):
             stage = i + 2
             outs = (256 * 2**i, 256 * 2**i // beta_inverse)
-            temporal = temporal_blocks_res4 if stage == 4 else (blocks, blocks)
+            temporal = temporal_res4 if stage == 4 else (blocks, blocks)
             frames = [
                 temporal_kernels(PATTERNS[p][i], num_blocks=blocks, num_temporal=temporal[p])
                 for p in (0, 1)
@@ -145,43 +156,20 @@ class SlowFast(nn.Module):
         return scores
 
 
-def slowfast(
-    *,
-    num_classes: int,
-    depth: int = 50,
-    alpha: int = 4,
-    beta_inverse: int = 8,
-    fusion_kernel: int = 7,
-    temporal_blocks_res4: tuple[int, int] | None = None,
-    dropout: float = 0.5,
-    nonlocal_kind: str | None = None,
-) -> SlowFast:
-    """SlowFast with `alpha` times more fast than slow frames and 1 / `beta_inverse` the channels.
-
-    `fusion_kernel` is the temporal size of the lateral convolutions, odd. The first
-    `temporal_blocks_res4` blocks of res4 (slow, fast) see three frames; None: all of them.
-    Raises ValueError for a depth other than 50 and 101, an even kernel, an alpha below 1, a
-    beta_inverse that does not divide 64 and more temporal blocks than there are.
-    """
+def _check(*, alpha: int, beta_inverse: int, fusion_kernel: int) -> None:
     if alpha < 1:
         raise ValueError(f"slowfast: alpha is {alpha}; give at least 1")
     if beta_inverse < 1 or 64 % beta_inverse:
         raise ValueError(f"slowfast: beta_inverse is {beta_inverse}; give a divisor of 64")
     if fusion_kernel < 1 or fusion_kernel % 2 == 0:
         raise ValueError(f"slowfast: fusion_kernel is {fusion_kernel}; give an odd number")
-    blocks_res4 = check_depth(depth)[2]
-    temporal = temporal_blocks_res4 or (blocks_res4, blocks_res4)
-    if len(temporal) != 2 or not all(0 <= number <= blocks_res4 for number in temporal):
+
+
+def _temporal_blocks(chosen: tuple[int, int] | None, *, num_blocks: int) -> tuple[int, int]:
+    """How many blocks of res4 see three frames, in the slow and in the fast pathway."""
+    temporal = chosen or (num_blocks, num_blocks)
+    if len(temporal) != 2 or not all(0 <= number <= num_blocks for number in temporal):
         raise ValueError(
-            f"slowfast: temporal_blocks_res4 is {temporal}; give two numbers up to {blocks_res4}"
+            f"slowfast: temporal_blocks_res4 is {temporal}; give two numbers up to {num_blocks}"
         )
-    return SlowFast(
-        num_classes=num_classes,
-        depth=depth,
-        alpha=alpha,
-        beta_inverse=beta_inverse,
-        fusion_kernel=fusion_kernel,
-        temporal_blocks_res4=temporal,
-        dropout=dropout,
-        nonlocal_kind=nonlocal_kind,
-    )
+    return temporal

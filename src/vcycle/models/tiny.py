@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from vcycle.models.blocks import check_clips
 
-WIDTHS = (8, 16, 32, 64)
-
 
 class BasicBlock(nn.Module):
     """Two 3 x 3 convolutions, the first one also over three frames, and a shortcut."""
@@ -44,22 +42,23 @@ class BasicBlock(nn.Module):
 
 
 class TinyResNet3d(nn.Module):
-    """Ten layers: a stem, four blocks of two convolutions, a classifier.
+    """The demo's model; `width` channels in the stem, doubled in each of the last three blocks.
 
+    Ten layers: a stem, four blocks of two convolutions, a classifier.
     In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. Space shrinks
     by 2 in the stem and in each of the last three blocks; time is kept up to the global pooling.
+    Raises ValueError for a width below 1.
     """
 
-    def __init__(
-        self, *, num_classes: int, widths: tuple[int, ...] = WIDTHS, dropout: float = 0.2
-    ) -> None:
+    def __init__(self, *, num_classes: int, width: int = 8, dropout: float = 0.2) -> None:
         super().__init__()
-        self.stem = nn.Conv3d(
-            3, widths[0], (3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False
-        )
-        self.stem_bn = nn.BatchNorm3d(widths[0])
+        if width < 1:
+            raise ValueError(f"resnet3d_tiny: width is {width}; give at least 1 channel")
+        widths = [width * 2**i for i in range(4)]
+        self.stem = nn.Conv3d(3, width, (3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False)
+        self.stem_bn = nn.BatchNorm3d(width)
         self.relu = nn.ReLU(inplace=True)
-        in_widths = (widths[0], *widths[:-1])
+        in_widths = [width, *widths[:-1]]
         self.blocks = nn.Sequential(
             *(
                 BasicBlock(w_in, w_out, stride=1 if i == 0 else 2)
@@ -86,12 +85,3 @@ class TinyResNet3d(nn.Module):
         x = x.mean((2, 3, 4))  # (B, C)
         scores: Tensor = self.head(self.dropout(x))  # (B, num_classes)
         return scores
-
-
-def resnet3d_tiny(*, num_classes: int, width: int = 8, dropout: float = 0.2) -> TinyResNet3d:
-    """The demo's model; `width` channels in the stem, doubled in each of the last three blocks."""
-    if width < 1:
-        raise ValueError(f"resnet3d_tiny: width is {width}; give at least 1 channel")
-    return TinyResNet3d(
-        num_classes=num_classes, widths=tuple(width * 2**i for i in range(4)), dropout=dropout
-    )
