@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 MAX_BYTES = 8 * 2**30
-"""Larger files are refused: fifty times the largest model of the paper."""
+"""Larger files are refused: over thirty times the weights of the largest model here."""
 
 PUBLISHED = (
     "weights are published at github.com/facebookresearch/SlowFast (MODEL_ZOO.md), "
@@ -29,7 +29,7 @@ PUBLISHED = (
 
 _DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.int32}
 
-CONTAINERS = ("model_state", "state_dict", "model_state_dict", "model")
+_CONTAINERS = ("model_state", "state_dict", "model_state_dict", "model")
 """Where training programs put the state dict; the first is PySlowFast's and PyTorchVideo's."""
 
 
@@ -93,7 +93,7 @@ def _check_archive(path: Path) -> None:
 def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: holds a {type(content).__name__}; give a state dict")
-    for name in CONTAINERS:
+    for name in _CONTAINERS:
         if isinstance(content.get(name), dict):
             content = content[name]
             break

@@ -70,12 +70,11 @@ def load_weights(model: nn.Module, path: str | Path, *, partial: bool = False) -
     places = model.state_dict().items()
     target = {without_wrappers(key): place for key, place in places if isinstance(place, Tensor)}
     layout, names = _names(path, state, target)
-    head = _head_prefix(model)
-    report = _Matching(str(path), layout, target, head, partial)
+    matching = _Matching(str(path), layout, target, _head_prefix(model), partial)
     for key, value in state.items():
-        report.add(key, names[key], value)
-    report.dropped += others
-    return report.apply()
+        matching.add(key, names[key], value)
+    matching.dropped += others
+    return matching.apply()
 
 
 def _names(
@@ -200,8 +199,13 @@ class _Matching:
         if self.head_text == "classifier loaded" and any(m.startswith(self.head) for m in missing):
             self.head_text = "classifier fresh: the file has none"
         return LoadReport(
-            *(self.path, self.layout, tuple(self.filled), tuple(self.partial)),
-            *(tuple(self.dropped), tuple(missing), self.head_text),
+            path=self.path,
+            layout=self.layout,
+            matched=tuple(self.filled),
+            partial=tuple(self.partial),
+            dropped=tuple(self.dropped),
+            missing=tuple(missing),
+            head=self.head_text,
         )
 
 
