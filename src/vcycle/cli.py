@@ -126,11 +126,10 @@ def _eval(options: argparse.Namespace, fields: Sequence[str]) -> None:
 
 
 def _models(options: argparse.Namespace, _: Sequence[str]) -> None:
-    from vcycle.models import MODELS
     from vcycle.models.count import model_costs
 
     try:
-        rows = model_costs(Shape.parse(options.shape), names=MODELS)
+        rows = model_costs(Shape.parse(options.shape))
     except RuntimeError as error:  # more numbers in one tensor than an address has
         raise ValueError(f"shape {options.shape}: {error}; use a smaller one") from error
     if options.json:

@@ -15,7 +15,6 @@ from typing import Any
 from torch import nn
 
 from vcycle.models.batch_statistics import precise_bn
-from vcycle.models.count import ModelCost, model_costs, multiply_adds, num_parameters
 from vcycle.models.external import build_external, check_model
 from vcycle.models.norm import (
     SubBatchNorm3d,
@@ -34,7 +33,6 @@ from vcycle.models.weights import LoadReport, load_weights
 __all__ = [
     "MODELS",
     "LoadReport",
-    "ModelCost",
     "SubBatchNorm3d",
     "build_model",
     "check_group_size",
@@ -43,9 +41,6 @@ __all__ = [
     "convert",
     "defer_statistics",
     "load_weights",
-    "model_costs",
-    "multiply_adds",
-    "num_parameters",
     "parameter_groups",
     "precise_bn",
     "set_group_size",

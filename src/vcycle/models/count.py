@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from vcycle.models import MODELS, build_model
 from vcycle.schedule.shape import Shape
 
 
@@ -43,15 +44,11 @@ def multiply_adds(model: nn.Module, shape: Shape) -> int:
     return int(counter.get_total_flops()) // 2
 
 
-def model_costs(
-    shape: Shape, *, names: Iterable[str] | None = None, num_classes: int = 400
-) -> list[ModelCost]:
-    """Name, parameters and multiply-adds at `shape` of each model in `names`; None: of all."""
-    from vcycle.models import MODELS, build_model  # which itself offers the functions of this file
-
+def model_costs(shape: Shape, *, names: Iterable[str] = tuple(MODELS)) -> list[ModelCost]:
+    """Name, parameters and multiply-adds at `shape` of each model in `names`, with 400 classes."""
     costs = []
-    for name in MODELS if names is None else names:
+    for name in names:
         with torch.device("meta"):
-            model = build_model(name, num_classes=num_classes)
+            model = build_model(name, num_classes=400)
         costs.append(ModelCost(name, num_parameters(model), multiply_adds(model, shape)))
     return costs
