@@ -32,7 +32,7 @@ def originals(tmp_path_factory):
     root = tmp_path_factory.mktemp("originals")
     (root / "a").mkdir()
     encode(root / "a/wide.mp4", numbered_frames(30, 64, 96))
-    turned = rotate_display(encode(root / "a/turned.mp4", numbered_frames(20, 66, 98)), 3)
+    rotate_display(encode(root / "a/turned.mp4", numbered_frames(20, 66, 98)), 3)
     times = [0.1 * k + (0.5 if k > 9 else 0) for k in range(20)]
     encode(root / "gap.mkv", numbered_frames(20), times=times)
     (root / "text.avi").write_text("no video")
@@ -42,7 +42,6 @@ def originals(tmp_path_factory):
     for path, labels in (("a/wide.mp4", (1,)), ("a/turned.mp4", (0,)), ("gap.mkv", (1,))):
         info = probe(Location(str(root / path)))
         videos.append(Video(path=path, labels=labels, split="train", **dataclasses.asdict(info)))
-    assert turned is not None
     manifest = Manifest(root, ("no", "yes"), tuple(videos))
     manifest.write()
     return manifest

@@ -68,15 +68,6 @@ class Batch:
             indices=self.indices.to(device, non_blocking=True),
         )
 
-    def pin_memory(self) -> Batch:
-        """The same batch in page-locked memory ."""
-        return replace(
-            self,
-            clips=self.clips.pin_memory(),
-            labels=self.labels.pin_memory(),
-            indices=self.indices.pin_memory(),
-        )
-
 
 def normalize(clips: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """uint8 (N, C, T, H, W) -> contiguous floats, ((x / 255) - 0.45) / 0.225, where they are."""

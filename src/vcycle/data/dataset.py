@@ -134,7 +134,8 @@ class ClipDataset:
             else:
                 labels = self._labels(video, grid, request)
                 return Clip(out, index, labels, tuple(bad))
-        listed = "".join(f"\n  {path}: {reason}" for path, reason in _reasons(bad).items())
+        reasons = {video.path: video.reason for video in bad}
+        listed = "".join(f"\n  {path}: {reason}" for path, reason in reasons.items())
         raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed}")
 
     def _grid(self, video: Video, request: ClipRequest) -> Grid:
@@ -161,7 +162,3 @@ class ClipDataset:
             return tuple(sorted(set(video.labels)))
         rate = video.frame_rate
         return video.labels_between(grid.frames[0] / rate, grid.frames[-1] / rate)
-
-
-def _reasons(bad: list[BadVideo]) -> dict[str, str]:
-    return {video.path: video.reason for video in bad}

@@ -1,7 +1,7 @@
-"""Probe and decode video files: the only module that imports PyAV.
+"""Probe and decode videos: files, parts of files, files fetched from a store, folders of pictures.
 
-A path and a ``Grid`` go in; (T, H, W, 3) uint8 RGB comes out. Everything that a file can do wrong
-leaves as one exception, ``UnreadableVideo``.
+A ``Location`` goes in; its facts come out, or, with a ``Grid``, (T, H, W, 3) uint8 RGB. Everything
+that a file can do wrong leaves as one exception, ``UnreadableVideo``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from vcycle.data.manifest import Location, UnreadableVideo, VideoInfo
 from vcycle.data.pictures import Clock, Missed, wanted_pictures, whole_packets
 from vcycle.data.resample import Resampler, mirror, upright
 
-_MAX_FRAMES = 10**8  # nineteen days at 60 per second
 _LISTS = frozenset(("concat", "dash", "hls", "imf", "sdp"))  # formats that name other files
 _ASK_AGAIN = (0.5, 2.0)  # seconds after which a store that failed is asked again
 _MIN_FRAME_BYTES = 8  # of a file, for each of its frames; one that repeats the last takes about 20
@@ -143,8 +142,6 @@ def probe(place: Location) -> VideoInfo:
         if first is None:
             raise UnreadableVideo(str(place), "no frame decodes")
         num_frames = _num_indexed(container, stream) or _num_frames_to_end(container, stream)
-        if num_frames > _MAX_FRAMES:
-            raise UnreadableVideo(str(place), f"claims to have {num_frames} frames")
         seconds = num_frames / rate
         if num_frames == stream.frames and stream.duration:
             seconds = stream.duration * stream.time_base
@@ -248,13 +245,12 @@ def read_clip(
     resampled to its mean. Past the last picture that decodes, that picture repeats. ``out``
     receives the clip, if given; ``all_key_frames`` is a probe's finding that makes opening cheaper.
     Raises UnreadableVideo if no frame decodes, or when decoding takes longer than
-    ``limit_seconds``.
+    ``limit_seconds``, which a folder of pictures is not held to.
     """
     if place.is_local and os.path.isdir(place.uri):  # noqa: PTH112
         return read_frames(place.uri, grid, out=out)
     deadline = time.monotonic() + limit_seconds
     clip = out if out is not None else np.empty(grid.clip_shape, np.uint8)
-    done = 0
     for sparing in (True, False):
         done = 0
         with suppress(Missed), _opened(place, all_key_frames=all_key_frames) as (container, stream):

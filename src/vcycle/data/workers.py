@@ -85,9 +85,8 @@ class WorkerPool:
         self._context = process_context()
         self.memory: Tensor
         with torch.inference_mode(False):  # a tensor made in that mode is not for writing outside
-            if (
-                self._context.get_start_method() == "fork"
-            ):  # anonymous: not limited by the size of /dev/shm, 64 MB in many containers
+            if self._context.get_start_method() == "fork":
+                # Anonymous: not limited by the size of /dev/shm, 64 MB in many containers.
                 self.memory = torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8)
             else:
                 self.memory = torch.empty(num_bytes, dtype=torch.uint8)
