@@ -15,9 +15,10 @@ from vcycle.schedule.plan import Multigrid, Plan, Step
 from vcycle.schedule.shape import Shape
 
 if TYPE_CHECKING:
+    from vcycle.data.batch import normalize
     from vcycle.data.dataset import ClipDataset
     from vcycle.data.grid import GridRange
-    from vcycle.data.loader import eval_loader, normalize, train_loader
+    from vcycle.data.loader import eval_loader, train_loader
     from vcycle.data.manifest import Manifest
     from vcycle.data.sampler import PlanSampler
     from vcycle.models import (
@@ -39,7 +40,7 @@ _MODULES = {
     "convert": "vcycle.models",
     "eval_loader": "vcycle.data.loader",
     "load_weights": "vcycle.models",
-    "normalize": "vcycle.data.loader",
+    "normalize": "vcycle.data.batch",
     "precise_bn": "vcycle.models",
     "set_group_size": "vcycle.models",
     "train_loader": "vcycle.data.loader",

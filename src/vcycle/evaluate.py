@@ -10,7 +10,8 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule
 
-from vcycle.data.loader import Loader, normalize
+from vcycle.data.batch import normalize
+from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.metrics import VideoScores
 

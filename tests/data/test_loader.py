@@ -16,9 +16,9 @@ import torch
 
 from data.plans import FakePlan, FakeStep
 from vcycle.data.batch import Batch, label_tensor, normalize
-from vcycle.data.dataset import ClipDataset
+from vcycle.data.dataset import ClipDataset, TooManyBadVideos
 from vcycle.data.grid import GridRange
-from vcycle.data.loader import TooManyBadVideos, eval_loader, train_loader
+from vcycle.data.loader import eval_loader, train_loader
 from vcycle.data.sampler import PlanSampler
 from vcycle.data.synthetic import write_videos
 from vcycle.schedule.shape import Shape

@@ -64,6 +64,15 @@ class BadVideo:
 
 
 @dataclass(frozen=True)
+class ClipFacts:
+    """A clip but for its pixels: what a worker sends back."""
+
+    index: int
+    labels: tuple[int, ...]
+    bad: tuple[BadVideo, ...]
+
+
+@dataclass(frozen=True)
 class Clip:
     """The pixels of one request, (T, H, W, 3) uint8, and the video that they came from.
 
@@ -74,6 +83,10 @@ class Clip:
     index: int
     labels: tuple[int, ...]
     bad: tuple[BadVideo, ...] = ()
+
+    @property
+    def facts(self) -> ClipFacts:
+        return ClipFacts(self.index, self.labels, self.bad)
 
 
 @dataclass(frozen=True)

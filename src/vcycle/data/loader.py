@@ -16,16 +16,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vcycle.data.batch import Batch, label_tensor, normalize
-from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest, TooManyBadVideos
+from vcycle.data.batch import Batch, label_tensor
+from vcycle.data.dataset import BadVideo, ClipDataset, ClipFacts, ClipRequest, TooManyBadVideos
 from vcycle.data.figures import Figures
 from vcycle.data.sampler import PlanSampler, view_requests
 from vcycle.data.threads import DecodeThreads
 from vcycle.data.torchcodec_video import check_decoder
 from vcycle.data.workers import Answer, WorkerPool
 from vcycle.schedule.shape import Shape
-
-__all__ = ["Batch", "Loader", "TooManyBadVideos", "eval_loader", "normalize", "train_loader"]
 
 PREFETCH_BYTES = 64 * 2**20
 
@@ -38,9 +36,7 @@ class _Pending:
     offset: int
     offered: int = 0  # requests handed to workers so far
     parts: dict[int, int] = field(default_factory=dict)  # number -> its first request
-    clips: dict[int, tuple[int, tuple[int, ...], tuple[BadVideo, ...]]] = field(
-        default_factory=dict
-    )
+    clips: dict[int, ClipFacts] = field(default_factory=dict)  # that are decoded, by their places
 
     @property
     def num_bytes(self) -> int:
@@ -155,8 +151,7 @@ class Loader:
             pixels = self._empty(requests)
             clips = []
             for out, request in zip(pixels, requests, strict=True):
-                clip = self.dataset.read(request, out=out)
-                clips.append((clip.index, clip.labels, clip.bad))
+                clips.append(self.dataset.read(request, out=out).facts)
             self._figures.count_work(time.monotonic() - started)
             yield self._batch(pixels, clips)
 
@@ -242,22 +237,18 @@ class Loader:
             pin_memory=self.pin_memory,
         )
 
-    def _batch(
-        self,
-        pixels: Tensor,
-        clips: list[tuple[int, tuple[int, ...], tuple[BadVideo, ...]]],
-    ) -> Batch:
+    def _batch(self, pixels: Tensor, clips: list[ClipFacts]) -> Batch:
         manifest = self.dataset.manifest
         labels = label_tensor(
-            [labels for _, labels, _ in clips],
+            [clip.labels for clip in clips],
             num_classes=manifest.num_classes,
             multi_label=manifest.multi_label,
         )
         return Batch(
             clips=pixels.permute(0, 4, 1, 2, 3),  # (N, 3, T, H, W), a view
             labels=labels,
-            indices=torch.tensor([index for index, _, _ in clips]),
-            bad=tuple(video for _, _, bad in clips for video in bad),
+            indices=torch.tensor([clip.index for clip in clips]),
+            bad=tuple(video for clip in clips for video in clip.bad),
         )
 
     def _note_bad(self, bad: tuple[BadVideo, ...]) -> None:

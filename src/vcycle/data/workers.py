@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcycle.data.dataset import BadVideo, ClipDataset, ClipRequest, TooManyBadVideos
+from vcycle.data.dataset import ClipDataset, ClipFacts, ClipRequest, TooManyBadVideos
 from vcycle.data.parallel import death, end_with, process_context
 from vcycle.data.resample import keep_freed_memory
 
@@ -51,10 +51,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a part: for each clip its video, its labels and the videos it replaces."""
+    """What became of a part: for each clip what there is to know beside its pixels."""
 
     number: int
-    clips: list[tuple[int, tuple[int, ...], tuple[BadVideo, ...]]]
+    clips: list[ClipFacts]
     seconds: float  # that the worker took
     error: str = ""
     too_many_bad: bool = False  # the error is that no readable video was found
@@ -293,7 +293,7 @@ def decode_part(
                 out = memory[place : place + request.num_bytes].view(request.clip_shape)
                 place += request.num_bytes
                 clip = dataset.read(request, out=out, bad_indices=part.bad_indices, note=note)
-                clips.append((clip.index, clip.labels, clip.bad))
+                clips.append(clip.facts)
     except TooManyBadVideos as exhausted:
         error, too_many_bad = str(exhausted), True
     except Exception:

@@ -21,7 +21,7 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from torch.nn import functional as F
 
-from vcycle.data.loader import normalize
+from vcycle.data.batch import normalize
 from vcycle.data.randomness import indexed_seeds
 from vcycle.evaluate import evaluate
 from vcycle.models import commit_statistics, set_group_size

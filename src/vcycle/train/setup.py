@@ -13,9 +13,10 @@ from lightning_fabric.wrappers import _FabricModule, _FabricOptimizer
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vcycle.data.batch import normalize
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
-from vcycle.data.loader import Loader, eval_loader, normalize, train_loader
+from vcycle.data.loader import Loader, eval_loader, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
 from vcycle.models import (
