@@ -16,7 +16,7 @@ import torch
 
 from vcycle.data.dataset import ClipDataset, TooManyBadVideos
 from vcycle.data.grid import GridRange
-from vcycle.data.loader import Loader, eval_loader
+from vcycle.data.loader import eval_loader
 from vcycle.data.sampler import view_requests
 from vcycle.data.synthetic import write_videos
 from vcycle.data.threads import DecodeThreads, HungDecode
@@ -140,27 +140,6 @@ def test_inference_mode_may_begin_and_end_between_iterations(manifest, loader_of
     with torch.inference_mode():
         whole = list(loader)
     assert_same(loader, whole)
-
-
-def test_working_ahead_is_bounded_in_bytes(manifest):
-    """With room for three batches the threads stop, however long the loop takes."""
-    requests = view_requests(16, RANGE.base) * 8
-    lists = [requests[i : i + 4] for i in range(0, len(requests), 4)]
-    size = 4 * requests[0].num_bytes
-    loader = Loader(
-        ClipDataset(manifest, RANGE),
-        lists,
-        num_workers=1,
-        largest_batch_bytes=size,
-        prefetch_bytes=1,
-        decode_device="cpu",
-    )
-    next(iter(loader))
-    time.sleep(0.5)
-    for answer in loader._pool.answers(timeout_seconds=0.5):
-        assert answer.number < 8  # of the first three batches and the next, two parts each
-    assert loader._pool.memory.numel() == 3 * size
-    loader.close()
 
 
 def test_threads_end_with_their_loader(manifest):

@@ -124,22 +124,23 @@ def test_an_abandoned_iteration_leaves_the_next_one_whole(manifest):
     assert [batch.indices.tolist() for batch in loader] == whole
 
 
-def test_working_ahead_is_bounded_in_bytes(manifest):
+@pytest.mark.parametrize("decode_device", [None, "cpu"])  # processes, threads
+def test_working_ahead_is_bounded_in_bytes(manifest, decode_device):
     """With room for three batches the workers stop, however long the loop takes."""
     dataset = ClipDataset(manifest, RANGE)
     requests = view_requests(16, RANGE.base) * 8
     lists = [requests[i : i + 4] for i in range(0, len(requests), 4)]
     size = 4 * requests[0].num_bytes
-    loader = Loader(
-        dataset, lists, num_workers=1, largest_batch_bytes=size, prefetch_bytes=1, max_bad_share=1
-    )
-    batches = iter(loader)
-    next(batches)
-    time.sleep(0.5)
+    options = {"largest_batch_bytes": size, "prefetch_bytes": 1, "decode_device": decode_device}
+    loader = Loader(dataset, lists, num_workers=1, **options)
+    next(iter(loader))
     pool = loader._pool
-    for answer in pool.answers(timeout_seconds=0.5):
-        assert answer.number < 8  # of the first three batches and the next, two parts each
-    assert loader.num_bytes == 3 * size
+    numbers = []
+    while pool.num_parts:
+        numbers += [answer.number for answer in pool.answers(timeout_seconds=10)]
+    assert max(numbers) < 8  # of the first three batches and the next, two parts each
+    assert pool.memory.numel() == 3 * size
+    loader.close()
 
 
 @pytest.mark.parametrize("decode_device", [None, "cpu"])  # processes, threads

@@ -84,7 +84,7 @@ class DecodeThreads:
         self._decoding = [_Decoding() for _ in range(num_threads)]
         self._limit_seconds = 1.5 * dataset.limit_seconds
         self._next_number = 0
-        self._num_parts = 0  # handed out and not answered
+        self.num_parts = 0  # handed out and not answered
         threads = []
         for i, decoding in enumerate(self._decoding):
             stream = None
@@ -113,7 +113,7 @@ class DecodeThreads:
             written_from.record(torch.cuda.current_stream(self.memory.device))
         part = Part(self._next_number, self._shared.generation, offset, requests, {})
         self._next_number += 1
-        self._num_parts += 1
+        self.num_parts += 1
         self._shared.tasks.put((part, written_from))
         return part.number
 
@@ -129,14 +129,14 @@ class DecodeThreads:
                 if time.monotonic() >= deadline:
                     return
             else:
-                self._num_parts -= 1
+                self.num_parts -= 1
                 yield answer
                 deadline = 0.0  # whatever else is there is taken, nothing is waited for
 
     def forget(self) -> None:
         """Take back all parts: what is not begun is skipped, what is begun is waited for."""
         self._shared.generation += 1
-        while self._num_parts:
+        while self.num_parts:
             for _ in self.answers(timeout_seconds=1.0):
                 pass
 
