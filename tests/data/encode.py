@@ -9,6 +9,29 @@ from pathlib import Path
 import av
 import numpy as np
 
+KINDS = {
+    "b-frames": ("mp4", "libx264", {"bf": "3", "x264-params": "b-pyramid=normal"}),
+    "open-gop": ("mkv", "libx264", {"bf": "3", "x264-params": "open-gop=1"}),
+    "no-reorder": ("mp4", "libx264", {"bf": "0"}),
+    "intra": ("mp4", "libx264", {"x264-params": "keyint=1"}),
+    "hevc": ("mp4", "libx265", {"x265-params": "log-level=none:open-gop=1:bframes=3"}),
+    "vp9": ("webm", "libvpx-vp9", {}),
+    "mpeg4": ("avi", "mpeg4", {"b": "4000000"}),
+    "mpeg-ts": ("ts", "libx264", {"bf": "2"}),
+    "av1": ("mp4", "libsvtav1", {"crf": "20", "preset": "10"}),
+    "av1-webm": ("webm", "libsvtav1", {"crf": "20", "preset": "10"}),
+    "avi-b-frames": ("avi", "libx264", {"bf": "3"}),
+    "avi-intra": ("avi", "libx264", {"x264-params": "keyint=1", "bf": "0"}),
+    "program-stream": ("mpg", "mpeg2video", {"bf": "2", "b": "4000000"}),
+    "program-stream-1": ("mpg", "mpeg1video", {"bf": "2", "b": "4000000"}),
+    "flv": ("flv", "libx264", {"bf": "2"}),
+    # Its key frames are places to begin recovering from.
+    "intra-refresh": ("mp4", "libx264", {"x264-params": "intra-refresh=1"}),
+    "intra-refresh-ts": ("ts", "libx264", {"x264-params": "intra-refresh=1"}),
+    "wmv": ("wmv", "wmv2", {"b": "4000000"}),
+}
+"""Kinds of video files: suffix, codec and options of the encoder."""
+
 
 def numbered_frames(num_frames: int, height: int = 64, width: int = 96) -> np.ndarray:
     """(T, H, W, 3) RGB: grey level tells the frame, a gradient and a bright corner the place."""
@@ -25,6 +48,14 @@ def numbered_frames(num_frames: int, height: int = 64, width: int = 96) -> np.nd
 
 def _level(k: int, num_frames: int) -> int:
     return 20 + 200 * k // max(num_frames - 1, 1)
+
+
+def moving_noise(num_frames: int) -> np.ndarray:
+    """Frames that no two codecs' predictions make alike."""
+    rng = np.random.default_rng(0)
+    frames = numbered_frames(num_frames).astype(int)
+    frames += rng.integers(-20, 20, (num_frames, 8, 12, 1)).repeat(8, 1).repeat(8, 2)
+    return np.clip(frames, 0, 255).astype(np.uint8)
 
 
 def encode(

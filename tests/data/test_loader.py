@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from data.plans import FakePlan, FakeStep
+from data.processes import group_of, have_ended
 from vcycle.data.batch import Batch, label_tensor, normalize
 from vcycle.data.dataset import ClipDataset, TooManyBadVideos
 from vcycle.data.grid import GridRange
@@ -202,10 +201,4 @@ def test_ctrl_c_leaves_no_worker_behind(manifest):
     assert err == ""
     assert out.endswith("interrupted\n")
     assert process.returncode == 0
-    time.sleep(0.2)
-    group = [
-        stat
-        for stat in Path("/proc").glob("[0-9]*/stat")
-        if stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[2] == str(process.pid)
-    ]
-    assert group == []
+    assert have_ended(group_of(process.pid))

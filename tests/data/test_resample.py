@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from data.test_exact_frames import moving_noise
+from data.encode import moving_noise
 from vcycle.data.resample import _scale, _scale_in_floats
 
 

@@ -78,13 +78,10 @@ def test_access_is_random_and_independent_of_company(positions, n, seed):
         assert order[position % n] == index
 
 
-@given(plans(), seeds)
-def test_a_different_seed_or_epoch_is_a_different_order(plan, seed):
+@given(seeds)
+def test_a_different_seed_or_epoch_is_a_different_order(seed):
     n = 50
-    a, b = (
-        np.concatenate([video_indices(np.arange(n), seed=s, num_videos=n)])
-        for s in (seed, seed + 1)
-    )
+    a, b = (video_indices(np.arange(n), seed=s, num_videos=n) for s in (seed, seed + 1))
     c = video_indices(np.arange(n, 2 * n), seed=seed, num_videos=n)
     assert not np.array_equal(a, b)
     assert not np.array_equal(a, c)

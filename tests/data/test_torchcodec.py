@@ -12,8 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from data.encode import encode, frame_number, numbered_frames, rotate_display
-from data.test_exact_frames import KINDS, moving_noise
+from data.encode import (
+    KINDS,
+    encode,
+    frame_number,
+    moving_noise,
+    numbered_frames,
+    rotate_display,
+)
 from vcycle.data import torchcodec_video
 from vcycle.data.dataset import ClipDataset, ClipRequest
 from vcycle.data.grid import Box, Grid, GridRange, View

@@ -1,0 +1,37 @@
+"""Whether processes that a test started, or that those started, still run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def have_ended(pids: Iterable[int], *, within_seconds: float = 10) -> bool:
+    """Whether all of them end in time; one that nobody has waited for yet has ended too."""
+    pids = list(pids)
+    deadline = time.monotonic() + within_seconds
+    while any(map(_is_running, pids)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def group_of(leader: int) -> list[int]:
+    """The processes of a process group."""
+    stats = {int(file.parent.name): _stat(file) for file in Path("/proc").glob("[0-9]*/stat")}
+    return [pid for pid, stat in stats.items() if stat and stat[2] == str(leader)]
+
+
+def _is_running(pid: int) -> bool:
+    stat = _stat(Path(f"/proc/{pid}/stat"))
+    return bool(stat) and stat[0] != "Z"
+
+
+def _stat(file: Path) -> list[str]:
+    """What follows a process's name: its state, parent, group and more; nothing once it is gone."""
+    try:
+        return file.read_text().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
