@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from vcycle.data.encode import encode_frames
 from vcycle.data.manifest import Manifest, Video
 from vcycle.data.parallel import Failed, run_jobs
+from vcycle.data.writing import write_whole
 
 WHATS = ("square", "ring", "cross")
 HOWS = ("slides", "rises", "falls", "grows")
@@ -271,7 +272,7 @@ def write_videos(
 
     ``progress(done, total)`` is called as files appear. A directory that these arguments already
     filled is left alone. Raises ValueError for a count below one, and for a directory that holds
-    anything else.
+    anything else; RuntimeError where a video cannot be written.
     """
     root = Path(directory)
     for name, count in (("train_videos", train_videos), ("val_videos", val_videos)):
@@ -298,7 +299,7 @@ def write_videos(
             progress(len(videos), len(jobs))
     manifest = Manifest(root, CLASSES, tuple(videos[job] for job in jobs))
     manifest.write()
-    (root / _SETTINGS_FILE).write_text(json.dumps({**settings, "complete": True}) + "\n")
+    write_whole(root / _SETTINGS_FILE, json.dumps({**settings, "complete": True}) + "\n")
     return manifest
 
 
@@ -313,7 +314,7 @@ def _complete(root: Path, settings: dict[str, int]) -> bool:
     if root.exists() and any(root.iterdir()):
         raise ValueError(f"{root}: not empty; choose a new directory for the generated videos")
     root.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({**settings, "complete": False}) + "\n")
+    write_whole(file, json.dumps({**settings, "complete": False}) + "\n")
     return False
 
 
