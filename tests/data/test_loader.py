@@ -78,6 +78,8 @@ def test_evaluation_sees_every_view_and_repeats_exactly(manifest):
     assert [len(batch) for batch in first] == [4] * 7 + [2]
     assert torch.cat([b.indices for b in first]).tolist() == np.repeat(range(5), 6).tolist()
     assert all(torch.equal(a.clips, b.clips) for a, b in zip(first, second, strict=True))
+    with pytest.raises(ValueError, match="batch_size is 0; use at least 1"):
+        eval_loader(dataset, RANGE.base, batch_size=0, num_workers=0)
 
 
 @pytest.mark.parametrize("options", [{}, {"decode_device": "cpu"}])

@@ -157,3 +157,5 @@ def test_views_are_all_there_once_in_order():
     requests = view_requests(3, Shape(8, 64, 64), num_clips=2, num_crops=3)
     assert [r.index for r in requests] == [i for i in range(3) for _ in range(6)]
     assert len({(r.index, r.view) for r in requests}) == 18
+    with pytest.raises(ValueError, match="num_clips is 0; use at least 1"):
+        view_requests(3, Shape(8, 64, 64), num_clips=0)

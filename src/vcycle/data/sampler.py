@@ -136,7 +136,11 @@ class PlanSampler:
 def view_requests(
     num_videos: int, shape: Shape, *, num_clips: int = 1, num_crops: int = 1
 ) -> list[ClipRequest]:
-    """Every view of every video, video by video: what an evaluation looks at."""
+    """Every view of every video, video by video: what an evaluation looks at.
+
+    Raises ValueError for fewer than one clip a video, and other crops than 1 or 3.
+    """
+    View(num_clips=num_clips, num_crops=num_crops)  # refuses numbers of which there is no view
     views = [
         View(clip, num_clips, crop, num_crops)
         for clip in range(num_clips)
