@@ -20,7 +20,7 @@ from vcycle.data.frames import probe_frames
 from vcycle.data.importers import Listing, list_folder
 from vcycle.data.index import index_videos
 from vcycle.data.journal import Journal
-from vcycle.data.manifest import UnreadableVideo
+from vcycle.data.manifest import Manifest, UnreadableVideo
 from vcycle.data.parallel import process_context
 
 NUM_VIDEOS = 6
@@ -198,3 +198,73 @@ def test_a_folder_of_pictures_that_cannot_be_listed_is_bad(tmp_path, monkeypatch
     monkeypatch.setattr(index_module, "probe_frames", unreadable)
     index = index_videos(list_folder(tmp_path), num_workers=0)
     assert index.bad == {"train/run/a": "Permission denied"}
+
+
+def test_an_index_resumes_quarantines_and_counts(put, tmp_path):
+    root = put("train/run/a.mp4", "train/run/b.mp4", "val/run/c.mp4")
+    (root / "train/run/text.mp4").write_text("no video")
+    counts = []
+    out = tmp_path / "index"
+    index = index_videos(
+        list_folder(root), out, num_workers=2, progress=lambda *count: counts.append(count)
+    )
+    assert counts[-1] == (4, 4)
+    assert index.bad == {"train/run/text.mp4": "Invalid data found when processing input"}
+    assert str(index) == (
+        "3 of 4 videos indexed in 1 classes; 0 missing (missing.csv), 1 do not decode (bad.csv)"
+    )
+    manifest = Manifest.read(out)
+    assert manifest.coverage("train") == pytest.approx(2 / 3)
+    assert manifest.split("val").coverage("val") == 1
+    assert [manifest.locate(video).uri for video in manifest.videos] == [
+        str(root / path) for path in ("train/run/a.mp4", "train/run/b.mp4", "val/run/c.mp4")
+    ]
+    counts.clear()
+    lines = (out / "probes.jsonl").read_text().splitlines()
+    kept = [line for line in lines if "b.mp4" not in line]
+    (out / "probes.jsonl").write_text("\n".join(kept) + '\n{"path": "train/ru')
+    again = index_videos(
+        list_folder(root), out, num_workers=0, progress=lambda *count: counts.append(count)
+    )
+    assert counts == [(4, 4)]
+    assert again.manifest == index.manifest
+
+
+def test_names_that_cannot_be_written_are_quarantined(put, tmp_path):
+    root = put("train/run/a.mp4", "train/run/b\nc.mp4", os.fsdecode(b"train/run/caf\xe9.mp4"))
+    put(os.fsdecode(b"train/s\xeet/d.mp4"))
+    index = index_videos(list_folder(root), tmp_path / "out", num_workers=1)
+    assert sorted(index.bad) == [
+        "train/run/b\\nc.mp4",
+        "train/run/caf\\xe9.mp4",
+        "train/s\\xeet/d.mp4",
+    ]
+    assert "train/run/caf\\xe9.mp4,not found" in (tmp_path / "out" / "bad.csv").read_text()
+    manifest = Manifest.read(tmp_path / "out")
+    assert manifest.classes == ("run", "s\\xeet")
+    assert len(manifest) == 1
+    put(os.fsdecode(b"../caf\xe9/run/a.mp4"))
+    with pytest.raises(ValueError, match=r"its path .* is not UTF-8 text; rename it"):
+        list_folder(tmp_path / os.fsdecode(b"caf\xe9"))
+
+
+def test_a_folder_that_cannot_be_read_is_quarantined(put, monkeypatch):
+    root = put("train/run/a.mp4", "train/sit/b.mp4")
+    scandir = os.scandir
+
+    def scan(folder):
+        if str(folder).endswith("sit"):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    index = index_videos(list_folder(root), num_workers=0)
+    assert index.bad == {"train/sit": "Permission denied"}
+    assert [video.path for video in index.manifest.videos] == ["train/run/a.mp4"]
+
+
+def test_an_index_of_nothing_readable_is_an_error(put, tmp_path):
+    root = put("train/run/a.mp4")
+    (root / "train/run/a.mp4").write_text("no video")
+    with pytest.raises(ValueError, match="none of 1 videos decodes"):
+        index_videos(list_folder(root), num_workers=0)

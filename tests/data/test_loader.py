@@ -14,7 +14,6 @@ import torch
 
 from data.plans import FakePlan, FakeStep
 from data.processes import group_of, have_ended
-from vcycle.data.batch import Batch, label_tensor, normalize
 from vcycle.data.dataset import ClipDataset, TooManyBadVideos
 from vcycle.data.grid import GridRange
 from vcycle.data.loader import eval_loader, train_loader
@@ -133,37 +132,6 @@ def test_bad_videos_are_listed_and_too_many_stop_the_run(train, tmp_path):
     loader = train_loader(bad, sampler, num_workers=0)
     with pytest.raises(TooManyBadVideos, match=r"of 12 videos .* the accepted 1\.0%"):
         list(loader)
-
-
-def test_labels_become_classes_or_many_hot():
-    labels = label_tensor([(1,), (0,)], num_classes=3, multi_label=False)
-    assert labels.tolist() == [1, 0]
-    assert labels.dtype == torch.int64
-    labels = label_tensor([(0, 2), ()], num_classes=3, multi_label=True)
-    assert labels.tolist() == [[1, 0, 1], [0, 0, 0]]
-
-
-def test_a_batch_checks_itself():
-    good = Batch(
-        torch.zeros(2, 3, 1, 4, 4, dtype=torch.uint8), torch.zeros(2).long(), torch.arange(2)
-    )
-    assert good.to("cpu").shape == Shape(1, 4, 4)
-    for change, message in (
-        ({"clips": good.clips.float()}, "clips is torch.float32"),
-        ({"clips": good.clips[:, :2]}, "clips is"),
-        ({"labels": good.labels[:1]}, r"labels is torch.int64 \(1,\)"),
-        ({"labels": torch.zeros(2)}, "labels is torch.float32"),
-        ({"indices": good.indices.int()}, "indices is torch.int32"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            dataclasses.replace(good, **change)
-
-
-def test_normalisation_is_the_papers():
-    clips = torch.randint(0, 256, (2, 4, 5, 6, 3), dtype=torch.uint8).permute(0, 4, 1, 2, 3)
-    x = normalize(clips)
-    assert x.is_contiguous()
-    torch.testing.assert_close(x, (clips / 255 - 0.45) / 0.225)
 
 
 INTERRUPTED = """

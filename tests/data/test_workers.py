@@ -14,7 +14,6 @@ import torch
 
 from data.processes import have_ended
 from vcycle.data.dataset import ClipDataset, TooManyBadVideos
-from vcycle.data.figures import Figures
 from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader
 from vcycle.data.sampler import view_requests
@@ -189,25 +188,6 @@ def test_workers_outlive_the_thread_that_started_them(manifest):
     workers = [worker.process for worker in loader._pool._workers]
     assert len(list(batches)) == 3
     assert [worker.process for worker in loader._pool._workers] == workers
-
-
-def test_figures_say_what_limits():
-    slow = Figures(num_workers=2)
-    for _ in range(10):
-        slow.count(100, waited=0.3)
-        slow.count_use(0.1)
-        slow.count_work(0.8)
-    assert slow.clips_per_second == pytest.approx(250)
-    assert slow.wait_share == pytest.approx(0.75)
-    assert slow.workers_needed == 9
-    assert slow.verdict.startswith("loader-bound (250 clips/s, 75% waiting for data, ")
-    assert "9 workers on cores of their own" in slow.verdict
-    fast = dataclasses.replace(slow, wait_seconds=0.01)
-    assert fast.verdict == "compute-bound (990 clips/s, 1% waiting for data)"
-    starting = dataclasses.replace(slow, num_workers=9)
-    assert starting.verdict.endswith(
-        "9 workers): they decode fast enough, so it is their start that the phase waited for"
-    )
 
 
 def test_the_loader_counts_its_work(manifest):

@@ -1,3 +1,5 @@
+"""Building by name: the demo's model, options, and calls that are wrong."""
+
 from __future__ import annotations
 
 import pytest

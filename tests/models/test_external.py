@@ -1,3 +1,5 @@
+"""Models from outside: built by an import path, checked on every shape, left as they were."""
+
 from __future__ import annotations
 
 import sys

@@ -1,3 +1,5 @@
+"""Sub-batch norm against a loop over groups of plain layers, in every mode and memory format."""
+
 from __future__ import annotations
 
 import gc

@@ -1,3 +1,5 @@
+"""Which parameters decay, whatever the kind of norm."""
+
 from __future__ import annotations
 
 import pytest

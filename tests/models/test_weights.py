@@ -1,3 +1,5 @@
+"""Checkpoints of four origins into our models; files that are wrong or hostile are refused."""
+
 from __future__ import annotations
 
 import io
