@@ -16,12 +16,12 @@ import pytest
 from data.encode import encode, numbered_frames
 from vcycle.cli import main
 from vcycle.data import index as index_module
-from vcycle.data.frames import probe_frames
 from vcycle.data.importers import Listing, list_folder
 from vcycle.data.index import index_videos
 from vcycle.data.journal import Journal
 from vcycle.data.manifest import Manifest, UnreadableVideo
 from vcycle.data.parallel import process_context
+from vcycle.data.picture_folder import probe_frames
 
 NUM_VIDEOS = 6
 

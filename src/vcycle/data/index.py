@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from vcycle.data.frames import probe_frames
 from vcycle.data.importers import Entry, Listing
 from vcycle.data.journal import Journal, file_stamp
 from vcycle.data.manifest import MANIFEST_FILES, Location, Manifest, Video, VideoInfo, write_reasons
 from vcycle.data.parallel import Failed, check_num_workers, one_video, run_jobs
+from vcycle.data.picture_folder import probe_frames
 from vcycle.data.video import probe
 from vcycle.data.writing import remove_partials
 

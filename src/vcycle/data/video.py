@@ -22,9 +22,9 @@ import fsspec  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from vcycle.data.frames import decode_files, read_frames
 from vcycle.data.grid import Grid
 from vcycle.data.manifest import Location, UnreadableVideo, VideoInfo
+from vcycle.data.picture_folder import decode_files, read_frames
 from vcycle.data.pictures import Clock, Missed, wanted_pictures, whole_packets
 from vcycle.data.resample import Resampler, mirror, upright
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from data.encode import encode, frame_number, numbered_frames
-from vcycle.data.frames import probe_frames, read_frames
 from vcycle.data.grid import Box, Grid
 from vcycle.data.manifest import Location, UnreadableVideo
+from vcycle.data.picture_folder import probe_frames, read_frames
 from vcycle.data.video import iterate_pictures, read_clip
 
 
