@@ -105,10 +105,11 @@ def run_jobs(
     num_workers: int,
     limit_seconds: Callable[[Job], float] = lambda job: math.inf,
 ) -> Iterator[tuple[Job, Result | Failed]]:
-    """Results as they come. With 0 workers they are made here, in order.
+    """Results as they come. With 0 workers they are made here, in order and without time limits.
 
     UnreadableVideo, a dead process and a job's ``limit_seconds`` exceeded become Failed. An OSError
-    ends the run as it is; any other exception is a mistake of the program, raised as RuntimeError.
+    ends the run as it is. Any other exception is a mistake of the program: a RuntimeError with its
+    traceback from a worker, itself with 0 workers. Raises ValueError for fewer than 0 workers.
     """
     check_num_workers(num_workers)
     if num_workers == 0:
