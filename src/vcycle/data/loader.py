@@ -303,6 +303,9 @@ def eval_loader(
 ) -> Loader:
     """Every view of every video, video by video; each of several ranks gets some of the batches.
 
+    A view that cannot be read is replaced by another video's, as in training: to score only what
+    was asked for, compare ``Batch.indices`` with the requests in ``Loader.request_lists``.
+
     Raises ValueError for fewer than one clip a batch or a video, and other crops than 1 or 3.
     """
     if batch_size < 1:
