@@ -108,7 +108,7 @@ probe = index_module.probe
 
 def test_what_may_have_been_the_machine_is_probed_again(videos, tmp_path, monkeypatch):
     monkeypatch.setattr(index_module, "probe", _slow_or_dead)
-    first = index_videos(list_folder(videos), tmp_path, num_workers=2, limit_seconds=1)
+    first = index_videos(list_folder(videos), tmp_path, num_workers=2, limit_seconds=3)
     assert first.bad == {
         "train/run/0.mp4": "took longer than the time limit",
         "train/run/1.mp4": "it ended the process that read it (signal SIGKILL)",

@@ -315,7 +315,7 @@ def test_no_half_written_file_stays(originals, tmp_path, monkeypatch):
         return iterate_pictures(place, info)
 
     monkeypatch.setattr(prepare_module, "iterate_pictures", slow)
-    prepared = prepare(originals, out, num_workers=2, limit_seconds=1)
+    prepared = prepare(originals, out, num_workers=2, limit_seconds=3)
     assert prepared.bad == {"a/2.mkv": "took longer than the time limit"}
     assert not list(out.rglob(".*"))
     monkeypatch.setattr(prepare_module, "iterate_pictures", iterate_pictures)

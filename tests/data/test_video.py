@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import av
 import fsspec
 import numpy as np
 import pytest
@@ -200,6 +201,9 @@ def test_a_variable_frame_rate_is_resampled_to_its_mean(tmp_path):
         assert times[frame] == pytest.approx(seconds, abs=0.11) or 1.9 < seconds < 3
 
 
-def test_a_slow_decode_is_ended(video):
-    with pytest.raises(UnreadableVideo, match="longer than"):
-        read_clip(Location(str(video)), grid(30), limit_seconds=0)
+def test_a_slow_decode_is_ended(video, tmp_path):
+    picture = av.VideoFrame.from_ndarray(numbered_frames(1)[0], format="rgb24")
+    picture.save(str(tmp_path / "1.png"))
+    for path in (video, tmp_path):
+        with pytest.raises(UnreadableVideo, match="longer than"):
+            read_clip(Location(str(path)), grid(30), limit_seconds=0)

@@ -77,11 +77,11 @@ def test_a_video_that_kills_its_worker_is_named_and_the_run_goes_on(manifest):
 
 
 def test_a_decode_that_hangs_is_ended(manifest):
-    loader = loader_of(Treacherous(manifest, RANGE, limit_seconds=1.0, hangers=(5,)))
+    loader = loader_of(Treacherous(manifest, RANGE, limit_seconds=2.0, hangers=(5,)))
     started = time.monotonic()
     assert len(list(loader)) == 4
     assert time.monotonic() - started < 20
-    assert loader.bad_videos == {"train/00005.mp4": "decoding did not end within 1.5 s"}
+    assert loader.bad_videos == {"train/00005.mp4": "decoding did not end within 3 s"}
 
 
 def test_a_dataset_without_a_readable_video_ends_the_run_with_the_list(manifest):
@@ -137,7 +137,8 @@ def test_working_ahead_is_bounded_in_bytes(manifest, decode_device):
     numbers = []
     while pool.num_parts:
         numbers += [answer.number for answer in pool.answers(timeout_seconds=10)]
-    assert max(numbers) < 8  # of the first three batches and the next, two parts each
+    # Of the first three batches and the next, two parts each; all may have come already.
+    assert max(numbers, default=0) < 8
     assert pool.memory.numel() == 3 * size
     loader.close()
 

@@ -1,7 +1,7 @@
 """What a clip costs on this machine: our raw and prepared paths, the bare decode, and peers.
 
-The same grids on the same videos for every source, one after another on one thread. A row is a
-plain dictionary: ``source``, ``shape``, ``clips_per_second`` (wall clock), ``cpu_ms_per_clip``.
+The same grids on the same videos for every source, one after another on one thread. A row is
+its ``source``, ``shape``, ``clips_per_second`` (wall clock) and ``cpu_ms_per_clip``.
 """
 
 from __future__ import annotations

@@ -96,6 +96,16 @@ class UnreadableVideo(Exception):  # noqa: N818  what it is, not what went wrong
         return f"{self.place}: {self.reason}"
 
 
+def one_line(error: BaseException) -> str:
+    """What an exception says, for people: at most 200 characters of one line."""
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    text = getattr(error, "strerror", None)  # of an OSError, or of FFmpeg
+    if not text:
+        text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:200]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Video(VideoInfo):
     """One line of a manifest: where the video is, what it shows, and the facts of its probe.

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
-from vcycle.data.manifest import UnreadableVideo
+from vcycle.data.manifest import UnreadableVideo, one_line
 
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
@@ -59,13 +59,7 @@ def one_video(place: str) -> Iterator[None]:
     except Exception as error:  # a hostile file may provoke any
         if isinstance(error, OSError) and error.errno in _NO_PLACE_TO_WRITE:
             raise OSError(error.errno, error.strerror, error.filename) from error
-        text = "not enough memory" if isinstance(error, MemoryError) else _one_line(error)
-        raise UnreadableVideo(place, text) from error
-
-
-def _one_line(error: Exception) -> str:
-    text = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-    return " ".join(str(text).split())[:200]
+        raise UnreadableVideo(place, one_line(error)) from error
 
 
 def check_num_workers(num_workers: int) -> None:

@@ -6,8 +6,10 @@ that both decode to the same clip.
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.grid import Grid
-from vcycle.data.manifest import UnreadableVideo, VideoInfo
+from vcycle.data.manifest import UnreadableVideo, VideoInfo, one_line
 from vcycle.data.resample import Resampler, mirror
 
 _CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
@@ -64,15 +66,24 @@ def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
 
 
 def read_frames(
-    folder: str, grid: Grid, *, out: NDArray[np.uint8] | None = None
+    folder: str,
+    grid: Grid,
+    *,
+    out: NDArray[np.uint8] | None = None,
+    deadline: float = math.inf,
 ) -> NDArray[np.uint8]:
-    """The frames of a grid, resampled: (T, H, W, 3) uint8 RGB; raises UnreadableVideo."""
+    """The frames of a grid, resampled: (T, H, W, 3) uint8 RGB.
+
+    Raises UnreadableVideo, also at ``deadline`` of time.monotonic().
+    """
     files = frame_files(folder)
     if not files:
         raise UnreadableVideo(folder, "holds no .jpg or .png picture")
     clip = out if out is not None else np.empty(grid.clip_shape, np.uint8)
     resample = Resampler(grid)
     for i, frame in enumerate(grid.frames):
+        if time.monotonic() > deadline:
+            raise UnreadableVideo(folder, "decoding took longer than the limit")
         if i and frame == grid.frames[i - 1]:
             clip[i] = clip[i - 1]
         else:
@@ -95,7 +106,8 @@ def _decode(file: str) -> Any:
         codec: Any = av.CodecContext.create(_CODECS[Path(file).suffix.lower()], "r")
         codec.thread_count = 1
         pictures = codec.decode(av.Packet(content)) or codec.decode(None)
-        return pictures[0]
     except Exception as error:
-        reason = getattr(error, "strerror", None) or str(error) or "no picture decodes"
-        raise UnreadableVideo(file, reason) from error
+        raise UnreadableVideo(file, one_line(error)) from error
+    if not pictures:
+        raise UnreadableVideo(file, "no picture decodes")
+    return pictures[0]

@@ -19,7 +19,7 @@ from torch import Tensor
 from vcycle.data import video
 from vcycle.data.encode import encode_frames
 from vcycle.data.grid import Grid
-from vcycle.data.manifest import Location, UnreadableVideo
+from vcycle.data.manifest import Location, UnreadableVideo, one_line
 from vcycle.data.resample import crop_and_scale
 
 # 0.11 is the first that turns pictures as their files ask. Before 0.17 NVDEC gives wrong pixels,
@@ -103,7 +103,7 @@ def check_decoder(decoder: str, device: torch.device) -> None:
         _try_out(least, device)
     except Exception as error:
         raise ValueError(
-            f"decoder is {decoder!r}, which does not work here ({video.one_line(error)}); install "
+            f"decoder is {decoder!r}, which does not work here ({one_line(error)}); install "
             f"torchcodec {least[0]}.{least[1]} or newer and what it needs, or use 'pyav'"
         ) from error
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.grid import Grid
-from vcycle.data.manifest import Location, UnreadableVideo, VideoInfo
+from vcycle.data.manifest import Location, UnreadableVideo, VideoInfo, one_line
 from vcycle.data.picture_folder import decode_files, read_frames
 from vcycle.data.pictures import Clock, Missed, wanted_pictures, whole_packets
 from vcycle.data.resample import Resampler, mirror, upright
@@ -121,12 +121,6 @@ def _fetch(place: Location) -> bytes:
         except Exception:  # a store has errors of its own, most of which pass
             time.sleep(pause)
     return read()
-
-
-def one_line(error: BaseException) -> str:
-    """What an exception says, for people: at most 200 characters of one line."""
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(text).split())[:200]
 
 
 def probe(place: Location) -> VideoInfo:
@@ -245,11 +239,11 @@ def read_clip(
     resampled to its mean. Past the last picture that decodes, that picture repeats. ``out``
     receives the clip, if given; ``all_key_frames`` is a probe's finding that makes opening cheaper.
     Raises UnreadableVideo if no frame decodes, or when decoding takes longer than
-    ``limit_seconds``, which a folder of pictures is not held to.
+    ``limit_seconds``.
     """
-    if place.is_local and os.path.isdir(place.uri):  # noqa: PTH112
-        return read_frames(place.uri, grid, out=out)
     deadline = time.monotonic() + limit_seconds
+    if place.is_local and os.path.isdir(place.uri):  # noqa: PTH112
+        return read_frames(place.uri, grid, out=out, deadline=deadline)
     clip = out if out is not None else np.empty(grid.clip_shape, np.uint8)
     for sparing in (True, False):
         done = 0
