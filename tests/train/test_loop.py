@@ -163,6 +163,8 @@ def test_a_stopped_run_resumes_to_the_same_weights(
         asked += 1
         if asked == interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)  # in the middle of a step
+            time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)  # as torchrun passes it on
         set_rate(optimizer, rate)
 
     monkeypatch.setattr(loop, "set_learning_rate", interrupt)
@@ -177,6 +179,16 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     assert [row["phase"] for row in phases] == list(range(len(config.plan().phases)))
     whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+def test_a_later_request_to_stop_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_ECHO_SECONDS", 0.0)
+    with loop._stop_requests() as received:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert len(received) == 1
+        time.sleep(0.01)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_a_run_stopped_in_its_last_step_keeps_its_last_validation(
