@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -310,6 +311,42 @@ def test_what_a_user_got_wrong_is_one_line(
         train(change(config), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+class Remembering(torch.nn.Sequential):
+    """A model that keeps more in its state than tensors."""
+
+    def __init__(self, kept: Any) -> None:
+        pool = torch.nn.Sequential(torch.nn.AdaptiveAvgPool3d(1), torch.nn.Flatten())
+        super().__init__(pool, torch.nn.Linear(3, 12))
+        self.kept = kept
+
+    def get_extra_state(self) -> Any:
+        return self.kept
+
+    def set_extra_state(self, state: Any) -> None:
+        self.kept = state
+
+
+def plain_state() -> Remembering:
+    return Remembering({"calls": 3})
+
+
+def unreadable_state() -> Remembering:
+    return Remembering(Path("calls"))
+
+
+def unwritable_state() -> Remembering:
+    return Remembering(threading.Lock())
+
+
+def test_a_model_may_keep_more_than_tensors(config: RunConfig, tmp_path: Path) -> None:
+    config = replace(config, multigrid=Multigrid.off(steps=4, norm_group=4))
+    train(replace(config, model=Model(f"{__name__}:plain_state")), tmp_path / "run")
+    assert weights(tmp_path / "run")["_extra_state"] == {"calls": 3}
+    for function in ("unreadable_state", "unwritable_state"):
+        with pytest.raises(ValueError, match="could not be read again; let get_extra_state"):
+            train(replace(config, model=Model(f"{__name__}:{function}")), tmp_path / function)
 
 
 def test_a_run_starts_from_the_weights_of_another(
