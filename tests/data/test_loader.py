@@ -169,6 +169,8 @@ def test_normalisation_is_the_papers():
     x = normalize(clips)
     assert x.is_contiguous()
     torch.testing.assert_close(x, (clips / 255 - 0.45) / 0.225)
+    with pytest.raises(ValueError, match=r"clips is torch\.float32; give uint8"):
+        normalize(x)
 
 
 INTERRUPTED = """
