@@ -134,6 +134,13 @@ def test_bad_videos_are_listed_and_too_many_stop_the_run(train, tmp_path):
         list(loader)
 
 
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"batch_size": -1}, {"num_clips": 0}])
+def test_an_evaluation_of_nothing_is_refused(train, wrong):
+    options = {"batch_size": 4, "num_workers": 0} | wrong
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; use at least 1"):
+        eval_loader(train, RANGE.base, **options)
+
+
 def test_a_sampler_of_another_number_of_videos_is_refused(train):
     for num_videos in (11, 13):
         with pytest.raises(ValueError, match=f"is {num_videos}, of the dataset 12; give"):

@@ -319,6 +319,8 @@ def eval_loader(
     world_size: int = 1,
 ) -> Loader:
     """Every view of every video, video by video; each of several ranks gets some of the batches."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; use at least 1")
     requests = view_requests(len(dataset), shape, num_clips=num_clips, num_crops=num_crops)
     lists = [requests[i : i + batch_size] for i in range(0, len(requests), batch_size)]
     return Loader(

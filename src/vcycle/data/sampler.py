@@ -137,6 +137,8 @@ def view_requests(
     num_videos: int, shape: Shape, *, num_clips: int = 1, num_crops: int = 1
 ) -> list[ClipRequest]:
     """Every view of every video, video by video: what an evaluation looks at."""
+    if num_clips < 1:
+        raise ValueError(f"num_clips is {num_clips}; use at least 1")
     views = [
         View(clip, num_clips, crop, num_crops)
         for clip in range(num_clips)
