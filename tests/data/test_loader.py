@@ -134,6 +134,12 @@ def test_bad_videos_are_listed_and_too_many_stop_the_run(train, tmp_path):
         list(loader)
 
 
+def test_a_sampler_of_another_number_of_videos_is_refused(train):
+    for num_videos in (11, 13):
+        with pytest.raises(ValueError, match=f"is {num_videos}, of the dataset 12; give"):
+            train_loader(train, PlanSampler(PLAN, num_videos, seed=0), num_workers=0)
+
+
 INTERRUPTED = """
 import signal
 import sys

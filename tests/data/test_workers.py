@@ -191,6 +191,20 @@ def test_workers_outlive_the_thread_that_started_them(manifest):
     assert [worker.process for worker in loader._pool._workers] == workers
 
 
+def test_a_fork_of_the_process_leaves_its_workers_alone(manifest):
+    loader = loader_of(ClipDataset(manifest, RANGE))
+    batches = iter(loader)
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        loader.close()  # as its interpreter does at the end
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert all(worker.process.is_alive() for worker in loader._pool._workers)
+    assert len(list(batches)) == 3
+    assert not loader.bad_videos
+
+
 def test_the_loader_counts_its_work(manifest):
     loader = loader_of(ClipDataset(manifest, RANGE))
     began = time.monotonic()

@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -163,6 +164,8 @@ def test_a_stopped_run_resumes_to_the_same_weights(
         asked += 1
         if asked == interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)  # in the middle of a step
+            time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)  # as torchrun passes it on
         set_rate(optimizer, rate)
 
     monkeypatch.setattr(loop, "set_learning_rate", interrupt)
@@ -177,6 +180,16 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     assert [row["phase"] for row in phases] == list(range(len(config.plan().phases)))
     whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+def test_a_later_request_to_stop_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_ECHO_SECONDS", 0.0)
+    with loop._stop_requests() as received:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert len(received) == 1
+        time.sleep(0.01)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_a_run_stopped_in_its_last_step_keeps_its_last_validation(
@@ -298,6 +311,42 @@ def test_what_a_user_got_wrong_is_one_line(
         train(change(config), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+class Remembering(torch.nn.Sequential):
+    """A model that keeps more in its state than tensors."""
+
+    def __init__(self, kept: Any) -> None:
+        pool = torch.nn.Sequential(torch.nn.AdaptiveAvgPool3d(1), torch.nn.Flatten())
+        super().__init__(pool, torch.nn.Linear(3, 12))
+        self.kept = kept
+
+    def get_extra_state(self) -> Any:
+        return self.kept
+
+    def set_extra_state(self, state: Any) -> None:
+        self.kept = state
+
+
+def plain_state() -> Remembering:
+    return Remembering({"calls": 3})
+
+
+def unreadable_state() -> Remembering:
+    return Remembering(Path("calls"))
+
+
+def unwritable_state() -> Remembering:
+    return Remembering(threading.Lock())
+
+
+def test_a_model_may_keep_more_than_tensors(config: RunConfig, tmp_path: Path) -> None:
+    config = replace(config, multigrid=Multigrid.off(steps=4, norm_group=4))
+    train(replace(config, model=Model(f"{__name__}:plain_state")), tmp_path / "run")
+    assert weights(tmp_path / "run")["_extra_state"] == {"calls": 3}
+    for function in ("unreadable_state", "unwritable_state"):
+        with pytest.raises(ValueError, match="could not be read again; let get_extra_state"):
+            train(replace(config, model=Model(f"{__name__}:{function}")), tmp_path / function)
 
 
 def test_a_run_starts_from_the_weights_of_another(

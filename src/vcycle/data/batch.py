@@ -70,7 +70,12 @@ class Batch:
 
 
 def normalize(clips: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
-    """uint8 (N, C, T, H, W) -> contiguous floats, ((x / 255) - 0.45) / 0.225, where they are."""
+    """uint8 (N, C, T, H, W) -> contiguous floats, ((x / 255) - 0.45) / 0.225, where they are.
+
+    Raises ValueError for anything but bytes.
+    """
+    if clips.dtype != torch.uint8:
+        raise ValueError(f"clips is {clips.dtype}; give uint8, from 0 to 255")
     floats = clips.to(dtype, memory_format=torch.contiguous_format)
     return floats.mul_(1 / (255 * STD)).sub_(MEAN / STD)
 

@@ -273,7 +273,15 @@ def train_loader(
     pin_memory: bool = False,
     decode_device: torch.device | str | None = None,
 ) -> Loader:
-    """The batches of a run, one for each list of requests that the sampler yields."""
+    """The batches of a run, one for each list of requests that the sampler yields.
+
+    Raises ValueError where the sampler draws from another number of videos than the dataset has.
+    """
+    if sampler.num_videos != len(dataset):
+        raise ValueError(
+            f"num_videos of the sampler is {sampler.num_videos}, of the dataset {len(dataset)}; "
+            f"give PlanSampler the number of videos in the split that the dataset has"
+        )
     return Loader(
         dataset,
         sampler,

@@ -99,7 +99,7 @@ class WorkerPool:
         self._next_number = 0
         self._restarts_in_a_row = 0
         # The processes end with this object, and at the latest with the interpreter.
-        self._finalizer = weakref.finalize(self, _end_all, self._workers)
+        self._finalizer = weakref.finalize(self, _end_all, self._workers, os.getpid())
 
     @property
     def num_parts(self) -> int:
@@ -219,7 +219,9 @@ class WorkerPool:
         return _Worker(process, tasks_in, answers_out)
 
 
-def _end_all(workers: list[_Worker]) -> None:
+def _end_all(workers: list[_Worker], owner: int) -> None:
+    if os.getpid() != owner:  # a fork of their owner is done with its copy
+        return
     for worker in workers:
         worker.process.kill()  # they hold nothing that would need an orderly end
     for worker in workers:

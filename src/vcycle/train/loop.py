@@ -44,6 +44,8 @@ from vcycle.train.setup import (
 
 # Reading a loss waits for the device, so losses are read and written this many steps at a time.
 _FLUSH_STEPS = 10
+# torchrun passes on the Ctrl-C that its processes have had from the terminal.
+_ECHO_SECONDS = 2.0
 
 
 def train(
@@ -186,14 +188,15 @@ def _evenly_spaced(num_steps: int, times: int) -> set[int]:
 
 
 @contextmanager
-def _stop_requests() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM, so that a step is never cut in half; a second one is not held."""
-    received: list[int] = []
+def _stop_requests() -> Iterator[list[float]]:
+    """Collect Ctrl-C and SIGTERM, so that a step is never cut in half; a later one is not held."""
+    received: list[float] = []
 
-    def keep(number: int, _frame: object) -> None:
-        if received:
+    def keep(_number: int, _frame: object) -> None:
+        now = time.monotonic()
+        if received and now > received[0] + _ECHO_SECONDS:
             raise KeyboardInterrupt
-        received.append(number)
+        received.append(now)
 
     if threading.current_thread() is not threading.main_thread():
         yield received

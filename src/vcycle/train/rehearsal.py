@@ -6,6 +6,10 @@ fit. The set of shapes is finite and known, so no run has to find out in hour 30
 
 from __future__ import annotations
 
+import io
+import pickle
+from typing import Any
+
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule
@@ -22,9 +26,9 @@ def rehearse(
     """Check the model at each shape; then train on each mini-batch, and score one batch of views.
 
     The model's state is as before afterwards. ValueError names the shape, and the layer that
-    cannot take it, or the batch that memory cannot hold.
+    cannot take it, or the batch that memory cannot hold; or what of the state no checkpoint keeps.
     """
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = _as_checkpoints_keep_it(model.state_dict(), config.model.name)
     shape, clips = plan.baseline.shape, 0
     try:
         for shape in plan.mini_batches():
@@ -48,6 +52,22 @@ def rehearse(
     model.zero_grad(set_to_none=True)
     commit_statistics(model)  # what the norm layers collected must not reach step 0
     model.load_state_dict(before)
+
+
+def _as_checkpoints_keep_it(state: dict[str, Any], name: str) -> dict[str, Any]:
+    """A copy of a model's state, written and read as checkpoints are."""
+    file = io.BytesIO()
+    try:
+        torch.save(state, file)
+        file.seek(0)
+        copy: dict[str, Any] = torch.load(file, weights_only=True)
+    except (pickle.PickleError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"model {name}: a checkpoint of its state could not be read again; let get_extra_state "
+            f"return tensors, numbers, strings, and lists and dictionaries of them, and give lazy "
+            f"layers their sizes"
+        ) from error
+    return copy
 
 
 def _zeros(clips: int, shape: Shape, fabric: Fabric) -> torch.Tensor:
