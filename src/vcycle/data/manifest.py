@@ -178,7 +178,10 @@ class Manifest:
         videos = tuple(video for video in self.videos if video.split == name)
         if not videos:
             known = ", ".join(sorted({video.split for video in self.videos})) or "none"
-            raise ValueError(f"split {name!r}: no video of {self.root} is in it; it has {known}")
+            raise ValueError(
+                f"split {name!r}: no video of {self.root} is in it; it has {known}; index it with "
+                f"a larger --val-share, or change the split column of manifest.csv"
+            )
         return replace(self, videos=videos)
 
     def coverage(self, split: str) -> float:

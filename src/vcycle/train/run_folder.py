@@ -162,8 +162,8 @@ class RunFolder:
             row = rows[first][0]
             raise ValueError(
                 f"step {row['step']}: the loss is {losses[first].item()} at rate "
-                f"{row['learning_rate']:g}; use a smaller --baseline.learning_rate.base or a "
-                f"longer warm-up"
+                f"{row['learning_rate']:g}; use a smaller --baseline.learning_rate.base, a "
+                f"longer warm-up, or full precision if it is mixed"
             )
 
     def add_phase(self, phase: int, figures: Figures) -> None:
