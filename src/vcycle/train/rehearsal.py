@@ -26,7 +26,8 @@ def rehearse(
     """Check the model at each shape; then train on each mini-batch, and score one batch of views.
 
     The model's state is as before afterwards. ValueError names the shape, and the layer that
-    cannot take it, or the batch that memory cannot hold; or what of the state no checkpoint keeps.
+    cannot take it, or the batch that memory cannot hold; or what of the state no checkpoint keeps;
+    or, with several processes, a parameter that is not used.
     """
     before = _as_checkpoints_keep_it(model.state_dict(), config.model.name)
     shape, clips = plan.baseline.shape, 0
@@ -38,6 +39,8 @@ def rehearse(
             clips = batch_size // (fabric.world_size * config.accumulate)
             set_group_size(model, norm_group)
             fabric.backward(model(_zeros(clips, shape, fabric)).sum())
+            if fabric.world_size > 1:
+                _check_all_learn(model)
         shape, clips = plan.baseline.shape, config.evaluation.batch_size
         model.eval()
         with torch.inference_mode(), fabric.autocast():
@@ -52,6 +55,16 @@ def rehearse(
     model.zero_grad(set_to_none=True)
     commit_statistics(model)  # what the norm layers collected must not reach step 0
     model.load_state_dict(before)
+
+
+def _check_all_learn(model: _FabricModule) -> None:
+    """Processes wait for each other's gradient of every parameter, so each must have one."""
+    for name, parameter in model.module.named_parameters():
+        if parameter.requires_grad and parameter.grad is None:
+            raise ValueError(
+                f"model: parameter {name!r} gets no gradient, which several processes would wait "
+                f"for; take it out of the model, or freeze it (requires_grad=False)"
+            )
 
 
 def _as_checkpoints_keep_it(state: dict[str, Any], name: str) -> dict[str, Any]:
