@@ -118,7 +118,7 @@ def test_train_eval_and_resume(
     assert main(["eval", folder, "--model", "slow_r50"]) == 2
     assert "leave --model out" in capsys.readouterr().err
     assert main(["train", "demo", "--folder", folder, *small, *data, "--resume"]) == 0
-    capsys.readouterr()
+    assert capsys.readouterr().out == f"{folder}: complete, nothing is left to train\n"
     assert main(["train", "demo", "--folder", folder, *small, *data]) == 2
     assert "not empty" in capsys.readouterr().err
 

@@ -69,6 +69,7 @@ def train(
     run = RunFolder(Path(folder), fabric=fabric)
     run.check(config, resume=resume)
     if resume and (done := run.result()) is not None:
+        fabric.print(f"{folder}: complete, nothing is left to train")
         return done
     manifest = read_manifest(config)
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
