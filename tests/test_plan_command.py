@@ -14,7 +14,8 @@ from matplotlib.axes import Axes
 
 from vcycle.cli import main
 from vcycle.config_flags import FlagParser
-from vcycle.data.manifest import Manifest, Video
+from vcycle.data.manifest import Manifest
+from vcycle.data.video_facts import Video
 from vcycle.plan_command import add_plan_flags, run_plan_command
 from vcycle.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.report.plan_picture import draw_plans

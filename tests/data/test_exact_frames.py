@@ -16,9 +16,9 @@ import pytest
 
 from data.encode import KINDS, encode, moving_noise
 from vcycle.data.grid import Box, Grid
-from vcycle.data.manifest import Location
 from vcycle.data.resample import Resampler
 from vcycle.data.video import iterate_pictures, probe, read_clip
+from vcycle.data.video_facts import Location
 
 SHARED = Path(__file__).parents[3] / "shared" / "videos"
 

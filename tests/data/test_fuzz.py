@@ -14,9 +14,9 @@ import pytest
 
 from data.encode import encode, numbered_frames
 from vcycle.data.grid import GridRange, draw_grid
-from vcycle.data.manifest import Location, VideoInfo
 from vcycle.data.parallel import Failed, run_jobs
 from vcycle.data.video import probe, read_clip
+from vcycle.data.video_facts import Location, VideoInfo
 from vcycle.schedule.shape import Shape
 
 NUM_MUTATIONS = int(os.environ.get("VCYCLE_FUZZ", "60"))  # of each of the files

@@ -18,8 +18,8 @@ import pytest
 from data.encode import encode, frame_number, numbered_frames
 from vcycle.data.encode import encode_frames
 from vcycle.data.grid import Box, Grid, GridRange, View, view_grid
-from vcycle.data.manifest import Location, UnreadableVideo
 from vcycle.data.video import probe, read_clip
+from vcycle.data.video_facts import Location, UnreadableVideo
 from vcycle.schedule.shape import Shape
 
 RANGE = GridRange(Shape(4, 32, 32), 2, (37, 49))

@@ -19,9 +19,10 @@ from vcycle.data import index as index_module
 from vcycle.data.importers import Listing, list_folder
 from vcycle.data.index import index_videos
 from vcycle.data.journal import Journal
-from vcycle.data.manifest import Manifest, UnreadableVideo
+from vcycle.data.manifest import Manifest
 from vcycle.data.parallel import process_context
 from vcycle.data.picture_folder import probe_frames
+from vcycle.data.video_facts import UnreadableVideo
 
 NUM_VIDEOS = 6
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcycle.data import manifest as manifest_module
-from vcycle.data.manifest import Location, Manifest, Video
+from vcycle.data.manifest import Manifest
+from vcycle.data.video_facts import Location, Video
 
 VIDEO = Video(
     path="a/b.mp4",

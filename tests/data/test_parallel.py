@@ -10,8 +10,8 @@ import time
 import pytest
 
 from data.processes import have_ended
-from vcycle.data.manifest import UnreadableVideo
 from vcycle.data.parallel import Failed, one_video, run_jobs
+from vcycle.data.video_facts import UnreadableVideo
 
 
 def _job(number):

@@ -11,9 +11,9 @@ import pytest
 
 from data.encode import encode, frame_number, numbered_frames
 from vcycle.data.grid import Box, Grid
-from vcycle.data.manifest import Location, UnreadableVideo
 from vcycle.data.picture_folder import probe_frames, read_frames
 from vcycle.data.video import iterate_pictures, read_clip
+from vcycle.data.video_facts import Location, UnreadableVideo
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,10 @@ from vcycle.data import prepare as prepare_module
 from vcycle.data.dataset import ClipDataset, ClipRequest
 from vcycle.data.encode import encode_pictures
 from vcycle.data.grid import Box, Grid, GridRange, View
-from vcycle.data.manifest import Location, Manifest, Video
+from vcycle.data.manifest import Manifest
 from vcycle.data.prepare import Preparation, check_apart, prepare_videos
 from vcycle.data.video import iterate_pictures, probe, read_clip
+from vcycle.data.video_facts import Location, Video
 from vcycle.schedule.shape import Shape
 
 SMALL = Preparation(short_side=48)

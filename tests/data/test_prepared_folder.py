@@ -21,10 +21,11 @@ from data.encode import encode, numbered_frames
 from vcycle.cli import main
 from vcycle.data import prepare as prepare_module
 from vcycle.data.journal import Journal
-from vcycle.data.manifest import Location, Manifest, UnreadableVideo, Video
+from vcycle.data.manifest import Manifest
 from vcycle.data.parallel import process_context
 from vcycle.data.prepare import Preparation, prepare_videos
 from vcycle.data.video import iterate_pictures, probe, source_of
+from vcycle.data.video_facts import Location, UnreadableVideo, Video
 
 SMALL = Preparation(short_side=16)
 SHARD_BYTES = 6000  # two of the videos

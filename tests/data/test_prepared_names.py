@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vcycle.data.manifest import Location, Video
 from vcycle.data.prepared_names import prepared_names
+from vcycle.data.video_facts import Location, Video
 
 
 def video(path, offset=0, num_bytes=0):

@@ -9,9 +9,10 @@ import av
 import numpy as np
 import pytest
 
-from vcycle.data.manifest import Manifest, VideoInfo
+from vcycle.data.manifest import Manifest
 from vcycle.data.synthetic import CLASSES, HOWS, draw_scene, render, write_videos
 from vcycle.data.video import probe
+from vcycle.data.video_facts import VideoInfo
 
 
 def test_the_same_seed_writes_the_same_bytes_on_any_number_of_workers(tmp_path):

@@ -24,9 +24,10 @@ from vcycle.data import torchcodec_video
 from vcycle.data.dataset import ClipDataset, ClipRequest
 from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.loader import eval_loader
-from vcycle.data.manifest import Location, Manifest, UnreadableVideo, Video
+from vcycle.data.manifest import Manifest
 from vcycle.data.torchcodec_video import check_decoder
 from vcycle.data.video import probe, read_clip
+from vcycle.data.video_facts import Location, UnreadableVideo, Video
 from vcycle.schedule.shape import Shape
 
 RANGE = GridRange(Shape(4, 32, 32), 2, (37, 49))

@@ -11,8 +11,8 @@ import pytest
 
 from data.encode import encode, frame_number, numbered_frames, rotate_display
 from vcycle.data.grid import Box, Grid
-from vcycle.data.manifest import Location, UnreadableVideo
 from vcycle.data.video import probe, read_clip
+from vcycle.data.video_facts import Location, UnreadableVideo
 
 SHARED = Path(__file__).parents[3] / "shared" / "videos"
 

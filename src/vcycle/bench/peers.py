@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from vcycle.data.grid import Grid
-from vcycle.data.manifest import VideoInfo
 from vcycle.data.resample import crop_and_scale
+from vcycle.data.video_facts import VideoInfo
 
 
 def _resample(frames: torch.Tensor, grid: Grid) -> NDArray[np.uint8]:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.data.folders import plain_name, videos_under
-from vcycle.data.manifest import Location, Manifest, UnreadableVideo, Video
+from vcycle.data.manifest import Manifest
 from vcycle.data.prepare import Preparation, prepare_videos
 from vcycle.data.video import probe
+from vcycle.data.video_facts import Location, UnreadableVideo, Video
 
 
 def prepare_whole(

@@ -16,10 +16,11 @@ from urllib.parse import quote
 
 from vcycle.data.importers import Entry, Listing
 from vcycle.data.journal import Journal, file_stamp
-from vcycle.data.manifest import MANIFEST_FILES, Location, Manifest, Video, VideoInfo, write_reasons
+from vcycle.data.manifest import MANIFEST_FILES, Manifest, write_reasons
 from vcycle.data.parallel import Failed, check_num_workers, one_video, run_jobs
 from vcycle.data.picture_folder import probe_frames
 from vcycle.data.video import probe
+from vcycle.data.video_facts import Location, Video, VideoInfo
 from vcycle.data.writing import remove_partials
 
 _JOURNAL = "probes.jsonl"

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
-from vcycle.data.manifest import UnreadableVideo, one_line
+from vcycle.data.video_facts import UnreadableVideo, one_line
 
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 

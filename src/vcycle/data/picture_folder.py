@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.grid import Grid
-from vcycle.data.manifest import UnreadableVideo, VideoInfo, one_line
 from vcycle.data.resample import Resampler, mirror
+from vcycle.data.video_facts import UnreadableVideo, VideoInfo, one_line
 
 _CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
 _NUMBER = re.compile("[0-9]+")

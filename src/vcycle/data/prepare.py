@@ -19,18 +19,12 @@ from typing import Any
 
 from vcycle.data.encode import encode_pictures
 from vcycle.data.journal import file_stamp
-from vcycle.data.manifest import (
-    Location,
-    Manifest,
-    UnreadableVideo,
-    Video,
-    VideoInfo,
-    write_reasons,
-)
+from vcycle.data.manifest import Manifest, write_reasons
 from vcycle.data.parallel import Failed, check_num_workers, one_video, run_jobs
 from vcycle.data.prepared_folder import PreparedFolder, Stamp, open_prepared_folder
 from vcycle.data.prepared_names import prepared_names
 from vcycle.data.video import iterate_pictures, probe
+from vcycle.data.video_facts import Location, UnreadableVideo, Video, VideoInfo
 from vcycle.data.writing import whole
 
 _MAX_SIDE = 16384  # pixels, of x264

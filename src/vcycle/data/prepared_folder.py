@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.data.journal import Journal, Row, file_stamp
-from vcycle.data.manifest import MANIFEST_FILES, Video, VideoInfo
+from vcycle.data.manifest import MANIFEST_FILES
 from vcycle.data.shards import write_shard
+from vcycle.data.video_facts import Video, VideoInfo
 from vcycle.data.writing import remove_partials, write_whole
 
 _RECORD = "prepared.json"

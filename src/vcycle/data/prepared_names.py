@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from vcycle.data.manifest import Location, Video
+from vcycle.data.video_facts import Location, Video
 
 _MAX_NAME_BYTES = 240  # file systems take 255; a file that is being written has a longer name
 

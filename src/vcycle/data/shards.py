@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from vcycle.data.manifest import Video
+from vcycle.data.video_facts import Video
 from vcycle.data.writing import whole
 
 

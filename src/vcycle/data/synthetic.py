@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.encode import encode_frames
-from vcycle.data.manifest import Manifest, Video
+from vcycle.data.manifest import Manifest
 from vcycle.data.parallel import Failed, run_jobs
+from vcycle.data.video_facts import Video
 from vcycle.data.writing import write_whole
 
 WHATS = ("square", "ring", "cross")

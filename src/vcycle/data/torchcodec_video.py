@@ -19,8 +19,8 @@ from torch import Tensor
 from vcycle.data import video
 from vcycle.data.encode import encode_frames
 from vcycle.data.grid import Grid
-from vcycle.data.manifest import Location, UnreadableVideo, one_line
 from vcycle.data.resample import crop_and_scale
+from vcycle.data.video_facts import Location, UnreadableVideo, one_line
 
 # 0.11 is the first that turns pictures as their files ask. Before 0.17 NVDEC gives wrong pixels,
 # without an error, when videos of different sizes take turns.

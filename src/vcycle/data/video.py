@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.grid import Grid
-from vcycle.data.manifest import Location, UnreadableVideo, VideoInfo, one_line
 from vcycle.data.picture_folder import decode_files, read_frames
 from vcycle.data.pictures import Clock, Missed, wanted_pictures, whole_packets
 from vcycle.data.resample import Resampler, mirror, upright
+from vcycle.data.video_facts import Location, UnreadableVideo, VideoInfo, one_line
 
 _LISTS = frozenset(("concat", "dash", "hls", "imf", "sdp"))  # formats that name other files
 _ASK_AGAIN = (0.5, 2.0)  # seconds after which a store that failed is asked again
