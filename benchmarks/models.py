@@ -33,7 +33,10 @@ SHAPES = {
     "cuda": ("8x158x158", "16x224x224", "32x224x224"),
 }
 GROUP_CLIPS = 8
-LAYERS = ((16, 8, 32, 32), (32, 8, 16, 16), (64, 8, 28, 28), (256, 4, 14, 14), (512, 4, 7, 7))
+LAYERS = (
+    *((16, 8, 32, 32), (32, 8, 16, 16), (64, 8, 28, 28), (256, 4, 14, 14), (512, 4, 7, 7)),
+    (512, 2, 4, 4),
+)
 """Channels, frames, height and width of the norm layers that are timed, at 32 clips."""
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last_3d": torch.channels_last_3d}
 
