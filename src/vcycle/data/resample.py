@@ -1,9 +1,8 @@
 """From a decoded picture to a clip's pixels: crop, bilinear scale, RGB, mirror.
 
-What is not in the grid's box is never scaled: the box is copied out of the picture's planes first
-(14 us for 230 x 230), which is what makes a small crop of a large picture cheap. Scaling stays in
-4:2:0 and the small result is converted to RGB by swscale's unscaled path: scaling straight to RGB
-leaves its fast code, and takes twice as long at 224 x 224.
+What is not in the grid's box is never scaled: the box is copied out of the picture's planes first,
+which is what makes a small crop of a large picture cheap. Scaling stays in 4:2:0 and the small
+result is converted to RGB by swscale's unscaled path: scaling straight to RGB leaves its fast code.
 
 The scaling is bilinear (paper, section 3.2) and widens its filter when it shrinks, so coarse grids
 do not alias; the official code's does not, and aliases.
@@ -71,7 +70,8 @@ class Resampler:
         name, height, width = picture.format.name, picture.height, picture.width
         planes = picture.planes
         cuttable = name in _PLANAR and all(plane.line_size > 0 for plane in planes)
-        layout = (name, height, width, picture.rotation, picture.colorspace, picture.color_range)
+        colors = picture.colorspace, picture.color_range
+        layout = (name, cuttable, height, width, picture.rotation, colors)
         if layout != self.layout:
             self.layout, self.turns = layout, picture.rotation % 360 // 90
             self.box = stored_box(self.grid.box, height, width, self.turns)
@@ -120,8 +120,7 @@ def keep_freed_memory() -> None:
     """Make malloc keep what it frees, for this process: call it once, before decoding much.
 
     Every picture is a fresh buffer near the size from which glibc takes memory from the system
-    and gives it back at once. Freeing one large block moves that size up to 32 MB; a 224 x 224
-    picture then costs a quarter less.
+    and gives it back at once. Freeing one large block moves that size up to 32 MB.
     """
     np.empty(2**25 - 2**16, np.uint8)
 
