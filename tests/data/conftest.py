@@ -1,7 +1,8 @@
-"""Fixtures for tests of datasets: one small video under any names."""
+"""Fixtures for tests of datasets: one small video under any names, and folders shut to readers."""
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -27,3 +28,19 @@ def put(small_video, tmp_path):
         return tmp_path / "videos"
 
     return place
+
+
+@pytest.fixture
+def shut(monkeypatch):
+    """Makes folders whose paths end in a name unreadable, for the superuser too."""
+    scandir = os.scandir
+
+    def shut(name):
+        def scan(folder):
+            if str(folder).endswith(name):
+                raise PermissionError(13, "Permission denied", str(folder))
+            return scandir(folder)
+
+        monkeypatch.setattr(os, "scandir", scan)
+
+    return shut

@@ -249,16 +249,9 @@ def test_names_that_cannot_be_written_are_quarantined(put, tmp_path):
         list_folder(tmp_path / os.fsdecode(b"caf\xe9"))
 
 
-def test_a_folder_that_cannot_be_read_is_quarantined(put, monkeypatch):
+def test_a_folder_that_cannot_be_read_is_quarantined(put, shut):
     root = put("train/run/a.mp4", "train/sit/b.mp4")
-    scandir = os.scandir
-
-    def scan(folder):
-        if str(folder).endswith("sit"):
-            raise PermissionError(13, "Permission denied", str(folder))
-        return scandir(folder)
-
-    monkeypatch.setattr(os, "scandir", scan)
+    shut("sit")
     index = index_videos(list_folder(root), num_workers=0)
     assert index.bad == {"train/sit": "Permission denied"}
     assert [video.path for video in index.manifest.videos] == ["train/run/a.mp4"]
