@@ -23,6 +23,4 @@ def test_figures_say_what_limits():
     fast = dataclasses.replace(slow, wait_seconds=0.01)
     assert fast.verdict == "compute-bound (990 clips/s, 1% waiting for data)"
     starting = dataclasses.replace(slow, num_workers=9)
-    assert starting.verdict.endswith(
-        "9 workers): they decode fast enough, so it is their start that the phase waited for"
-    )
+    assert starting.verdict.endswith("9 workers): they decode fast enough once they have started")

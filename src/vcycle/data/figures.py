@@ -61,8 +61,8 @@ class Figures:
             return f"compute-bound ({rate})"
         if self.workers_needed <= self.num_workers:
             return (
-                f"loader-bound ({rate}, {_workers(self.num_workers)}): they decode fast enough, "
-                f"so it is their start that the phase waited for"
+                f"loader-bound ({rate}, {_workers(self.num_workers)}): they decode fast enough "
+                f"once they have started"
             )
         return (
             f"loader-bound ({rate}, {_workers(self.num_workers)}): "
