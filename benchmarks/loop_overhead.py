@@ -24,7 +24,7 @@ from rich.console import Console
 from torch.nn import functional as F
 
 from vcycle.data.sampler import PlanSampler
-from vcycle.demo import demo_configs
+from vcycle.demo.comparison import demo_configs
 from vcycle.models import build_model, convert, set_group_size
 from vcycle.train.optim import make_optimizer, set_learning_rate
 from vcycle.train.progress import Display

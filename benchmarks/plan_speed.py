@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from vcycle.recipes import recipe
+from vcycle.config.recipes import recipe
 
 RECIPE = "k400-slowfast-r50"
 RUNS = 7

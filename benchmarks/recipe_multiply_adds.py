@@ -1,9 +1,9 @@
 """Multiply-adds of one clip at every shape of every recipe, as JSON.
 
-Its output is ``src/vcycle/multiply_adds.json``, which ``vcycle plan`` reads so as not to need
-torch:
+Its output is ``src/vcycle/config/multiply_adds.json``, which ``vcycle plan`` reads so as
+not to need torch:
 
-    python benchmarks/recipe_multiply_adds.py > src/vcycle/multiply_adds.json
+    python benchmarks/recipe_multiply_adds.py > src/vcycle/config/multiply_adds.json
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import json
 
 import torch
 
+from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
-from vcycle.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.schedule.shape import Shape
 
 NUM_CLASSES = 400

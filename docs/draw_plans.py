@@ -15,10 +15,10 @@ from typing import Any
 
 from update import fill
 
-from vcycle.config_flags import FlagParser, add_config_flags, run_config
-from vcycle.plan_command import PlanReport, plan_values
-from vcycle.recipes import PAPER_RECIPES, k400_slowfast_r50
-from vcycle.report.plan_picture import draw_plans
+from vcycle.cli.plan import PlanReport, plan_values
+from vcycle.config.flags import FlagParser, add_config_flags, run_config
+from vcycle.config.recipes import PAPER_RECIPES, k400_slowfast_r50
+from vcycle.report.plan_plot import draw_plans
 from vcycle.schedule.plan import Multigrid, Plan
 
 DOCS = Path(__file__).parent

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from vcycle.data.synthetic import write_videos
+from vcycle.demo.videos import write_videos
 
 # The same examples on every run, and no deadline: machines differ.
 settings.register_profile("tests", derandomize=True, deadline=None)

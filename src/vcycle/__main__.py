@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from vcycle.cli import main
+from vcycle.cli.main import main
 
 if __name__ == "__main__":
     code = main()

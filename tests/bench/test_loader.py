@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from data.encode import encode, numbered_frames
+from tests.encode import encode, numbered_frames
 from vcycle.bench import loader
 from vcycle.bench.loader import bench_loader
-from vcycle.cli import main
-from vcycle.data.encode import encode_frames
-from vcycle.data.prepare import Preparation
+from vcycle.cli.main import main
+from vcycle.data.decode.encode import encode_frames
+from vcycle.datasets.prepare import Preparation
 
 SMALL = {"shapes": ("4x32",), "num_clips": 4, "preparation": Preparation(short_side=48)}
 

@@ -10,7 +10,7 @@ import pytest
 from vcycle.data.dataset import ClipDataset, ClipRequest, TooManyBadVideos
 from vcycle.data.grid import GridRange, View
 from vcycle.data.manifest import Manifest
-from vcycle.data.synthetic import write_videos
+from vcycle.demo.videos import write_videos
 from vcycle.schedule.shape import Shape
 
 RANGE = GridRange(Shape(8, 64, 64), 2, (73, 97))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcycle.data.grid import Box, GridRange, View, draw_grid, view_grid
-from vcycle.data.video_facts import VideoInfo
+from vcycle.data.metadata import VideoInfo
 from vcycle.schedule.shape import Shape
 
 KINETICS = GridRange(Shape(32, 224, 224), 2, (256, 340))

@@ -15,11 +15,11 @@ import fsspec
 import numpy as np
 import pytest
 
-from data.encode import encode, frame_number, numbered_frames
-from vcycle.data.encode import encode_frames
+from tests.encode import encode, frame_number, numbered_frames
+from vcycle.data.decode.encode import encode_frames
+from vcycle.data.decode.video import probe, read_clip
 from vcycle.data.grid import Box, Grid, GridRange, View, view_grid
-from vcycle.data.video import probe, read_clip
-from vcycle.data.video_facts import Location, UnreadableVideo
+from vcycle.data.metadata import Location, UnreadableVideo
 from vcycle.schedule.shape import Shape
 
 RANGE = GridRange(Shape(4, 32, 32), 2, (37, 49))

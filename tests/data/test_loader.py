@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from data.plans import FakePlan, FakeStep
-from data.processes import group_of, have_ended
+from tests.data.plans import FakePlan, FakeStep
+from tests.processes import group_of, have_ended
 from vcycle.data.dataset import ClipDataset, TooManyBadVideos
 from vcycle.data.grid import GridRange
 from vcycle.data.loader import eval_loader, train_loader
 from vcycle.data.sampler import PlanSampler
-from vcycle.data.synthetic import write_videos
+from vcycle.demo.videos import write_videos
 from vcycle.schedule.shape import Shape
 
 RANGE = GridRange(Shape(8, 64, 64), 2, (73, 97))

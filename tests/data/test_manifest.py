@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from vcycle.data import manifest as manifest_module
 from vcycle.data.manifest import Manifest
-from vcycle.data.video_facts import Location, Video
+from vcycle.data.metadata import Location, Video
 
 VIDEO = Video(
     path="a/b.mp4",

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.plans import FakePlan, FakeStep
+from tests.data.plans import FakePlan, FakeStep
 from vcycle.data.randomness import indexed_generator, indexed_seeds
 from vcycle.data.sampler import PlanSampler, clip_requests, video_indices, view_requests
 from vcycle.schedule.baseline import Baseline, LearningRate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.checkpoints import SmallNet
+from tests.models.checkpoints import SmallNet
 
 
 @pytest.fixture

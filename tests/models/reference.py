@@ -1,4 +1,4 @@
-"""The authors' implementation in numbers, kept in tests/data; see its README."""
+"""The authors' implementation in numbers, kept in golden/; see its README."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parent / "golden"
 
 
 def read(name: str) -> Any:

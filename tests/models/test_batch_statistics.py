@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.norm_cases import clips
+from tests.models.norm_cases import clips
 from vcycle.models import (
     SubBatchNorm3d,
     build_model,

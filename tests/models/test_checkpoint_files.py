@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from models.checkpoints import SmallNet
+from tests.models.checkpoints import SmallNet
 from vcycle.models.weights import load_weights
 
 

@@ -7,7 +7,7 @@ import zlib
 import pytest
 import torch
 
-from models.checkpoints import HUB_MODELS, pytorchvideo_state
+from tests.models.checkpoints import HUB_MODELS, pytorchvideo_state
 from vcycle.models import build_model
 from vcycle.models.checkpoint_names import from_pytorchvideo
 

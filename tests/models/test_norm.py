@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from models import reference
-from models.norm_cases import GROUPS_OF_STEPS, clips, loop_over_groups, pair, run_rank
+from tests.models import reference
+from tests.models.norm_cases import GROUPS_OF_STEPS, clips, loop_over_groups, pair, run_rank
 from vcycle.models import (
     SubBatchNorm3d,
     build_model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models import reference
+from tests.models import reference
 from vcycle.models import MODELS, build_model
 from vcycle.models.count import model_costs, multiply_adds, num_parameters
 from vcycle.schedule.shape import Shape

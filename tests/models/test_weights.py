@@ -12,8 +12,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models import reference
-from models.checkpoints import HUB_MODELS, SmallNet, image_name, image_resnet, pytorchvideo_state
+from tests.models import reference
+from tests.models.checkpoints import (
+    HUB_MODELS,
+    SmallNet,
+    image_name,
+    image_resnet,
+    pytorchvideo_state,
+)
 from vcycle.models import build_model, convert
 from vcycle.models.weights import load_weights
 

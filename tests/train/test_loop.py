@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule
@@ -24,7 +25,6 @@ from vcycle.schedule.plan import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train import loop
 from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
-from vcycle.train.config import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.train.loop import train
 from vcycle.train.run_folder import read_rows
 
@@ -65,7 +65,7 @@ def test_a_run_may_decode_where_it_trains(
     """Training and validation read the same clips; without a GPU they are left to PyAV."""
     if not torch.cuda.is_available():
         monkeypatch.setattr("vcycle.data.loader.check_decoder", lambda decoder, device: None)
-        monkeypatch.setattr("vcycle.data.torchcodec_video._decode", lambda *_, **__: False)
+        monkeypatch.setattr("vcycle.data.decode.torchcodec._decode", lambda *_, **__: False)
     top1 = {}
     for decoder in ("pyav", "nvdec"):
         data = replace(config.data, decoder=decoder, num_workers=2)

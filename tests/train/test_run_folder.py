@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from vcycle.config.run import Data, Model, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.plan import Multigrid
 from vcycle.schedule.shape import Shape
-from vcycle.train.config import Data, Model, RunConfig
 from vcycle.train.run_folder import RunFolder, config_text
 
 CONFIG = RunConfig(

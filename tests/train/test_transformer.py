@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import ShapeRule
 from vcycle.schedule.plan import Multigrid
 from vcycle.schedule.shape import Shape
-from vcycle.train.config import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.train.loop import train
 from vcycle.train.run_folder import read_rows
 

@@ -24,13 +24,13 @@ from vcycle.bench.peers import PEERS, is_usable
 from vcycle.bench.videos import prepare_whole
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.decode.resample import keep_freed_memory
+from vcycle.data.decode.video import decode_only
 from vcycle.data.grid import Grid, GridRange, draw_grid
 from vcycle.data.manifest import Manifest
-from vcycle.data.prepare import Preparation
+from vcycle.data.metadata import UnreadableVideo, Video, VideoInfo
 from vcycle.data.randomness import indexed_seeds
-from vcycle.data.resample import keep_freed_memory
-from vcycle.data.video import decode_only
-from vcycle.data.video_facts import UnreadableVideo, Video, VideoInfo
+from vcycle.datasets.prepare import Preparation
 from vcycle.schedule.shape import Shape
 
 SHAPES = ("8x112", "8x158", "16x158", "16x224", "32x224")

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vcycle.data.decode.resample import crop_and_scale
 from vcycle.data.grid import Grid
-from vcycle.data.resample import crop_and_scale
-from vcycle.data.video_facts import VideoInfo
+from vcycle.data.metadata import VideoInfo
 
 
 def _resample(frames: torch.Tensor, grid: Grid) -> NDArray[np.uint8]:

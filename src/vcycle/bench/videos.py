@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vcycle.data.folders import plain_name, videos_under
+from vcycle.data.decode.video import probe
 from vcycle.data.manifest import Manifest
-from vcycle.data.prepare import Preparation, prepare_videos
-from vcycle.data.video import probe
-from vcycle.data.video_facts import Location, UnreadableVideo, Video
+from vcycle.data.metadata import Location, UnreadableVideo, Video
+from vcycle.datasets.folders import plain_name, videos_under
+from vcycle.datasets.prepare import Preparation, prepare_videos
 
 
 def prepare_whole(

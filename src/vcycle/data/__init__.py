@@ -1,1 +1,1 @@
-"""From a manifest of videos to batches of clips on any grid."""
+"""What runs for every batch: from a manifest of videos to batches of clips on any grid."""

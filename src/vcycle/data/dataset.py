@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vcycle.data import torchcodec_video
+from vcycle.data.decode import torchcodec as torchcodec_video
+from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import Grid, GridRange, View, draw_grid, view_grid
 from vcycle.data.manifest import Manifest
+from vcycle.data.metadata import UnreadableVideo, Video
 from vcycle.data.randomness import indexed_generator
-from vcycle.data.video import read_clip
-from vcycle.data.video_facts import UnreadableVideo, Video
 from vcycle.schedule.shape import Shape
 
 _MAX_SUBSTITUTES = 20

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from vcycle.data.video_facts import VideoInfo
+from vcycle.data.metadata import VideoInfo
 from vcycle.schedule.shape import Shape
 
 

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import BadVideo, ClipDataset, ClipFacts, ClipRequest, TooManyBadVideos
-from vcycle.data.figures import Figures
+from vcycle.data.decode.torchcodec import check_decoder
+from vcycle.data.loader_stats import Figures
 from vcycle.data.sampler import PlanSampler, view_requests
-from vcycle.data.threads import DecodeThreads
-from vcycle.data.torchcodec_video import check_decoder
-from vcycle.data.workers import Answer, WorkerPool
+from vcycle.data.workers.processes import Answer, WorkerPool
+from vcycle.data.workers.threads import DecodeThreads
 from vcycle.schedule.shape import Shape
 
 PREFETCH_BYTES = 64 * 2**20

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from vcycle.data.metadata import Location, Video, VideoInfo
 from vcycle.data.tables import (
     check_line,
     number,
@@ -24,7 +25,6 @@ from vcycle.data.tables import (
     read_text,
     whole_number,
 )
-from vcycle.data.video_facts import Location, Video, VideoInfo
 from vcycle.data.writing import write_whole
 
 # What a manifest is on disk, with the lists of what is not in it.

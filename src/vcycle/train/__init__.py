@@ -1,1 +1,1 @@
-"""The configuration, the loop, and what it keeps."""
+"""The training loop, and what it keeps."""

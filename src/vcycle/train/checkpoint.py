@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
-from vcycle.train.config import RunConfig
 
 FORMAT = 1
 

@@ -21,12 +21,12 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from torch.nn import functional as F
 
+from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.randomness import indexed_seeds
-from vcycle.evaluate import evaluate
+from vcycle.evaluate.evaluate import evaluate
 from vcycle.models import commit_statistics, set_group_size
 from vcycle.train.checkpoint import check_videos, load_checkpoint, save_checkpoint
-from vcycle.train.config import RunConfig
 from vcycle.train.optim import set_learning_rate
 from vcycle.train.progress import Display
 from vcycle.train.rehearsal import rehearse

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from vcycle.config.run import Optimizer
 from vcycle.models import parameter_groups
-from vcycle.train.config import Optimizer
 
 
 def make_optimizer(model: nn.Module, config: Optimizer) -> torch.optim.Optimizer:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from vcycle.data.figures import Figures
+from vcycle.data.loader_stats import Figures
 from vcycle.schedule.plan import Plan, Step
 from vcycle.schedule.shape import Shape
 

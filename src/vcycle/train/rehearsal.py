@@ -14,10 +14,10 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule
 
+from vcycle.config.run import RunConfig
 from vcycle.models import check_model, commit_statistics, set_group_size
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
-from vcycle.train.config import RunConfig
 
 
 def rehearse(

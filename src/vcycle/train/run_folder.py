@@ -27,10 +27,10 @@ import yaml
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from vcycle.data.figures import Figures
+from vcycle.config.run import RunConfig
+from vcycle.data.loader_stats import Figures
 from vcycle.data.writing import write_whole
 from vcycle.schedule.plan import Plan, Step
-from vcycle.train.config import RunConfig
 
 
 class RunFolder:

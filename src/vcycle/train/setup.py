@@ -13,6 +13,7 @@ from lightning_fabric.wrappers import _FabricModule, _FabricOptimizer
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
@@ -31,7 +32,6 @@ from vcycle.models import (
 )
 from vcycle.schedule.baseline import LearningRate
 from vcycle.schedule.plan import Multigrid, Plan
-from vcycle.train.config import RunConfig
 from vcycle.train.optim import make_optimizer
 
 

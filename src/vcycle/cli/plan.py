@@ -1,0 +1,193 @@
+"""``vcycle plan``: what a recipe's run will do, before it is paid for.
+
+In: a recipe and flags. Out: a table, JSON, or a picture. Nothing here needs torch or data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vcycle.config.flags import add_config_flags, given_flags, run_config
+from vcycle.config.models import compute
+from vcycle.config.recipes import summaries
+from vcycle.config.run import RunConfig
+from vcycle.report.plan_table import plan_table
+from vcycle.schedule import cost
+from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """A plan with what it costs, to be printed.
+
+    Args:
+        flags: what beside the recipe's name was asked for.
+        seconds: predicted wall-clock, where steps were measured.
+        memory: which batches fit, where that was asked for.
+    """
+
+    config: RunConfig
+    plan: Plan
+    flags: Sequence[str] = ()
+    seconds: cost.Cost | None = None
+    memory: Sequence[cost.BatchMemory] = ()
+
+    @property
+    def title(self) -> str:
+        """The recipe and the flags given."""
+        return " ".join([self.config.recipe, *self.flags])
+
+
+def run_plan_command(options: argparse.Namespace, left_over: Sequence[str]) -> None:
+    """Print or draw the plan that the flags ask for; ValueError for what a user got wrong."""
+    if options.list:
+        if left_over:
+            raise ValueError(f"unknown argument {left_over[0]}: --list takes only --json")
+        print(json.dumps(summaries(), indent=1) if options.json else _listing())
+        return
+    report = _report(options, left_over)
+    if options.plot is not None:
+        _draw(report, Path(options.plot))
+    print(json.dumps(plan_values(report), indent=1) if options.json else plan_text(report))
+
+
+def add_plan_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``vcycle plan``: those of every run, and what to do with the plan."""
+    add_config_flags(parser)
+    parser.add_argument("--list", action="store_true", help="list the recipes")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--plot", metavar="FILE", help="draw the plan as a PNG or SVG")
+    parser.add_argument(
+        "--step-seconds",
+        metavar="FILE",
+        help="predict wall-clock from measured steps: a JSON list of rows such as "
+        '{"shape": "8x158x158", "clips": 4096, "seconds": 1.9, "bytes": 3.1e10}',
+    )
+    parser.add_argument(
+        "--memory-gib", type=float, help="of a device: which batches fit, by the bytes of the rows"
+    )
+    parser.add_argument("--num-devices", type=int, help="that steps were measured on; else 1")
+
+
+def _report(options: argparse.Namespace, left_over: Sequence[str]) -> PlanReport:
+    if options.memory_gib is not None and options.step_seconds is None:
+        raise ValueError("--memory-gib: it needs the bytes of --step-seconds FILE; give both")
+    if options.num_devices is not None and options.memory_gib is None:
+        raise ValueError("--num-devices: it is for --memory-gib; give both or neither")
+    config = run_config(options, left_over)
+    plan, flags = config.plan(), given_flags(options, left_over)
+    if options.step_seconds is None:
+        return PlanReport(config, plan, flags)
+    measured = _measured(Path(options.step_seconds))
+    memory: Sequence[cost.BatchMemory] = ()
+    if options.memory_gib is not None:
+        memory = cost.batch_memory(
+            plan,
+            measured,
+            available_bytes=options.memory_gib * 2**30,
+            num_devices=1 if options.num_devices is None else options.num_devices,
+        )
+    return PlanReport(config, plan, flags, cost.seconds(plan, measured), memory)
+
+
+def _measured(file: Path) -> Mapping[Shape, cost.MeasuredStep]:
+    try:
+        return cost.measured_steps(json.loads(file.read_text()))
+    except (ValueError, RecursionError) as error:  # no JSON or no text either
+        raise ValueError(f"--step-seconds {file}: {error}") from error
+
+
+def plan_values(report: PlanReport) -> dict[str, Any]:
+    """What ``--json`` prints: plain values of the plan and of what it costs.
+
+    ``compute_reduction`` is in ``compute_unit``: ``multiply-adds`` of the model, or ``pixels`` of
+    its clips where they have not been counted.
+    """
+    config, plan = report.config, report.plan
+    computed, unit = compute(plan, config.model)
+    values = {
+        "recipe": config.recipe,
+        "flags": list(report.flags),
+        "model": config.model.name,
+        **plan.to_dict(),
+        "compute_reduction": computed.reduction,
+        "compute_unit": unit,
+        "frame_reduction": cost.frames(plan).reduction,
+        "span_reduction": _spans(config, plan)[1].reduction,
+        "notes": _notes(config),
+    }
+    if report.seconds:
+        values["predicted_seconds"] = report.seconds.plan
+        values["baseline_predicted_seconds"] = report.seconds.baseline
+        values["predicted_speedup"] = report.seconds.reduction
+    if report.memory:
+        values["memory"] = [
+            {
+                "shape": str(row.shape),
+                "batch_size": row.batch_size,
+                "step_bytes": row.step_bytes,
+                "fits": row.fits,
+                "micro_batch": row.micro_batch,
+            }
+            for row in report.memory
+        ]
+    return values
+
+
+def plan_text(report: PlanReport) -> str:
+    """What is printed for people: title, phases, short cycle, totals, notes."""
+    config, plan = report.config, report.plan
+    computed, unit = compute(plan, config.model)
+    costs = {unit: computed, "frames on the grids": cost.frames(plan)}
+    name, spans = _spans(config, plan)
+    costs[name] = spans
+    if report.seconds:
+        hours = cost.Cost(report.seconds.plan / 3600, report.seconds.baseline / 3600)
+        costs["wall-clock, hours"] = hours
+    summary = summaries().get(config.recipe, "")
+    parts = [
+        f"{report.title}: {summary}" if summary else report.title,
+        plan_table(plan, costs, report.memory),
+    ]
+    notes = _notes(config)
+    if plan.warmup_steps:
+        end = plan[plan.warmup_steps].learning_rate
+        notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]
+    if notes:
+        parts.append("\n".join(f"- {note}" for note in notes))
+    return "\n\n".join(parts)
+
+
+def _spans(config: RunConfig, plan: Plan) -> tuple[str, cost.Cost]:
+    """What a decoder goes through, and in what unit: a clip of segments spans its whole video."""
+    if config.data.segments:
+        return "videos spanned", cost.clip_cost(plan, lambda _: 1)
+    return "frames spanned", cost.frames_spanned(plan, stride=config.data.stride)
+
+
+def _notes(config: RunConfig) -> list[str]:
+    notes = list(config.notes)
+    if config.model.pretrained_on and not config.model.weights:
+        notes.append(
+            f"training starts from {config.model.pretrained_on} weights: give --model.weights FILE"
+        )
+    return notes
+
+
+def _listing() -> str:
+    names = summaries()
+    width = max(map(len, names))
+    return "\n".join(f"{name:<{width}}  {summary}" for name, summary in names.items())
+
+
+def _draw(report: PlanReport, file: Path) -> None:
+    from vcycle.report.plan_plot import draw_plans  # matplotlib takes longer than the rest
+
+    draw_plans({textwrap.fill(report.title, 80): report.plan}, file)

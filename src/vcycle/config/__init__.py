@@ -1,0 +1,1 @@
+"""What a run is told: its configuration, recipes, models and flags; no torch."""

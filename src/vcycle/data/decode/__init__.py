@@ -1,0 +1,1 @@
+"""From a file and frame numbers to frames on a grid."""

@@ -1,0 +1,113 @@
+"""Videos kept as a folder of pictures (frame_000001.jpg ...), as some datasets are distributed.
+
+The pictures go through the same codec library and the same resampling as a video's frames do, so
+that both decode to the same clip.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from vcycle.data.decode.resample import Resampler, mirror
+from vcycle.data.grid import Grid
+from vcycle.data.metadata import UnreadableVideo, VideoInfo, one_line
+
+_CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
+_NUMBER = re.compile("[0-9]+")
+
+
+def frame_files(folder: str) -> list[str]:
+    """The pictures' paths in the order of their names, in which 2 comes before 10."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except OSError as error:
+        raise UnreadableVideo(folder, error.strerror or str(error)) from error
+    # pathlib would take longer, and this runs for every clip.
+    pictures = [name for name in names if name[name.rfind(".") :].lower() in _CODECS]
+    return [f"{folder}/{name}" for name in sorted(pictures, key=_in_order)]
+
+
+def _in_order(name: str) -> tuple[str, str]:
+    return _NUMBER.sub(_padded, name), name
+
+
+def _padded(digits: re.Match[str]) -> str:
+    return digits[0].zfill(20)
+
+
+def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
+    """The facts of a folder of pictures; its frame rate is the dataset's, pictures have none."""
+    files = frame_files(folder)
+    if not files:
+        raise UnreadableVideo(folder, "holds no .jpg or .png picture")
+    first = _decode(files[0])
+    turned = first.rotation % 180 != 0  # as a camera's picture may ask for
+    return VideoInfo(
+        num_frames=len(files),
+        frame_rate=frame_rate,
+        duration_seconds=len(files) / frame_rate,
+        width=first.height if turned else first.width,
+        height=first.width if turned else first.height,
+        codec=_CODECS[Path(files[0]).suffix.lower()],
+        rotation=first.rotation % 360,
+        key_interval=1,
+    )
+
+
+def read_frames(
+    folder: str,
+    grid: Grid,
+    *,
+    out: NDArray[np.uint8] | None = None,
+    deadline: float = math.inf,
+) -> NDArray[np.uint8]:
+    """The frames of a grid, resampled: (T, H, W, 3) uint8 RGB.
+
+    Raises UnreadableVideo, also at ``deadline`` of time.monotonic().
+    """
+    files = frame_files(folder)
+    if not files:
+        raise UnreadableVideo(folder, "holds no .jpg or .png picture")
+    clip = out if out is not None else np.empty(grid.clip_shape, np.uint8)
+    resample = Resampler(grid)
+    for i, frame in enumerate(grid.frames):
+        if time.monotonic() > deadline:
+            raise UnreadableVideo(folder, "decoding took longer than the limit")
+        if i and frame == grid.frames[i - 1]:
+            clip[i] = clip[i - 1]
+        else:
+            clip[i] = resample(_decode(files[min(frame, len(files) - 1)]))
+    if grid.flip:
+        mirror(clip)
+    return clip
+
+
+def decode_files(folder: str) -> Iterator[Any]:
+    """Every picture of a folder as an av.VideoFrame."""
+    yield from map(_decode, frame_files(folder))
+
+
+def _decode(file: str) -> Any:
+    if not os.path.isfile(file):  # noqa: PTH113  a fifo or a device would block for ever
+        raise UnreadableVideo(file, "not a file")
+    try:
+        content = Path(file).read_bytes()
+        codec: Any = av.CodecContext.create(_CODECS[Path(file).suffix.lower()], "r")
+        codec.thread_count = 1
+        pictures = codec.decode(av.Packet(content)) or codec.decode(None)
+    except Exception as error:
+        raise UnreadableVideo(file, one_line(error)) from error
+    if not pictures:
+        raise UnreadableVideo(file, "no picture decodes")
+    return pictures[0]

@@ -1,0 +1,1 @@
+"""Who decodes: processes or threads that answer parts of batches."""

@@ -1,0 +1,197 @@
+"""Threads of the main process that decode clips into memory on any device.
+
+In: parts of batches. Out: short answers; the pixels are in ``DecodeThreads.memory``. It stands in
+for ``WorkerPool`` where clips are decoded on a GPU, which forked processes cannot use. Unlike a
+process a thread cannot be ended: a decode that hangs ends the run, and its video is named.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+
+import torch
+from torch import Tensor
+
+from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.workers.processes import Answer, Part, decode_part
+
+
+class HungDecode(ValueError):  # noqa: N818
+    """A decode did not end, and a thread cannot be ended; the message names the video."""
+
+
+@dataclass
+class _Shared:
+    """What the threads work on; they hold no reference to their owner, which can be dropped."""
+
+    dataset: ClipDataset
+    memory: Tensor
+    generation: int = 0
+    # Parts, each with the moment from which its memory may be written; None ends a thread.
+    tasks: SimpleQueue[tuple[Part, torch.cuda.Event | None] | None] = field(
+        default_factory=SimpleQueue
+    )
+    answers: SimpleQueue[Answer] = field(default_factory=SimpleQueue)
+
+    def is_current(self, part: Part) -> bool:
+        return part.generation == self.generation
+
+
+@dataclass
+class _Decoding:
+    """The video that a thread is on (or -1), and since when."""
+
+    index: int = -1
+    since: float = 0.0
+
+    def note(self, index: int) -> None:
+        self.since = time.monotonic()
+        self.index = index
+
+    def is_hung(self, limit_seconds: float) -> bool:
+        return self.index >= 0 and time.monotonic() - self.since > limit_seconds
+
+
+class DecodeThreads:
+    """``num_threads`` threads that answer the parts they are offered, as ``WorkerPool`` does.
+
+    ``memory`` is (bytes,) uint8 on ``device``; on a CUDA device each thread has its own stream. A
+    decode that outlasts the dataset's time limit by half is a HungDecode of ``answers``.
+    """
+
+    # The caller's stream and the threads' pass memory to each other. A part is written once the
+    # caller's stream has copied out what was there (the event of ``offer``), and is answered once
+    # it has been written, so the caller may copy it out at once. It copies to memory of its own
+    # stream, which no thread ever sees: nothing here needs ``record_stream``.
+
+    def __init__(
+        self,
+        dataset: ClipDataset,
+        *,
+        num_threads: int,
+        num_bytes: int,
+        device: torch.device | str,
+    ) -> None:
+        with torch.inference_mode(False):  # a tensor made in that mode is not for writing outside
+            self.memory = torch.empty(num_bytes, dtype=torch.uint8, device=device)
+        self._shared = _Shared(dataset, self.memory)
+        self._decoding = [_Decoding() for _ in range(num_threads)]
+        self._limit_seconds = 1.5 * dataset.limit_seconds
+        self._next_number = 0
+        self.num_parts = 0  # handed out and not answered
+        threads = []
+        for i, decoding in enumerate(self._decoding):
+            stream = None
+            if self.memory.is_cuda:
+                stream = torch.cuda.Stream(self.memory.device)  # type: ignore[no-untyped-call]
+            threads.append(
+                threading.Thread(
+                    target=_work,
+                    args=(self._shared, decoding, stream),
+                    name=f"vcycle-data-{i}",
+                    daemon=True,
+                )
+            )
+        # The threads end with this object, and at the latest with the interpreter.
+        self._finalizer = weakref.finalize(
+            self, _end_all, threads, self._decoding, self._shared, self._limit_seconds
+        )
+        for thread in threads:
+            thread.start()
+
+    def offer(self, offset: int, requests: list[ClipRequest]) -> int:
+        """Queue a part for the next free thread; its number."""
+        written_from = None
+        if self.memory.is_cuda:
+            written_from = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            written_from.record(torch.cuda.current_stream(self.memory.device))
+        part = Part(self._next_number, self._shared.generation, offset, requests, {})
+        self._next_number += 1
+        self.num_parts += 1
+        self._shared.tasks.put((part, written_from))
+        return part.number
+
+    def answers(self, *, timeout_seconds: float) -> Iterator[Answer]:
+        """What has come back, waiting at most so long for something."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            patience = max(min(deadline - time.monotonic(), 0.5), 0.0)
+            try:
+                answer = self._shared.answers.get(timeout=patience)
+            except Empty:
+                self._check_hung()
+                if time.monotonic() >= deadline:
+                    return
+            else:
+                self.num_parts -= 1
+                yield answer
+                deadline = 0.0  # whatever else is there is taken, nothing is waited for
+
+    def forget(self) -> None:
+        """Take back all parts: what is not begun is skipped, what is begun is waited for."""
+        self._shared.generation += 1
+        while self.num_parts:
+            for _ in self.answers(timeout_seconds=1.0):
+                pass
+
+    def close(self) -> None:
+        """End the threads, each after its clip unless it hangs; they cannot be used again."""
+        self._finalizer()
+
+    def _check_hung(self) -> None:
+        for decoding in self._decoding:
+            if decoding.is_hung(self._limit_seconds):
+                video = self._shared.dataset.manifest.videos[decoding.index].source
+                raise HungDecode(
+                    f"{video}: decoding did not end within {self._limit_seconds:g} s, and a thread "
+                    f"cannot be ended; use decoder 'pyav' or 'torchcodec', whose worker processes "
+                    f"can, or remove the video"
+                )
+
+
+def _end_all(
+    threads: list[threading.Thread],
+    decoding: list[_Decoding],
+    shared: _Shared,
+    limit_seconds: float,
+) -> None:
+    shared.generation += 1
+    for _ in threads:
+        shared.tasks.put(None)
+    # Waited for, so that the interpreter does not end while one is using a GPU.
+    for thread, its in zip(threads, decoding, strict=True):
+        while thread.is_alive() and not its.is_hung(limit_seconds):
+            thread.join(timeout=0.05)
+
+
+def _work(shared: _Shared, decoding: _Decoding, stream: torch.cuda.Stream | None) -> None:
+    while (task := shared.tasks.get()) is not None:
+        part, written_from = task
+        within: AbstractContextManager[None] = nullcontext()
+        if stream is not None and written_from is not None:
+            within = _on(stream, written_from)
+        answer = decode_part(
+            shared.dataset,
+            part,
+            shared.memory,
+            is_current=shared.is_current,
+            note=decoding.note,
+            within=within,
+        )
+        decoding.index = -1
+        shared.answers.put(answer)
+
+
+@contextmanager
+def _on(stream: torch.cuda.Stream, written_from: torch.cuda.Event) -> Iterator[None]:
+    """Work on a stream from a moment on, and until all of it is done."""
+    stream.wait_event(written_from)
+    with torch.cuda.stream(stream):
+        yield
+    stream.synchronize()

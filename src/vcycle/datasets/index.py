@@ -1,0 +1,181 @@
+"""Index a dataset: probe what is listed, in parallel, and write the manifest.
+
+Probes are kept in a journal as they come, so an interrupted run goes on where it was. What does
+not decode is quarantined in ``bad.csv``, what is listed but absent in ``missing.csv``. A video that
+changed, took too long or ended the process that read it is probed again by the next run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from vcycle.data.decode.frame_folder import probe_frames
+from vcycle.data.decode.video import probe
+from vcycle.data.manifest import MANIFEST_FILES, Manifest, write_reasons
+from vcycle.data.metadata import Location, Video, VideoInfo
+from vcycle.data.writing import remove_partials
+from vcycle.datasets.annotations import Entry, Listing
+from vcycle.datasets.journal import Journal, file_stamp
+from vcycle.datasets.parallel import Failed, check_num_workers, one_video, run_jobs
+
+_JOURNAL = "probes.jsonl"
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """What an index found: the manifest, and names with reasons of what is not in it."""
+
+    manifest: Manifest
+    missing: tuple[tuple[str, str], ...]  # (name, split)
+    bad: dict[str, str]  # path -> reason
+
+    def __str__(self) -> str:
+        listed = len(self.manifest) + len(self.missing) + len(self.bad)
+        return (
+            f"{len(self.manifest)} of {listed} videos indexed in {self.manifest.num_classes} "
+            f"classes; {len(self.missing)} missing (missing.csv), {len(self.bad)} do not decode "
+            "(bad.csv)"
+        )
+
+
+def index_videos(
+    listing: Listing,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    num_workers: int = 1,
+    limit_seconds: float = 60.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Indexed:
+    """Probe every listed video and write the manifest to ``directory`` (the videos' by default).
+
+    A video that takes longer than ``limit_seconds`` to probe counts as bad. Raises ValueError
+    when none of them decodes, and when another run is writing there.
+    """
+    check_num_workers(num_workers)
+    out = Path(directory) if directory is not None else listing.root
+    out.mkdir(parents=True, exist_ok=True)
+    with Journal(out / _JOURNAL) as journal:
+        remove_partials(out, MANIFEST_FILES)
+        found = _probe_all(
+            listing,
+            journal,
+            num_workers=num_workers,
+            limit_seconds=limit_seconds,
+            progress=progress,
+        )
+        return _write(listing, out, found)
+
+
+def _probe_all(
+    listing: Listing,
+    journal: Journal,
+    *,
+    num_workers: int,
+    limit_seconds: float,
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, VideoInfo | Failed]:
+    """What was found in each path, by this run or, of a file that is the same, by an earlier."""
+    stamps = {entry.path: file_stamp(listing.root / entry.path) for entry in listing.entries}
+    found = {
+        path: outcome
+        for path, (stamp, outcome) in _known(journal).items()
+        if stamp == stamps.get(path)
+    }
+    todo = [path for path in stamps if path not in found]
+    job = _ProbeJob(listing.root, listing.frame_rate)
+    outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=lambda _: limit_seconds)
+    for path, outcome in outcomes:
+        found[path] = outcome
+        if isinstance(outcome, VideoInfo):
+            journal.add({"path": path, "stamp": stamps[path], "info": asdict(outcome)})
+        elif not outcome.passing:
+            journal.add({"path": path, "stamp": stamps[path], "reason": outcome.reason})
+        if progress is not None:
+            progress(len(found), len(stamps))
+    return found
+
+
+def _known(journal: Journal) -> dict[str, tuple[object, VideoInfo | Failed]]:
+    """Stamps and outcomes of earlier runs; the last one of each path counts."""
+    known: dict[str, tuple[object, VideoInfo | Failed]] = {}
+    for row in journal.rows():
+        try:
+            outcome = VideoInfo(**row["info"]) if "info" in row else Failed(row["reason"])
+            known[row["path"]] = row["stamp"], outcome
+        except (KeyError, TypeError, ValueError):  # of another version: it is probed again
+            continue
+    return known
+
+
+def _write(listing: Listing, out: Path, found: dict[str, VideoInfo | Failed]) -> Indexed:
+    """The manifest, ``bad.csv`` and ``missing.csv``, all in the listing's order or sorted."""
+    bad = {
+        entry.path: failed.reason
+        for entry in listing.entries
+        if isinstance(failed := found[entry.path], Failed)
+    }
+    videos = tuple(
+        _video(entry, info, _path(listing.root, out, entry.path))
+        for entry in listing.entries
+        if isinstance(info := found[entry.path], VideoInfo)
+    )
+    write_reasons(out / "bad.csv", bad)
+    write_reasons(
+        out / "missing.csv",
+        {name: f"listed in {split}, not found" for name, split in listing.missing},
+    )
+    if not videos:
+        raise ValueError(_nothing(listing, out, num_bad=len(bad)))
+    listed = Counter(entry.split for entry in listing.entries)
+    listed.update(split for _, split in listing.missing)
+    manifest = Manifest(out, listing.classes, videos, listed=tuple(sorted(listed.items())))
+    manifest.write()
+    return Indexed(manifest, listing.missing, bad)
+
+
+def _nothing(listing: Listing, out: Path, *, num_bad: int) -> str:
+    """Why there is no manifest, by the files that were written instead."""
+    problems = []
+    if num_bad:
+        problems.append(f"none of {num_bad} videos decodes (see {out}/bad.csv)")
+    if listing.missing:
+        problems.append(f"{len(listing.missing)} listed are not in it (see {out}/missing.csv)")
+    return f"{listing.root}: " + (", ".join(problems) or "no video is listed")
+
+
+def _video(entry: Entry, info: VideoInfo, path: str) -> Video:
+    return Video(
+        path=path,
+        labels=entry.labels,
+        split=entry.split,
+        flip=entry.flip,
+        spans=entry.spans,
+        **asdict(info),
+    )
+
+
+def _path(root: Path, out: Path, path: str) -> str:
+    """Relative where the manifest lies above the videos, a URI elsewhere."""
+    file = (root / path).absolute()
+    folder = out.absolute()
+    if file.is_relative_to(folder):
+        return file.relative_to(folder).as_posix()
+    return f"file://{quote(str(file))}"
+
+
+@dataclass(frozen=True)
+class _ProbeJob:
+    root: Path
+    frame_rate: float
+
+    def __call__(self, path: str) -> VideoInfo:
+        file = self.root / path
+        with one_video(str(file)):
+            if file.is_dir():
+                return probe_frames(str(file), frame_rate=self.frame_rate)
+            return probe(Location(str(file)))

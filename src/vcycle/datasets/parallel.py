@@ -1,0 +1,201 @@
+"""One job a video, in processes that may die or hang: the job fails with a reason, the rest go on.
+
+For work that touches every video once (probing, preparing, generating).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import signal
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, TypeVar
+
+from vcycle.data.metadata import UnreadableVideo, one_line
+from vcycle.data.workers.lifetime import death, end_with, process_context
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a job gave no result, in one line.
+
+    ``passing`` says that the reason may be the machine's rather than the video's (a time limit, a
+    process that died, memory, input and output), so that another run may succeed.
+    """
+
+    reason: str
+    passing: bool = False
+
+
+# The place that is written to is at fault, whichever video shows it first.
+_NO_PLACE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+@contextlib.contextmanager
+def one_video(place: str) -> Iterator[None]:
+    """Whatever goes wrong inside is this video's failure: it becomes UnreadableVideo.
+
+    Except a full or read-only disk, which is an OSError: every other video would fail of it too.
+    """
+    try:
+        yield
+    except UnreadableVideo:
+        raise
+    except Exception as error:  # a hostile file may provoke any
+        if isinstance(error, OSError) and error.errno in _NO_PLACE_TO_WRITE:
+            raise OSError(error.errno, error.strerror, error.filename) from error
+        raise UnreadableVideo(place, one_line(error)) from error
+
+
+def check_num_workers(num_workers: int) -> None:
+    """Raise ValueError for a number of worker processes that makes no sense."""
+    if num_workers < 0:
+        raise ValueError(f"num_workers is {num_workers}; use 0 or more processes")
+
+
+def run_jobs(
+    function: Callable[[Job], Result],
+    jobs: Iterable[Job],
+    *,
+    num_workers: int,
+    limit_seconds: Callable[[Job], float] = lambda job: math.inf,
+) -> Iterator[tuple[Job, Result | Failed]]:
+    """Results as they come. With 0 workers they are made here, in order and without time limits.
+
+    UnreadableVideo, a dead process and a job's ``limit_seconds`` exceeded become Failed. An OSError
+    ends the run as it is. Any other exception is a mistake of the program: a RuntimeError with its
+    traceback from a worker, itself with 0 workers. Raises ValueError for fewer than 0 workers.
+    """
+    check_num_workers(num_workers)
+    if num_workers == 0:
+        for job in jobs:
+            yield job, _attempt(function, job)
+        return
+    waiting = deque(jobs)
+    workers: list[_JobWorker[Job, Result]] = []
+    try:
+        while waiting or any(worker.busy for worker in workers):
+            if waiting and len(workers) < num_workers:
+                workers.append(_JobWorker(function))
+            for worker in workers:
+                if waiting and not worker.busy:
+                    task = waiting.popleft()
+                    worker.give(task, deadline=time.monotonic() + limit_seconds(task))
+            wait([worker.answers for worker in workers if worker.busy], timeout=0.5)
+            for worker in list(workers):
+                outcome = worker.outcome()
+                if outcome is not None:
+                    yield outcome
+                if worker.ended:
+                    workers.remove(worker)
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+def _attempt(function: Callable[[Job], Result], job: Job) -> Result | Failed:
+    try:
+        return function(job)
+    except UnreadableVideo as error:
+        return Failed(error.reason, passing=isinstance(error.__cause__, OSError | MemoryError))
+
+
+class _JobWorker(Generic[Job, Result]):
+    """A process that does one job at a time."""
+
+    def __init__(self, function: Callable[[Job], Result]) -> None:
+        context = process_context()
+        tasks, self.tasks = context.Pipe(duplex=False)
+        self.answers, answers = context.Pipe(duplex=False)
+        self.process = context.Process(
+            target=_serve,
+            args=(function, tasks, answers),
+            kwargs={"parent": os.getpid(), "thread": threading.get_native_id()},
+            daemon=True,
+        )
+        self.process.start()
+        tasks.close()
+        answers.close()
+        self.job: tuple[Job] | None = None
+        self.deadline = 0.0
+        self.ended = False
+
+    @property
+    def busy(self) -> bool:
+        return self.job is not None
+
+    def give(self, job: Job, *, deadline: float) -> None:
+        self.job, self.deadline = (job,), deadline
+        with contextlib.suppress(BrokenPipeError):  # ``outcome`` finds out that it is dead
+            self.tasks.send(job)
+
+    def outcome(self) -> tuple[Job, Result | Failed] | None:
+        """The job's outcome, if it has one now."""
+        if self.job is None:
+            return None
+        job, result = self.job[0], None
+        if self.answers.poll():
+            try:
+                result, mistake = self.answers.recv()
+            except (EOFError, OSError):
+                self.end()
+                result = Failed(
+                    f"it ended the process that read it ({death(self.process.exitcode)})",
+                    passing=True,
+                )
+            else:
+                if isinstance(mistake, OSError):
+                    raise mistake
+                if mistake:
+                    raise RuntimeError(f"a worker failed:\n{mistake}")
+        elif time.monotonic() > self.deadline:
+            self.end()
+            result = Failed("took longer than the time limit", passing=True)
+        else:
+            return None
+        self.job = None
+        return job, result
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.tasks.close()
+        self.answers.close()
+        self.ended = True
+
+
+def _serve(
+    function: Callable[[Any], Any],
+    tasks: Connection,
+    answers: Connection,
+    *,
+    parent: int,
+    thread: int,
+) -> None:
+    end_with(parent, thread)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends its workers itself
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with contextlib.suppress(BrokenPipeError, EOFError):  # the main process is gone
+        while True:
+            while not tasks.poll(1.0):
+                if os.getppid() != parent:
+                    return
+            job = tasks.recv()
+            try:
+                answers.send((_attempt(function, job), None))
+            except OSError as error:
+                text = error.strerror or str(error)
+                answers.send((None, OSError(error.errno, text, error.filename)))
+            except Exception:
+                answers.send((None, traceback.format_exc()))

@@ -1,0 +1,280 @@
+"""Rewrite a dataset into the form that decodes fastest at every grid.
+
+Small pictures, every one a key frame (or one in ``key_interval``), no B-frames, no CABAC: a clip
+then costs what its own frames cost. The originals are only read. A file appears under its name
+when it is complete and has been decoded again; running the same command resumes, and prepares what
+is new in the manifest, has changed, or failed before.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from vcycle.data.decode.encode import encode_pictures
+from vcycle.data.decode.video import iterate_pictures, probe
+from vcycle.data.manifest import Manifest, write_reasons
+from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo
+from vcycle.data.writing import whole
+from vcycle.datasets.journal import file_stamp
+from vcycle.datasets.parallel import Failed, check_num_workers, one_video, run_jobs
+from vcycle.datasets.prepared_folder import PreparedFolder, Stamp, open_prepared_folder
+from vcycle.datasets.prepared_names import prepared_names
+
+_MAX_SIDE = 16384  # pixels, of x264
+_PRESETS = (
+    *("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower"),
+    *("veryslow", "placebo"),
+)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How videos are rewritten.
+
+    ``short_side`` in pixels (never enlarged), ``key_interval`` in frames, ``quality`` as x264's
+    CRF (smaller is better and larger on disk). The defaults read fastest: where every frame is a
+    key frame, nothing but the frames of a clip is decoded. They take about as many bytes as 480p
+    originals do.
+    """
+
+    short_side: int = 256
+    key_interval: int = 1
+    quality: int = 23
+    preset: str = "veryfast"
+
+    def __post_init__(self) -> None:
+        if self.short_side < 16:
+            raise ValueError(f"short_side is {self.short_side}; use at least 16 pixels")
+        if self.key_interval < 1:
+            raise ValueError(f"key_interval is {self.key_interval}; use at least 1 frame")
+        if self.preset not in _PRESETS:
+            raise ValueError(f"preset is {self.preset!r}; use one of {', '.join(_PRESETS)}")
+        if not 0 <= self.quality <= 51:
+            raise ValueError(f"quality is {self.quality}; use a CRF from 0 (best) to 51")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What came out: the new manifest, the videos left out, and what it cost."""
+
+    manifest: Manifest
+    bad: dict[str, str]  # path -> reason
+    seconds: float
+    source_bytes: int
+    prepared_bytes: int
+
+    def __str__(self) -> str:
+        made = len(self.manifest)
+        left = f"{len(self.bad)} left out{' (bad.csv)' if self.bad else ''}"
+        return (
+            f"{made} videos prepared in {self.seconds:.0f} s, {_megabytes(self.source_bytes)} -> "
+            f"{_megabytes(self.prepared_bytes)}; {left}"
+        )
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.1f} MB"
+
+
+def check_apart(manifest: Manifest, directory: str | os.PathLike[str]) -> None:
+    """Raise ValueError for a directory among the originals, where another index would find it."""
+    folders = [
+        PurePosixPath(video.path).parent for video in manifest.videos if "://" not in video.path
+    ]
+    if folders:
+        held = manifest.root.resolve() / os.path.commonpath(folders)
+        if Path(directory).resolve().is_relative_to(held):
+            raise ValueError(
+                f"{directory}: {held} holds the originals; prepare into a directory outside it"
+            )
+
+
+def prepare_videos(
+    manifest: Manifest,
+    directory: str | os.PathLike[str],
+    preparation: Preparation = Preparation(),
+    *,
+    num_workers: int = 1,
+    shard_bytes: int = 0,
+    base_uri: str = "",
+    limit_seconds: float = 600.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Prepared:
+    """Rewrite every video of ``manifest`` under ``directory``, with a manifest of its own.
+
+    With ``shard_bytes`` the files end up in tar shards of about that size, to be served from
+    ``base_uri`` if it is given, such as ``s3://bucket/kinetics``. A video that cannot be read, or
+    takes longer than ``limit_seconds`` and a tenth of a second a frame, is listed in ``bad.csv``,
+    and tried again by the next run.
+
+    Raises ValueError for the originals' own directory, one that holds anything else, or one
+    prepared from other originals, with other settings, or into shards of another size or URI;
+    OSError for a full disk.
+    """
+    started = time.monotonic()
+    _check(num_workers=num_workers, shard_bytes=shard_bytes, base_uri=base_uri)
+    root, source = Path(directory), manifest.root.resolve()
+    if root.resolve() == source:
+        raise ValueError(f"{root}: holds the originals; prepare into another directory")
+    record = {"source": str(source), **asdict(preparation)}
+    record |= {"shard_bytes": shard_bytes, "base_uri": base_uri}
+    names = prepared_names(manifest.videos)
+    named = [(names[video.source], video) for video in manifest.videos]
+    lines: dict[str, list[Video]] = {}  # of the manifest, by the name of what is made from them
+    for name, video in named:
+        lines.setdefault(name, []).append(video)
+    with open_prepared_folder(root, record) as folder:
+        job = _PrepareJob(replace(manifest, videos=()), root, preparation)
+        firsts = {name: videos[0] for name, videos in lines.items()}
+        failed = _rewrite(
+            folder,
+            job,
+            firsts,
+            num_workers=num_workers,
+            limit_seconds=limit_seconds,
+            progress=progress,
+        )
+        bad = {str(place): failed[name] for place, name in names.items() if name in failed}
+        write_reasons(root / "bad.csv", bad)
+        if len(failed) == len(lines):
+            raise ValueError(f"{source}: no video could be prepared; {root}/bad.csv says why")
+        if shard_bytes:
+            made = {name: videos for name, videos in lines.items() if name not in failed}
+            folder.pack(made, shard_bytes=shard_bytes)
+        placed = (folder.place(video, name) for name, video in named if name not in failed)
+        prepared = replace(manifest, root=root, videos=tuple(placed))
+        prepared.write()
+    seconds = time.monotonic() - started
+    return Prepared(prepared, bad, seconds, _num_bytes(manifest), _num_bytes(prepared))
+
+
+def _check(*, num_workers: int, shard_bytes: int, base_uri: str) -> None:
+    check_num_workers(num_workers)
+    if shard_bytes < 0:
+        raise ValueError(f"shard_bytes is {shard_bytes}; use a positive size, or 0 for no shards")
+    if base_uri and not shard_bytes:
+        raise ValueError(f"base_uri is {base_uri!r}, which is of shards; give their size as well")
+    if base_uri and "://" not in base_uri:
+        raise ValueError(f"base_uri is {base_uri!r}; use a URI such as s3://bucket/kinetics")
+
+
+def _rewrite(
+    folder: PreparedFolder,
+    job: _PrepareJob,
+    videos: Mapping[str, Video],
+    *,
+    num_workers: int,
+    limit_seconds: float,
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, str]:
+    """Prepare the videos, by name, that the folder does not hold; why some could not be."""
+    stamps = {name: job.stamp(video) for name, video in videos.items()}
+    folder.own(videos)
+    todo = [(name, video) for name, video in videos.items() if not folder.holds(name, stamps[name])]
+    done = len(videos) - len(todo)
+    failed: dict[str, str] = {}
+
+    def limit(task: tuple[str, Video]) -> float:
+        return limit_seconds + task[1].num_frames / 10
+
+    outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=limit)
+    for (name, _), outcome in outcomes:
+        if isinstance(outcome, Failed):
+            failed[name] = outcome.reason
+        else:
+            info, num_bytes = outcome
+            folder.add(name, stamps[name], info, num_bytes)
+        done += 1
+        if progress is not None:
+            progress(done, len(videos))
+    return failed
+
+
+def _num_bytes(manifest: Manifest) -> int:
+    return sum(_size(place) for place in {manifest.locate(video) for video in manifest.videos})
+
+
+def _size(place: Location) -> int:
+    """Of what is there now: 0 for what is elsewhere, or gone."""
+    if place.num_bytes or not place.is_local:
+        return place.num_bytes
+    path = Path(place.uri)
+    try:
+        files = list(path.iterdir())
+    except OSError:  # not a folder of pictures
+        files = [path]
+    return sum(file_stamp(file)[0] for file in files)
+
+
+@dataclass(frozen=True)
+class _PrepareJob:
+    """Rewrites a video under a name; a value, so that it can go to another process."""
+
+    originals: Manifest  # without its videos
+    root: Path
+    preparation: Preparation
+
+    def stamp(self, video: Video) -> Stamp:
+        """What the prepared file depends on, beside the settings. A remote file has no time."""
+        place = self.originals.locate(video)
+        file = file_stamp(Path(place.uri)) if place.is_local else [0, 0]
+        known = [video.path, video.offset, video.num_bytes, video.num_frames, video.frame_rate]
+        return [*known, *file]
+
+    def __call__(self, task: tuple[str, Video]) -> tuple[VideoInfo, int]:
+        """What a probe finds in the prepared file, and its bytes."""
+        name, video = task
+        target = self.root / name
+        place = self.originals.locate(video)
+        with one_video(str(place)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with whole(target) as partial:
+                info = self._write(place, video, partial)
+                return info, partial.stat().st_size
+
+    def _write(self, place: Location, video: Video, path: Path) -> VideoInfo:
+        pictures = iterate_pictures(place, video)
+        written = encode_pictures(
+            path,
+            _scaled(pictures, self.preparation.short_side),
+            frame_rate=Fraction(video.frame_rate).limit_denominator(100_000),
+            key_interval=self.preparation.key_interval,
+            quality=self.preparation.quality,
+            preset=self.preparation.preset,
+        )
+        if not written:
+            raise UnreadableVideo(str(place), "no frame decodes")
+        again = Location(str(path))
+        info = probe(again)
+        decoded = sum(1 for _ in iterate_pictures(again, info))
+        if decoded != written:
+            raise UnreadableVideo(str(place), f"{written} frames written, {decoded} read back")
+        return info
+
+
+def _scaled(pictures: Iterator[Any], short_side: int) -> Iterator[Any]:
+    """Pictures of even size, as displayed, their shorter side at most ``short_side``.
+
+    Their longer one is at most what x264 takes: a picture more than 64 times as wide as high is
+    made smaller than asked for.
+    """
+    size: tuple[int, int] | None = None
+    for picture in pictures:
+        if size is None:
+            sides = picture.height, picture.width
+            shrink = min(1.0, short_side / min(sides), _MAX_SIDE / max(sides))
+            size = _even(picture.height * shrink), _even(picture.width * shrink)
+        yield picture.reformat(
+            height=size[0], width=size[1], format="yuv420p", interpolation="AREA", threads=1
+        )
+
+
+def _even(pixels: float) -> int:
+    return max(2, 2 * math.floor(pixels / 2 + 0.5))

@@ -1,0 +1,202 @@
+"""A folder of prepared videos: from what and how they were made, and where each one's bytes are.
+
+``prepared.json`` says from which originals and how; a folder that holds anything else is refused.
+``prepared.jsonl`` is a journal. It names each file before it is written, so nothing else is ever
+replaced or removed; then what the file was made from, so that it is made again when its original
+has changed; then the shard that the video was moved to, before the file is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vcycle.data.manifest import MANIFEST_FILES
+from vcycle.data.metadata import Video, VideoInfo
+from vcycle.data.writing import remove_partials, write_whole
+from vcycle.datasets.journal import Journal, Row, file_stamp
+from vcycle.datasets.shards import write_shard
+
+_RECORD = "prepared.json"
+_JOURNAL = "prepared.jsonl"
+# What changes when an original does, in values that JSON gives back unchanged; the last two are
+# its ``file_stamp``.
+Stamp = list[Any]
+_GONE = [0, 0]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One prepared video. Its bytes are a file of its name, or a range of ``shard``."""
+
+    stamp: Stamp
+    info: VideoInfo
+    num_bytes: int
+    shard: str = ""
+    offset: int = 0
+
+
+@contextmanager
+def open_prepared_folder(root: Path, record: Mapping[str, Any]) -> Iterator[PreparedFolder]:
+    """What ``root`` holds, for one run at a time; what killed processes left is removed.
+
+    Raises ValueError for a folder that holds other things, or videos of another ``record``, and
+    where another run is writing.
+    """
+    _refuse_foreign(root)
+    root.mkdir(parents=True, exist_ok=True)
+    with Journal(root / _JOURNAL) as journal:
+        _claim(root, record)
+        folder = PreparedFolder(root, journal, base_uri=record["base_uri"].rstrip("/"))
+        folder.tidy()
+        try:
+            yield folder
+        finally:
+            folder.tidy()
+
+
+def _refuse_foreign(root: Path) -> None:
+    if not root.exists() or (root / _RECORD).exists():
+        return
+    for file in sorted(root.iterdir()):
+        if file.name != _JOURNAL and not file.name.startswith(f".{_RECORD}."):
+            raise ValueError(
+                f"{root}: holds {file.name}, which `vcycle data prepare` did not write; "
+                "choose an empty directory"
+            )
+
+
+def _claim(root: Path, record: Mapping[str, Any]) -> None:
+    file = root / _RECORD
+    if not file.exists():
+        write_whole(file, json.dumps(record) + "\n")
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(
+            f"{file}: was not written by `vcycle data prepare`; choose an empty directory"
+        )
+    for key, wanted in record.items():
+        if found.get(key) != wanted:
+            raise ValueError(
+                f"{root}: holds videos prepared otherwise ({key} {found.get(key)!r}, "
+                f"not {wanted!r}); choose another directory"
+            )
+
+
+class PreparedFolder:
+    """The prepared videos under ``root``, by their names, as its journal has them."""
+
+    def __init__(self, root: Path, journal: Journal, *, base_uri: str) -> None:
+        self.root = root
+        self.base_uri = base_uri
+        self._journal = journal
+        self._ours: set[str] = set()  # names of files that this tool may have written
+        self._entries: dict[str, _Entry] = {}
+        self._num_in_shard: dict[str, int] = {}
+        for row in journal.rows():
+            try:
+                self._read(row)
+            except (KeyError, TypeError, ValueError):  # of another version
+                continue
+
+    def tidy(self) -> None:
+        """Remove what killed processes left half written."""
+        remove_partials(self.root, {*self._ours, *MANIFEST_FILES, _RECORD})
+
+    def _read(self, row: Row) -> None:
+        if "shard" in row:
+            self._num_in_shard[row["shard"]] = len(row["ranges"])
+            for name, (offset, num_bytes) in row["ranges"].items():
+                if name in self._entries:
+                    self._entries[name] = replace(
+                        self._entries[name], shard=row["shard"], offset=offset, num_bytes=num_bytes
+                    )
+            return
+        self._ours.add(row["name"])
+        if "info" in row:
+            info = VideoInfo(**row["info"])
+            self._entries[row["name"]] = _Entry(row["stamp"], info, row["num_bytes"])
+
+    def own(self, names: Iterable[str]) -> None:
+        """Note that files of these names are ours, before they are written.
+
+        Raises ValueError when one is there that this tool did not write.
+        """
+        new = [name for name in names if name not in self._ours]
+        for name in new:
+            if os.path.lexists(self.root / name):
+                raise ValueError(
+                    f"{self.root / name}: is in the way, and was not written by `vcycle data "
+                    "prepare`; move it elsewhere or choose another directory"
+                )
+        for name in new:
+            self._journal.add({"name": name})
+            self._ours.add(name)
+
+    def holds(self, name: str, stamp: Stamp) -> bool:
+        """Whether the video of this name is here, made from an original of this stamp.
+
+        An original that is gone has not changed.
+        """
+        entry = self._entries.get(name)
+        if entry is None or entry.stamp[:-2] != stamp[:-2]:
+            return False
+        if stamp[-2:] not in (_GONE, entry.stamp[-2:]):
+            return False
+        if not entry.shard:
+            return file_stamp(self.root / name)[0] == entry.num_bytes
+        if self.base_uri:  # once served from there, shards need not be kept here
+            return True
+        return file_stamp(self.root / entry.shard)[0] >= entry.offset + entry.num_bytes
+
+    def add(self, name: str, stamp: Stamp, info: VideoInfo, num_bytes: int) -> None:
+        """Note what the file of this name is."""
+        self._journal.add(
+            {"name": name, "stamp": stamp, "info": asdict(info), "num_bytes": num_bytes}
+        )
+        self._entries[name] = _Entry(stamp, info, num_bytes)
+
+    def pack(self, rows: Mapping[str, Sequence[Video]], *, shard_bytes: int) -> None:
+        """Move the files of these names into shards, behind the shards that there are.
+
+        ``rows`` are the lines of the manifest of each name. A file is removed when its shard is
+        complete and in the journal.
+        """
+        packed = [name for name in rows if self._entries[name].shard]
+        loose = [name for name in rows if not self._entries[name].shard]
+        self._remove(packed)  # what an interrupted run had no time to
+        while loose:
+            shard = f"shard-{len(self._num_in_shard):06d}.tar"
+            self.own([shard])
+            ranges = write_shard(
+                self.root / shard,
+                ((self.root / name, rows[name]) for name in loose),
+                first=sum(self._num_in_shard.values()),
+                shard_bytes=shard_bytes,
+            )
+            taken, loose = loose[: len(ranges)], loose[len(ranges) :]
+            row = {"shard": shard, "ranges": dict(zip(taken, ranges, strict=True))}
+            self._journal.add(row)
+            self._read(row)
+            self._remove(taken)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            (self.root / name).unlink(missing_ok=True)
+
+    def place(self, video: Video, name: str) -> Video:
+        """The line of the prepared manifest for a line of the originals'."""
+        entry = self._entries[name]
+        video = replace(video, path=name, offset=0, num_bytes=0, **asdict(entry.info))
+        if not entry.shard:
+            return video
+        path = f"{self.base_uri}/{entry.shard}" if self.base_uri else entry.shard
+        return replace(video, path=path, offset=entry.offset, num_bytes=entry.num_bytes)

@@ -1,0 +1,51 @@
+"""What prepared files are called: as the originals, one name for each of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from vcycle.data.metadata import Location, Video
+
+_MAX_NAME_BYTES = 240  # file systems take 255; a file that is being written has a longer name
+
+
+def prepared_names(videos: Iterable[Video]) -> dict[Location, str]:
+    """The path, in the prepared folder, of what is made from each source of a manifest.
+
+    It is the original's path, whose suffix stays visible: ``a.mp4``, or ``a.avi.mp4`` for
+    ``a.avi``. Where two would have the same, also by the rules of a file system that ignores case,
+    where a name would be too long or does not tell all of a URI, a hash of the source is added.
+    The names depend on the sources only, not on their order.
+    """
+    sources = sorted({video.source for video in videos}, key=str)
+    names = {source: _name(source) for source in sources}
+    while True:
+        counts = Counter(name.casefold() for name in names.values())
+        shared = [source for source, name in names.items() if counts[name.casefold()] > 1]
+        if not shared:
+            return names
+        names |= {source: _with_hash(names[source], source) for source in shared}
+
+
+def _name(source: Location) -> str:
+    path, told_all = source.uri, True
+    if not source.is_local:
+        uri = urlsplit(path)
+        path, told_all = f"{uri.netloc}/{uri.path}", not (uri.query or uri.fragment)
+    name = "/".join(part for part in path.split("/") if part not in ("", ".", ".."))
+    if source.num_bytes:
+        name = f"{name}.{source.offset}"
+    name = name if name.endswith(".mp4") else f"{name}.mp4"
+    is_short = len(name.rpartition("/")[2].encode()) <= _MAX_NAME_BYTES
+    return name if told_all and is_short else _with_hash(name, source)
+
+
+def _with_hash(name: str, source: Location) -> str:
+    folder, slash, last = name.rpartition("/")
+    digest = hashlib.blake2b(str(source).encode(), digest_size=8).hexdigest()
+    ending = f".{digest}.mp4"
+    stem = last.removesuffix(".mp4").encode()[: _MAX_NAME_BYTES - len(ending)]
+    return f"{folder}{slash}{stem.decode(errors='ignore')}{ending}"

@@ -1,0 +1,1 @@
+"""The generated videos, and the comparison that trains on them."""

@@ -1,0 +1,149 @@
+"""The demo: one small model trained three times on the same generated videos.
+
+In: a folder. Out: in it the videos, a run folder for each of baseline, shortened baseline and
+multigrid, `summary.json` with a row for each, and `curves.png`. All three share code, data,
+machine and validation; only the plan differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+import vcycle
+from vcycle.config.recipes import demo
+from vcycle.config.run import RunConfig
+from vcycle.data.writing import write_whole
+from vcycle.demo.videos import write_videos
+from vcycle.report.curves import draw_curves
+from vcycle.report.progress_bar import progress_bar
+from vcycle.schedule.plan import Multigrid
+from vcycle.train.loop import train
+from vcycle.train.progress import duration
+from vcycle.train.run_folder import config_text
+
+TITLES = {
+    "baseline": "baseline",
+    "baseline_short": "short baseline",
+    "multigrid": "multigrid",
+}
+
+
+def demo_configs(videos: Path, *, quick: bool) -> dict[str, RunConfig]:
+    """The recipe ``demo`` with its baseline, and the baseline in as many steps."""
+    recipe = demo(quick=quick)
+    config = replace(recipe, data=replace(recipe.data, manifest=str(videos)))
+    num_steps = len(config.plan())
+    return {
+        "baseline": replace(config, multigrid=Multigrid.off()),
+        "baseline_short": replace(config, multigrid=Multigrid.off(steps=num_steps)),
+        "multigrid": config,
+    }
+
+
+def run_demo(
+    folder: str | Path | None = None, *, quick: bool = False, console: Console | None = None
+) -> list[dict[str, Any]]:
+    """Write the videos, train three times, compare; returns the rows of ``summary.json``.
+
+    A run that this code and configuration already finished in ``folder`` is not done again, one
+    that was interrupted goes on. ValueError where ``folder`` holds something else.
+    """
+    console = console or Console()
+    folder = Path(folder or ("runs/demo-quick" if quick else "runs/demo"))
+    videos = folder / "videos"
+    configs = demo_configs(videos, quick=quick)
+    num_videos = configs["baseline"].baseline.num_videos
+    with progress_bar("writing videos", console) as progress:
+        write_videos(videos, train_videos=num_videos, val_videos=num_videos // 5, progress=progress)
+    results = {}
+    for name, config in configs.items():
+        run, done = folder / name, _done_before(folder / name, config)
+        if done is not None:
+            console.print(f"{TITLES[name]}: done before, in {run}; delete it to train again")
+        results[name] = done or _train(config, run, title=TITLES[name], console=console)
+    rows = _rows(results)
+    write_whole(folder / "summary.json", json.dumps({"quick": quick, "rows": rows}, indent=1))
+    draw_curves(
+        {TITLES[name]: folder / name for name in configs},
+        folder / "curves.png",
+        title="The same model and videos, three schedules",
+    )
+    console.print(_table(rows))
+    console.print(f"Rows: {folder / 'summary.json'}  picture: {folder / 'curves.png'}")
+    return rows
+
+
+def _done_before(run: Path, config: RunConfig) -> dict[str, Any] | None:
+    """The result of a complete run of this code and configuration."""
+    if not (_same(run, config) and (run / "result.json").is_file()):
+        return None
+    result: dict[str, Any] = json.loads((run / "result.json").read_text())
+    return result
+
+
+def _same(run: Path, config: RunConfig) -> bool:
+    try:
+        code = (run.parent / f"{run.name}.sha256").read_text()
+        return code == _code_hash() and (run / "config.yaml").read_text() == config_text(config)
+    except FileNotFoundError:
+        return False
+
+
+def _train(config: RunConfig, run: Path, *, title: str, console: Console) -> dict[str, Any]:
+    """Go on with an interrupted run; else train anew, in place of an outdated run of the demo."""
+    resume = _same(run, config) and (run / "checkpoint.pt").is_file()
+    if run.exists() and not resume:
+        file = run / "config.yaml"
+        if not file.is_file() or yaml.safe_load(file.read_text()).get("recipe") != "demo":
+            raise ValueError(f"{run}: not a run of the demo; choose another --folder")
+        shutil.rmtree(run)
+    run.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(run.parent / f"{run.name}.sha256", _code_hash())
+    return train(config, run, resume=resume, title=title, console=console)
+
+
+def _code_hash() -> str:
+    digest = hashlib.sha256()
+    for file in sorted(Path(vcycle.__file__).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _rows(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    keys = ("steps", "epochs", "clips", "seconds", "top1", "waiting_seconds")
+    full = results["baseline"]["seconds"]
+    return [
+        {
+            "name": name,
+            **{key: result[key] for key in keys},
+            "speedup": full / result["seconds"],
+        }
+        for name, result in results.items()
+    ]
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table()
+    for heading in ("", "steps", "epochs", "clips", "training", "waiting", "top-1", "speed-up"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for row in rows:
+        table.add_row(
+            TITLES[row["name"]],
+            f"{row['steps']:,}",
+            f"{row['epochs']:.1f}",
+            f"{row['clips']:,}",
+            duration(row["seconds"]),
+            f"{row['waiting_seconds'] / row['seconds']:.1%}",
+            f"{row['top1']:.1%}",
+            f"{row['speedup']:.2f}x",
+        )
+    return table

@@ -1,0 +1,1 @@
+"""How good a model is: what joins models and data."""

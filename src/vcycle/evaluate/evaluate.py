@@ -1,0 +1,43 @@
+"""Evaluation: deterministic, at one shape, over fixed views of every video.
+
+In: a model and a loader of views. Out: accuracies in [0, 1]. It is the same for every phase of
+every run, so that curves can be compared (paper, section 3.1: one shape for the testing data).
+"""
+
+from __future__ import annotations
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.wrappers import _FabricModule
+
+from vcycle.data.batch import normalize
+from vcycle.data.loader import Loader
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate.metrics import VideoScores
+
+
+def evaluate(
+    model: _FabricModule, loader: Loader, videos: Manifest, *, fabric: Fabric
+) -> dict[str, float]:
+    """Score the views of ``videos`` that the processes' loaders yield together.
+
+    A view that could not be read is left out, never replaced: ``videos`` counts the videos that
+    were scored, and ``coverage`` is their share of those that the data set lists. The model is
+    left in training mode.
+    """
+    collected = VideoScores(
+        num_videos=len(videos), num_classes=videos.num_classes, multi_label=videos.multi_label
+    )
+    model.eval()
+    with torch.inference_mode(), fabric.autocast():
+        for requests, batch in zip(loader.request_lists, loader, strict=True):
+            # Not through the wrapper of several processes: one may have fewer batches than others.
+            scores = model.module(normalize(batch.to(fabric.device).clips))  # (N, classes)
+            asked = torch.tensor([request.index for request in requests])
+            read = batch.indices == asked
+            collected.add(asked[read], scores[read.to(scores.device)], batch.labels[read])
+    model.train()
+    collected.gather(fabric)
+    scores_of_run = collected.compute()
+    found = videos.coverage(videos.videos[0].split)
+    return {"coverage": found * scores_of_run["videos"] / len(videos), **scores_of_run}

@@ -1,0 +1,205 @@
+"""The command line: what it prints when all is well, and one line and exit code 2 otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vcycle.cli.main import main
+from vcycle.data.manifest import Manifest
+
+
+def test_synth_writes_a_manifest_of_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "videos"
+    code = main(["data", "synth", str(folder), "--train-videos", "3", "--val-videos", "2"])
+    assert code == 0
+    manifest = Manifest.read(folder)
+    assert len(manifest.split("train")) == 3
+    assert len(manifest.split("val")) == 2
+    assert all((folder / video.path).stat().st_size > 0 for video in manifest.videos)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "demo"),
+        (["dmeo"], "demo"),
+        (["demo", "--quack"], "--quack"),
+        (["data", "synth"], "folder"),
+        (["data", "synth", "/dev/null/x"], "/dev/null/x"),
+        (["data", "synth", "/tmp/v", "--train-videos", "none"], "--train-videos"),
+        (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos is 0"),
+        (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such directory"),
+        (["data", "prepare", "/no/such/folder", "/tmp/out"], "/no/such/folder"),
+        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset is 'quick'"),
+        (["train", "demo"], "give --data FILE"),
+        (["train", "demoo"], "did you mean 'demo'"),
+        (["train", "demo", "--threads", "-1"], "threads -1"),
+        (["train", "demo", "--evaluation.batch_size", "0"], "evaluation.batch_size 0"),
+        (["train", "demo", "--optimizer.momentum", "2"], "optimizer.momentum 2"),
+        (["eval", "/no/such/run"], "/no/such/run"),
+        (["plan", "demo", "--multigrid.norm_group", "3"], "norm_group 3"),
+        (["bench", "loader", "/no/such/folder"], "/no/such/folder: no such directory"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert error.startswith("vcycle: ")
+
+
+@pytest.mark.parametrize("decoder", ["torchcodec", "nvdec"])
+def test_a_decoder_that_does_not_work_is_refused_before_step_0(
+    synthetic_videos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    decoder: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torchcodec", None)
+    folder = tmp_path / "run"
+    arguments = ["--data", str(synthetic_videos), "--folder", str(folder)]
+    assert main(["train", "demo", *arguments, "--data.decoder", decoder]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"vcycle: decoder is '{decoder}'")
+    assert "use 'pyav'" in error or "'pyav' or 'torchcodec' elsewhere" in error
+    assert error.count("\n") == 1
+    assert not (folder / "metrics.jsonl").exists()
+
+
+def test_train_eval_and_resume(
+    synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "run")
+    fields = {
+        "baseline.shape.frames": 4,
+        "baseline.shape.height": 32,
+        "baseline.shape.width": 32,
+        "baseline.steps": 40,
+        "baseline.stage_ends": "[20,30]",
+        "baseline.num_videos": 24,
+        "baseline.learning_rate.warmup_steps": 2,
+        "data.num_workers": 0,
+        "data.short_side": "[36,42]",
+        "multigrid.epoch_factor": 2,
+    }
+    small = [word for name, value in fields.items() for word in (f"--{name}", str(value))]
+    data = ["--data", str(synthetic_videos)]
+    assert main(["train", "demo", "--folder", folder, *small, *data]) == 0
+    second = str(tmp_path / "second")
+    weights = [
+        "--weights",
+        str(tmp_path / "run" / "checkpoint.pt"),
+        "--model=vcycle.models.tiny:TinyResNet3d",
+    ]
+    assert main(["train", "demo", "--folder", second, *small, *data, *weights]) == 0
+    assert "missing 0" in capsys.readouterr().out
+    assert main(["eval", folder, "--json", "--evaluation.num_clips", "2"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["views"] == 2
+    assert scores["videos"] == 12
+    assert scores["coverage"] == 1
+    assert main(["eval", folder, "--split", "train"]) == 0
+    assert "on 24 videos of train" in capsys.readouterr().out
+    assert main(["eval", folder, "--model", "slow_r50"]) == 2
+    assert "leave --model out" in capsys.readouterr().err
+    assert main(["train", "demo", "--folder", folder, *small, *data, "--resume"]) == 0
+    assert capsys.readouterr().out == f"{folder}: complete, nothing is left to train\n"
+    assert main(["train", "demo", "--folder", folder, *small, *data]) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "--shape", "8x64", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["slowfast_r50"]["parameters"] == 34_566_488
+    assert main(["models", "--shape", "8xx"]) == 2
+    assert main(["models", "--shape", "100000x100000"]) == 2
+    assert capsys.readouterr().err.endswith("use a smaller one\n")
+
+
+def test_index_and_prepare_a_folder_of_videos(
+    synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, label in (("00000", "squares"), ("00001", "squares"), ("00004", "rings")):
+        (tmp_path / "mine" / label).mkdir(parents=True, exist_ok=True)
+        copy = tmp_path / "mine" / label / f"{name}.mp4"
+        copy.write_bytes((synthetic_videos / "train" / f"{name}.mp4").read_bytes())
+    (tmp_path / "mine" / "rings" / "bad.mp4").write_bytes(b"not a video")
+    assert main(["data", "index", "folder", str(tmp_path / "mine"), "--workers", "1"]) == 0
+    assert "3 of 4 videos" in capsys.readouterr().out
+    out = str(tmp_path / "fast")
+    command = ["data", "prepare", str(tmp_path / "mine"), out, "--short-side", "64"]
+    assert main([*command, "--workers", "1"]) == 0
+    assert "3 videos prepared" in capsys.readouterr().out
+    assert {min(v.width, v.height) for v in Manifest.read(out).videos} == {64}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.splitlines(keepends=True)[0], "lists no video"),
+        (lambda table: table.replace("val/00000.mp4,0,", "val/00000.mp4,99,"), "label 99"),
+        (lambda table: table.replace("val/00000.mp4", "../00000.mp4"), "leaves the manifest"),
+        (lambda table: "", "no column path"),
+    ],
+)
+def test_a_wrong_manifest_is_one_line(
+    change: Callable[[str], str],
+    message: str,
+    synthetic_videos: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    table = (synthetic_videos / "manifest.csv").read_text()
+    assert change(table) != table
+    (tmp_path / "manifest.csv").write_text(change(table))
+    (tmp_path / "classes.txt").write_text((synthetic_videos / "classes.txt").read_text())
+    folder = str(tmp_path / "run")
+    assert main(["train", "demo", "--data", str(tmp_path), "--folder", folder]) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_leaves_a_readable_demo(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    # A test runner in the background ignores SIGINT, and so would what it starts.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from vcycle.cli.main import main; sys.exit(main())"
+    )
+    command = [sys.executable, "-c", code, "demo", "--quick", "--folder", str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    metrics = folder / "baseline" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error.strip().splitlines()[-1].startswith("vcycle: stopped after step")
+    assert "Traceback" not in error
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(len(rows)))
+    assert (folder / "baseline" / "checkpoint.pt").is_file()
+    assert (folder / "baseline" / "config.yaml").is_file()

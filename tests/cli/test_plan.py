@@ -1,0 +1,578 @@
+"""``vcycle plan``: its flags, its JSON, its table and its picture."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.axes import Axes
+
+from vcycle.cli.main import main
+from vcycle.cli.plan import add_plan_flags, run_plan_command
+from vcycle.config.flags import FlagParser
+from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
+from vcycle.config.run import RunConfig
+from vcycle.data.manifest import Manifest
+from vcycle.data.metadata import Video
+from vcycle.report.plan_plot import draw_plans
+from vcycle.schedule import cost
+from vcycle.train.run_folder import config_text
+
+Run = Callable[..., str]
+KINETICS = "k400-slowfast-r50"
+NO_RECIPE = (
+    "recipe: name one, before any flag (vcycle plan --list shows them), or give --config FILE "
+    "instead"
+)
+
+
+def plan(*arguments: str) -> None:
+    parser = FlagParser()
+    add_plan_flags(parser)
+    run_plan_command(*parser.parse_known_args(arguments))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str) -> str:
+        plan(*arguments)
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def values(run: Run) -> Callable[..., Any]:
+    return lambda *arguments: json.loads(run(*arguments, "--json"))
+
+
+@pytest.mark.parametrize("name", [*FIXED_RECIPES, *USER_RECIPES])
+def test_json_of_every_recipe(name: str, values: Callable[..., Any]) -> None:
+    found = values(name)
+    plan = recipe(name).plan()
+    assert found["recipe"] == name
+    assert found["steps"] == len(plan) == sum(phase["steps"] for phase in found["phases"])
+    assert found["baseline_steps"] == plan.baseline.steps
+    assert found["step_reduction"] == plan.baseline.steps / len(plan)
+    assert found["epochs"] == plan.num_clips / plan.baseline.num_videos
+    assert found["baseline_epochs"] == plan.baseline.epochs
+    assert found["compute_unit"] == "multiply-adds"
+    first_step = 0
+    for phase in found["phases"]:
+        step = plan[phase["first_step"]]
+        assert phase["first_step"] == first_step
+        assert phase["last_step"] == first_step + phase["steps"] - 1
+        assert phase["stage"] == plan.phases[step.phase].stage
+        base = plan.phases[step.phase].base
+        assert (phase["frames"], phase["height"], phase["width"]) == (
+            base.shape.frames,
+            base.shape.height,
+            base.shape.width,
+        )
+        assert phase["batch_size"] == base.batch_size
+        assert phase["norm_group"] == 8
+        if step.index >= plan.warmup_steps:
+            assert phase["learning_rate"] == step.learning_rate
+        first_step += phase["steps"]
+
+
+def test_reductions_of_kinetics(values: Callable[..., Any]) -> None:
+    found = values(KINETICS)
+    assert found["step_reduction"] == pytest.approx(3.427, abs=1e-3)
+    # The official code's forward multiply-adds fall by 3.343; its phases end at whole epochs.
+    assert found["compute_reduction"] == pytest.approx(3.343, abs=5e-3)
+    assert found["frame_reduction"] == pytest.approx(1.387, abs=1e-3)
+    assert found["span_reduction"] < 1
+
+
+def test_frames_on_the_grids_and_spanned(run: Run, values: Callable[..., Any]) -> None:
+    assert re.search(r"\nframes on the grids .* 1\.39x\n", run(KINETICS))
+    assert re.search(r"\nframes spanned .* 0\.94x\n", run(KINETICS))
+    # At stride 1 a coarse grid still spans up to as much as the baseline's.
+    plan = recipe(KINETICS).plan()
+    spanned = cost.frames_spanned(plan, stride=1).reduction
+    assert values(KINETICS, "--data.stride", "1")["span_reduction"] == spanned
+    # A frame of each of T segments: every clip spans its video.
+    something = values("ssv2-slowfast-r50")
+    assert something["span_reduction"] == something["baseline_clips"] / something["clips"]
+    assert re.search(r"\nvideos spanned .* 0\.67x\n", run("ssv2-slowfast-r50"))
+
+
+def test_the_flags_are_said(tmp_path: Path, run: Run, values: Callable[..., Any]) -> None:
+    flags = ["--epoch-factor", "2", "--baseline.batch_size", "64", "--no-fine-tuning", "--seed=3"]
+    said = ["--epoch-factor 2", "--no-fine-tuning", "--baseline.batch_size 64", "--seed=3"]
+    assert values(KINETICS, *flags)["flags"] == said
+    assert values(KINETICS)["flags"] == []
+    heading = run(KINETICS, *flags).splitlines()[0]
+    assert heading.startswith(f"{KINETICS} {' '.join(said)}: Kinetics-400, SlowFast R50")
+    files = [tmp_path / name for name in ("a.svg", "b.svg")]
+    run(KINETICS, "--plot", str(files[0]))
+    run(KINETICS, "--seed", "3", "--plot", str(files[1]))  # a flag that changes no step
+    assert files[0].read_text() != files[1].read_text()
+
+
+def step_rows(*, without: str = "") -> list[dict[str, Any]]:
+    """What a benchmark could have measured for the default plan on eight devices."""
+    return [
+        {"shape": str(shape), "clips": clips, "seconds": 1.8, "bytes": 3e9 * shape.frames}
+        for shape, clips in recipe(KINETICS).plan().mini_batches().items()
+        if str(shape) != without
+    ]
+
+
+def test_predicted_wall_clock(tmp_path: Path, run: Run, values: Callable[..., Any]) -> None:
+    file = tmp_path / "steps.json"
+    file.write_text(json.dumps(step_rows()))
+    found = values(KINETICS, "--step-seconds", str(file))
+    assert found["predicted_seconds"] == pytest.approx(1.8 * 32_685)
+    assert found["baseline_predicted_seconds"] == pytest.approx(1.8 * 112_000)
+    assert found["predicted_speedup"] == pytest.approx(112_000 / 32_685)
+    assert "memory" not in found
+    text = run(KINETICS, "--step-seconds", str(file))
+    assert re.search(r"\nwall-clock, hours +16\.3 +56 +3\.43x\n", text)
+    assert "predicted_seconds" not in values(KINETICS)
+    assert "wall-clock" not in run(KINETICS)
+
+
+def test_batches_that_fit(tmp_path: Path, run: Run, values: Callable[..., Any]) -> None:
+    file = tmp_path / "steps.json"
+    file.write_text(json.dumps(step_rows()))
+    arguments = (KINETICS, "--step-seconds", str(file), "--memory-gib", "40", "--num-devices", "8")
+    memory = {row["shape"]: row for row in values(*arguments)["memory"]}
+    assert list(memory) == [row["shape"] for row in step_rows()]
+    coarse, fine = memory["8x158x158"], memory["32x224x224"]
+    assert (coarse["batch_size"], coarse["fits"], coarse["micro_batch"]) == (4096, True, 512)
+    # 64 clips take 96e9 bytes on a device; 16 take 24e9, and 32 take 48e9, more than 40 GiB.
+    assert (fine["batch_size"], fine["fits"], fine["micro_batch"]) == (512, False, 16)
+    assert fine["step_bytes"] == pytest.approx(96e9)
+    lines = [" ".join(line.split()) for line in run(*arguments).splitlines()]
+    assert "2 32x224x224 512 8 16 at a time" in lines
+    assert "8x158x158 0 8x112x112 8,192 16 yes" in lines
+    assert "0 32x224x224 512 8 16 at a time" in " ".join(
+        " ".join(line.split()) for line in run(*arguments, "--baseline").splitlines()
+    )
+    assert " no\n" in run(*arguments[:4], "0.001")
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "message"),
+    [
+        ("{", [], "Expecting property name"),
+        ("[" * 100_000, [], "recursion"),
+        ("[]", [], "give a list of rows with shape, clips, seconds and, for memory, bytes"),
+        ('[{"shape": "8x8"}]', [], "row 0: give shape, clips and seconds"),
+        (
+            json.dumps(step_rows(without="8x112x112")),
+            [],
+            "seconds of a step: measure 8x112x112 with 8,192 clips too",
+        ),
+        (json.dumps(step_rows()), ["--num-devices", "8"], "--num-devices: it is for --memory-gib"),
+        (
+            json.dumps(step_rows()),
+            ["--memory-gib", "8", "--num-devices", "0"],
+            "num_devices 0: give at least 1",
+        ),
+        (json.dumps(step_rows()), ["--memory-gib", "nan"], "memory nan: give a positive number"),
+    ],
+)
+def test_measurements_that_do_not_fit(
+    tmp_path: Path, text: str, flags: list[str], message: str
+) -> None:
+    file = tmp_path / "steps.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        plan(KINETICS, "--step-seconds", str(file), *flags)
+    assert "\n" not in str(error.value)
+
+
+def test_the_table(run: Run) -> None:
+    text = run(KINETICS)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[0].startswith(f"{KINETICS}: Kinetics-400, SlowFast R50")
+    assert "1 1 cycle 8x158x158 4,096 3,210 3,209 73.0 17,530,880 6.4 8" in lines
+    assert "4 14 fine-tuning 32x224x224 512 2,918 32,684 14.5 3,485,184 0.0008 8" in lines
+    assert "0 16x112x112 4,096 32" in [" ".join(line.split()[-4:]) for line in lines]
+    assert "steps 32,685 112,000 3.43x" in lines
+    assert "epochs 358.4 238.9 1.50x as many" in lines
+    assert "- warm-up: 1,500 steps, to a rate of 6.4" in lines
+    assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_the_table_of_a_baseline(run: Run) -> None:
+    text = run(KINETICS, "--baseline")
+    assert "short cycle" not in text
+    assert "constant" in text
+    without_groups = run(KINETICS, "--multigrid.norm_group", "null")
+    assert re.search(r"8x158x158 .* 6\.4 +-\n", without_groups)
+
+
+def test_a_rate_that_falls_within_a_phase(run: Run, values: Callable[..., Any]) -> None:
+    assert " 6.4 to 6.25 " in run(f"{KINETICS}-cosine")
+    first = values(f"{KINETICS}-cosine")["phases"][0]
+    assert first["learning_rate"] == pytest.approx(6.4)
+    assert first["last_learning_rate"] == pytest.approx(6.249, abs=1e-3)
+
+
+def test_notes_give_the_reasons(run: Run, values: Callable[..., Any]) -> None:
+    text = run("finetune", "--num-videos", "1000", "--num-gpus", "2")
+    assert "- batch size 16: a norm group of 8 clips on each of 2 GPUs" in text
+    assert "- batch exponent 0.5: equation 1 asks for 256 clips" in text
+    assert "- training starts from kinetics400 weights: give --model.weights FILE" in text
+    assert "give --model.weights" not in run("finetune", "--model.weights", "weights.pyth")
+    assert values("scratch")["notes"][0].startswith("10,000 training videos are assumed: give ")
+
+
+def test_own_videos_are_counted_in_the_manifest(tmp_path: Path, values: Callable[..., Any]) -> None:
+    video = Video(
+        path="a.mp4",
+        labels=(0,),
+        split="train",
+        num_frames=90,
+        frame_rate=30.0,
+        duration_seconds=3.0,
+        width=320,
+        height=240,
+    )
+    held_out = replace(video, path="b.mp4", split="val")
+    Manifest(tmp_path, ("one",), (video,) * 700 + (held_out,) * 50).write()
+    arguments = ("finetune", "--data.manifest", str(tmp_path))
+    counted = values(*arguments, "--num-gpus", "2")
+    assert counted["num_videos"] == 700
+    assert counted["notes"][:2] == [
+        "700 training videos",
+        "batch size 16: a norm group of 8 clips on each of 2 GPUs",
+    ]
+    assert values(*arguments, "--num-videos", "900")["num_videos"] == 900
+    assert values("k400-slowfast-r50", *arguments[1:])["num_videos"] == 240_000
+
+
+def test_list(run: Run, values: Callable[..., Any]) -> None:
+    lines = run("--list").splitlines()
+    assert [line.split()[0] for line in lines] == [*FIXED_RECIPES, *USER_RECIPES]
+    assert all(len(line) <= 120 and "``" not in line for line in lines)
+    assert list(values("--list")) == [*FIXED_RECIPES, *USER_RECIPES]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps", "epochs"),
+    [
+        # Figure 3: epoch factors of the baseline and of multigrid.
+        ((KINETICS, "--epoch-factor", "0.25"), 5_447, 60),
+        ((KINETICS, "--epoch-factor", "3"), 65_371, 717),
+        ((KINETICS, "--baseline"), 112_000, 239),
+        ((KINETICS, "--baseline", "--epoch-factor", "0.25"), 28_000, 60),
+        ((KINETICS, "--baseline-steps", "32685"), 32_685, 70),
+        ((KINETICS, "--baseline", "--baseline-steps", "32685"), 32_685, 70),
+        # Figure 3's variants: an epoch factor with one of the cycles.
+        ((KINETICS, "--long-cycle-shapes", "1", "--epoch-factor", "1.5"), 72_000, 358),
+        ((KINETICS, "--short-cycle-shapes", "1", "--epoch-factor", "1.5"), 51_551, 358),
+        # Tables 1a and 1b: in as many steps as the default.
+        ((KINETICS, "--long-cycle-shapes", "1"), 32_685, 163),
+        ((KINETICS, "--long-cycle-shapes", "2"), 32_685, 230),
+        ((KINETICS, "--long-cycle-shapes", "3"), 32_685, 265),
+        ((KINETICS, "--long-cycle-shapes", "4"), 32_685, 358),
+        ((KINETICS, "--short-cycle-shapes", "1"), 32_685, 227),
+        ((KINETICS, "--short-cycle-shapes", "2"), 32_685, 255),
+        ((KINETICS, "--short-cycle-shapes", "3"), 32_685, 358),
+        ((KINETICS, "--no-fine-tuning"), 32_685, 401),
+        # Tables 5 and 6.
+        (("ssv2-slowfast-r50", "--epoch-factor", "1"), 44_611, 22),
+        (("ssv2-slowfast-r50", "--epoch-factor", "2"), 89_220, 44),
+        (("charades-slowfast-r50", "--epoch-factor", "1"), 5_397, 57),
+        (("charades-slowfast-r50", "--epoch-factor", "2"), 10_794, 114),
+        # Any recipe and any field.
+        (("k400-i3d-r50-1gpu", "--baseline"), 1_200_000, 40),
+        (("k400-slowfast-r50-small-baseline", "--epoch-factor", "2"), 56_000, 478),
+        ((KINETICS, "--multigrid.batch_exponent", "0"), 168_000, 358),
+        ((KINETICS, "--multigrid.long_cycle", "null"), 72_000, 358),
+        ((KINETICS, "--baseline.batch_size=64", "--baseline-steps", "896000"), 896_000, 239),
+    ],
+)
+def test_flags(
+    arguments: tuple[str, ...], steps: int, epochs: int, values: Callable[..., Any]
+) -> None:
+    found = values(*arguments)
+    assert found["steps"] == pytest.approx(steps, abs=3)
+    assert round(found["epochs"]) == epochs
+
+
+@pytest.mark.parametrize(
+    ("fields", "shapes"),
+    [
+        (["--baseline.shape.height", "180", "--baseline.shape.width", "320"], "8x127x226"),
+        (["--multigrid.rule.side_multiple", "32"], "8x160x160"),
+        (["--multigrid.long_cycle.factors", "[[1, 0.5], [1, 1]]"], "32x112x112"),
+        (["--multigrid.long_cycle.factors", "[[0.25, 1], [1, 1]]"], "8x224x224"),
+        (
+            [
+                *("--model.name", "c2d_r50_8x8"),
+                *("--baseline.shape.frames", "1", "--multigrid.rule.min_frames", "1"),
+                *("--multigrid.rule.frame_multiple", "1"),
+                *("--multigrid.long_cycle.factors", "[[1, 0.5], [1, 1]]"),
+            ],
+            "1x112x112",
+        ),
+    ],
+)
+def test_beyond_the_paper(fields: list[str], shapes: str, values: Callable[..., Any]) -> None:
+    first = values(KINETICS, *fields)["phases"][0]
+    assert f"{first['frames']}x{first['height']}x{first['width']}" == shapes
+
+
+@pytest.mark.parametrize(
+    "all_shapes",
+    [["--long-cycle-shapes", "4"], ["--short-cycle-shapes", "3", "--long-cycle-shapes", "4"]],
+)
+@pytest.mark.parametrize("fields", [[], ["--multigrid.epoch_factor", "0.7"]])
+@pytest.mark.parametrize("name", [KINETICS, "charades-slowfast-r50"])
+def test_all_shapes_are_the_default(
+    name: str, fields: list[str], all_shapes: list[str], values: Callable[..., Any]
+) -> None:
+    assert values(name, *fields, *all_shapes)["phases"] == values(name, *fields)["phases"]
+
+
+def test_flags_win_over_a_file(tmp_path: Path, values: Callable[..., Any]) -> None:
+    file = tmp_path / "config.yaml"
+    config = recipe(KINETICS)
+    shortened = replace(config.multigrid, steps=5_000)
+    file.write_text(config_text(replace(config, multigrid=shortened)))
+    assert values("--config", str(file))["steps"] == 5_000
+    assert values("--config", str(file), "--epoch-factor", "1.5")["steps"] == 32_685
+    assert values("--config", str(file), "--baseline")["steps"] == 112_000
+    kept = ("--multigrid.norm_group", "16", "--multigrid.rule.side_multiple", "32", "--baseline")
+    assert values(KINETICS, *kept)["phases"][0]["norm_group"] == 16
+
+
+def test_ablations_keep_the_last_shapes(values: Callable[..., Any]) -> None:
+    found = values(KINETICS, "--long-cycle-shapes", "2", "--short-cycle-shapes", "2")
+    shapes = [(phase["frames"], phase["height"]) for phase in found["phases"]]
+    assert shapes == [(16, 224), (32, 224)] * 3 + [(32, 224)] * 2
+    heights = [short["height"] for short in found["phases"][0]["short_cycle"]]
+    assert heights == [158, 224]
+    kinds = {phase["kind"] for phase in values(KINETICS, "--no-fine-tuning")["phases"]}
+    assert kinds == {"cycle"}
+
+
+def test_a_saved_configuration(tmp_path: Path, values: Callable[..., Any]) -> None:
+    file = tmp_path / "config.yaml"
+    for name in ("k400-i3d-r50-1gpu", "finetune"):
+        file.write_text(config_text(recipe(name)))
+        found = values("--config", str(file))
+        assert found.pop("flags") == [f"--config {file}"]
+        expected = values(name)
+        del expected["flags"]
+        assert found == expected
+    longer = values("--config", str(file), "--epoch-factor", "2")
+    assert longer["epochs"] == pytest.approx(2 * longer["baseline_epochs"], rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", [["--seed", "5"], ["--seed=5"], ["--seed", "5", "--threads", "2"]])
+def test_the_value_of_a_field_is_no_recipe(
+    tmp_path: Path, seed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(config_text(recipe("k400-i3d-r50")))
+    configs: list[RunConfig] = []
+    monkeypatch.setattr("vcycle.train.loop.train", lambda config, *_, **__: configs.append(config))
+    for arguments in (["--config", str(file), *seed], ["k400-i3d-r50", *seed]):
+        assert main(["plan", *arguments]) == 0
+        assert main(["train", *arguments]) == 0
+        assert configs.pop().seed == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], NO_RECIPE),
+        (["--seed", "5"], NO_RECIPE),
+        ([KINETICS, "--config", "config.yaml"], NO_RECIPE),
+        (
+            ["k400-slowfast-r50-16"],
+            "recipe 'k400-slowfast-r50-16' is unknown; did you mean 'k400-slowfast-r50-16f'?",
+        ),
+        (
+            [KINETICS, "--baseline", "--long-cycle-shapes", "2"],
+            "--baseline and --long-cycle-shapes: a baseline has no cycles; leave one out",
+        ),
+        (
+            [KINETICS, "--baseline-steps", "5000", "--no-fine-tuning"],
+            "--baseline-steps and --no-fine-tuning: a baseline has no cycles; leave one out",
+        ),
+        (
+            [KINETICS, "--baseline-steps", "5000", "--epoch-factor", "2"],
+            "--baseline-steps and --epoch-factor: both fix the steps; leave one out",
+        ),
+        (
+            [KINETICS, "--multigrid.steps", "5000", "--epoch-factor", "2"],
+            "--epoch-factor and --multigrid.steps: both fix the steps; leave one out",
+        ),
+        (
+            [KINETICS, "--epoch-factor", "2", "--multigrid", "{steps: 5000}"],
+            "--epoch-factor and --multigrid: both fix the steps; leave one out",
+        ),
+        (
+            [KINETICS, "--multigrid.epoch_factor", "2", "--epoch-factor", "3"],
+            "--epoch-factor and --multigrid.epoch_factor: both fix the steps; leave one out",
+        ),
+        (
+            [KINETICS, "--multigrid.epoch_factor", "2", "--multigrid.steps=3000"],
+            "--multigrid.steps and --multigrid.epoch_factor: both fix the steps; leave one out",
+        ),
+        (
+            [KINETICS, "--multigrid.steps=5000", "--baseline"],
+            "--baseline and --multigrid.steps: a baseline has no cycles; leave one out",
+        ),
+        (
+            [KINETICS, "--multigrid.steps", "5000", "--baseline-steps", "6000"],
+            "--baseline-steps and --multigrid.steps: a baseline has no cycles; leave one out",
+        ),
+        (
+            [KINETICS, "--baseline", "--multigrid.batch_exponent", "0.5"],
+            "--baseline and --multigrid.batch_exponent: a baseline has no cycles; leave one out",
+        ),
+        (
+            [KINETICS, "--baseline", "--multigrid.long_cycle.factors", "[[1, 1]]"],
+            "--baseline and --multigrid.long_cycle.factors: a baseline has no cycles; leave one "
+            "out",
+        ),
+        (
+            [KINETICS, "--no-fine-tuning", "--multigrid.fine_tuning", "true"],
+            "--no-fine-tuning and --multigrid.fine_tuning: both decide on fine-tuning; leave one "
+            "out",
+        ),
+        (
+            ["finetune", "--num-videos", "1000", "--baseline.num_videos", "50"],
+            "--baseline.num_videos: recipe finetune is sized by --num-videos; give that instead",
+        ),
+        (
+            [KINETICS, "--long-cycle-shapes", "5"],
+            "long-cycle shapes 5: choose 1 to 4, the shapes of this cycle",
+        ),
+        (
+            [KINETICS, "--short-cycle-shapes", "0"],
+            "short-cycle shapes 0: choose 1 to 3, the shapes of this cycle",
+        ),
+        (
+            ["k400-slowfast-r50-small-baseline", "--long-cycle-shapes", "2"],
+            "--long-cycle-shapes: recipe k400-slowfast-r50-small-baseline has no long cycle",
+        ),
+        (
+            ["k400-slowfast-r50-small-baseline", "--short-cycle-shapes", "2"],
+            "--short-cycle-shapes: recipe k400-slowfast-r50-small-baseline has no short cycle",
+        ),
+        (
+            [KINETICS, "--epoch-factor", "0.0005"],
+            "11 steps leave none for 8x158x158 in learning-rate stage 2 of 4; use a larger epoch "
+            "factor or more steps, or fewer long-cycle shapes",
+        ),
+        ([KINETICS, "--epoch-factor", "-1"], "epoch_factor -1.0: give a positive number"),
+        (
+            [KINETICS, "--epoch-factor", "x"],
+            "argument --epoch-factor: invalid float value: 'x'",
+        ),
+        ([KINETICS, "--baseline-steps", "0"], "steps 0: give a number of at least 1"),
+        (
+            [KINETICS, "--epoch-facto", "2"],
+            "unknown argument --epoch-facto; did you mean --epoch-factor?",
+        ),
+        (
+            [KINETICS, "--baseline.step=2"],
+            "unknown argument --baseline.step; did you mean --baseline.steps?",
+        ),
+        (
+            [KINETICS, "another"],
+            "unknown argument another: no flag before it takes a value",
+        ),
+        (
+            [KINETICS, "--baseline.stage_ends", "[72000, 44000]"],
+            "stage_ends [72000, 44000]: give rising steps between 1 and 111999, the steps at which "
+            "the learning rate drops",
+        ),
+        (
+            [KINETICS, "--baseline.shape.frames", "8"],
+            "frames 8 x 0.25 is 2, and the model takes at least 4; start from more frames, or "
+            "leave that factor out of the cycle",
+        ),
+        (
+            [KINETICS, "--num-videos", "7"],
+            "num_videos and num_gpus: recipe k400-slowfast-r50 has a batch and epochs of its own; "
+            "change baseline.num_videos or baseline.batch_size instead",
+        ),
+        (["--list", "--nonsense"], "unknown argument --nonsense: --list takes only --json"),
+        (["--list", KINETICS], f"unknown argument {KINETICS}: --list takes only --json"),
+        (
+            [KINETICS, "--memory-gib", "80"],
+            "--memory-gib: it needs the bytes of --step-seconds FILE; give both",
+        ),
+        (
+            [KINETICS, "--plot", "plan.jpeg"],
+            "plot plan.jpeg: name a file that ends in .png or .svg",
+        ),
+    ],
+)
+def test_messages(arguments: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        plan(*arguments)
+
+
+@pytest.mark.parametrize("arguments", [[KINETICS], [KINETICS, "--baseline.batch_size", "64"]])
+def test_it_needs_no_torch(arguments: list[str]) -> None:
+    blocked = ["torch", "torchmetrics", "lightning_fabric", "av", "numpy", "matplotlib"]
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({blocked}, None))\n"
+        f"from vcycle.config.flags import FlagParser\n"
+        f"from vcycle.cli.plan import add_plan_flags, run_plan_command\n"
+        f"parser = FlagParser()\n"
+        f"add_plan_flags(parser)\n"
+        f"run_plan_command(*parser.parse_known_args({arguments}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "fine-tuning" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [[KINETICS], [KINETICS, "--baseline"], ["finetune"]])
+def test_pictures(tmp_path: Path, run: Run, arguments: list[str]) -> None:
+    files = [tmp_path / name for name in ("a.svg", "b.svg", "c.png")]
+    for file in files:
+        run(*arguments, "--plot", str(file))
+    assert files[0].read_bytes() == files[1].read_bytes()
+    # Clip paths are not named after the last bits of the layout, nor the file after its maker.
+    assert set(re.findall(r"url\(#(\w+)\)", files[0].read_text())) <= {"p0", "p1", "p2"}
+    assert "matplotlib v" not in files[0].read_text().lower()
+    assert files[2].read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bands"),
+    [
+        ([], True),
+        (["--multigrid.short_cycle", "null"], False),
+        # Frames alone: boxes have no bands, as all heights are the same.
+        (["--multigrid.short_cycle.factors", "[[0.5, 1]]"], False),
+    ],
+)
+def test_bands_are_named_where_there_are_some(
+    arguments: list[str], bands: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run
+) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr(Axes, "set_title", lambda _, title, **__: titles.append(title))
+    run(KINETICS, *arguments, "--plot", str(tmp_path / "a.svg"))
+    assert titles == ["bands: what the short cycle visits"] * bands
+
+
+def test_a_picture_of_odd_plans(tmp_path: Path, run: Run) -> None:
+    """Rectangles, equal batches, a single stage, and phases too short for a label."""
+    plans = {
+        "rectangle": recipe("k400-slowfast-r50").plan(),
+        "small": recipe("finetune", num_videos=64).plan(),
+        "baseline": recipe("k400-slowfast-r50-small-baseline").plan(),
+    }
+    draw_plans(plans, tmp_path / "three.png")
+    fields = ["--baseline.shape.width", "320", "--baseline.stage_ends", "[200, 4000]"]
+    run(KINETICS, *fields, "--epoch-factor", "1", "--plot", str(tmp_path / "odd.png"))
+    assert (tmp_path / "odd.png").stat().st_size > 10_000

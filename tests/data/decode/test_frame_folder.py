@@ -1,0 +1,90 @@
+"""A folder of pictures is a video: the same frames, the same pixels."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import av
+import numpy as np
+import pytest
+
+from tests.encode import encode, frame_number, numbered_frames
+from vcycle.data.decode.frame_folder import probe_frames, read_frames
+from vcycle.data.decode.video import iterate_pictures, read_clip
+from vcycle.data.grid import Box, Grid
+from vcycle.data.metadata import Location, UnreadableVideo
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return numbered_frames(20)
+
+
+@pytest.fixture(scope="module", params=["jpg", "png"])
+def folder(request, tmp_path_factory, frames):
+    path = tmp_path_factory.mktemp(request.param)
+    for k, rgb in enumerate(frames):
+        name = f"frame_{k + 1:06d}.{request.param}"
+        av.VideoFrame.from_ndarray(rgb, format="rgb24").save(str(path / name))
+    return path
+
+
+def test_the_frames_asked_for_come_out(folder):
+    grid = Grid((0, 3, 3, 19, 30), Box(0, 0, 64, 96), 64, 96, False)
+    for clip in (read_frames(str(folder), grid), read_clip(Location(str(folder)), grid)):
+        assert [frame_number(picture, 20) for picture in clip] == [0, 3, 3, 19, 19]
+
+
+def test_names_without_leading_zeros_are_in_order(frames, tmp_path):
+    for k, rgb in enumerate(frames[:12]):
+        av.VideoFrame.from_ndarray(rgb, format="rgb24").save(str(tmp_path / f"img_{k + 1}.png"))
+    grid = Grid(tuple(range(12)), Box(0, 0, 64, 96), 64, 96, False)
+    clip = read_frames(str(tmp_path), grid)
+    assert [frame_number(picture, 20) for picture in clip] == list(range(12))
+
+
+def test_pictures_and_video_give_the_same_pixels(folder, frames, tmp_path):
+    video = encode(tmp_path / "v.mp4", frames, options={"crf": "1"})
+    grid = Grid((2, 9), Box(4, 10, 50, 60), 32, 40, True)
+    a = read_clip(Location(str(folder)), grid).astype(int)
+    b = read_clip(Location(str(video)), grid).astype(int)
+    assert np.abs(a - b).mean() < 3
+
+
+def test_probe(folder):
+    info = probe_frames(str(folder), frame_rate=12)
+    assert (info.num_frames, info.width, info.height) == (20, 96, 64)
+    assert (info.frame_rate, info.duration_seconds, info.key_interval) == (12, 20 / 12, 1)
+
+
+def test_a_folder_without_pictures_or_with_a_bad_one_is_named(tmp_path):
+    grid = Grid((0,), Box(0, 0, 64, 96), 64, 96, False)
+    with pytest.raises(UnreadableVideo, match="holds no"):
+        probe_frames(str(tmp_path), frame_rate=12)
+    (tmp_path / "frame_1.jpg").write_text("no picture")
+    with pytest.raises(UnreadableVideo, match=r"frame_1\.jpg"):
+        read_frames(str(tmp_path), grid)
+    with pytest.raises(UnreadableVideo, match="No such file"):
+        read_frames(str(tmp_path / "gone"), grid)
+    (tmp_path / "frame_1.jpg").unlink()
+    os.mkfifo(tmp_path / "frame_1.jpg")
+    with pytest.raises(UnreadableVideo, match=r"frame_1\.jpg: not a file"):
+        read_frames(str(tmp_path), grid)
+
+
+def test_pictures_that_a_camera_wants_turned_are_read_as_displayed(frames, tmp_path):
+    """Exif orientation 6 says that the picture's left side is its top."""
+    tag = struct.pack(">4sIHHHIHHI", b"MM\0*", 8, 1, 0x0112, 3, 1, 6, 0, 0)
+    exif = b"\xff\xe1" + struct.pack(">H", 2 + 6 + len(tag)) + b"Exif\0\0" + tag
+    path = tmp_path / "1.jpg"
+    av.VideoFrame.from_ndarray(frames[0], format="rgb24").save(str(path))
+    plain = path.read_bytes()
+    path.write_bytes(plain[:2] + exif + plain[2:])
+    info = probe_frames(str(tmp_path), frame_rate=12)
+    assert (info.height, info.width, info.rotation) == (96, 64, 270)
+    grid = Grid((0,), Box(0, 0, 96, 64), 96, 64, False)
+    upright = np.rot90(frames[0], -1).astype(int)
+    assert np.abs(read_clip(Location(str(tmp_path)), grid)[0] - upright).mean() < 8
+    (picture,) = iterate_pictures(Location(str(tmp_path)), info)
+    assert np.abs(picture.to_ndarray(format="rgb24") - upright).mean() < 8

@@ -1,0 +1,109 @@
+"""Skipping, seeking and jumping change no pixel: every clip equals one cut from a plain decode.
+
+The plain decode knows nothing of ours: it takes all pictures in order, and a frame is the last of
+them that begins no later than half a frame after the frame's time.
+"""
+
+from __future__ import annotations
+
+import struct
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from tests.encode import KINDS, encode, moving_noise
+from vcycle.data.decode.resample import Resampler
+from vcycle.data.decode.video import iterate_pictures, probe, read_clip
+from vcycle.data.grid import Box, Grid
+from vcycle.data.metadata import Location
+
+SHARED = Path(__file__).parents[4] / "shared" / "videos"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clips_equal_a_full_decode(tmp_path, kind):
+    suffix, codec, options = KINDS[kind]
+    if codec not in av.codec.codecs_available:
+        pytest.skip(f"this PyAV has no {codec}")
+    path = tmp_path / f"v.{suffix}"
+    encode(path, moving_noise(80), codec=codec, gop=13, rate=25, options=options)
+    check(Location(str(path)), num_grids=40)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+@pytest.mark.parametrize("b_frames", [0, 3])
+@pytest.mark.parametrize(
+    "gaps",
+    [(0.02, 0.04, 0.2), (0.033, 0.034, 0.033, 0.034, 0.1), (0.08,), (0.2,)],
+)
+def test_a_variable_frame_rate(tmp_path, suffix, b_frames, gaps):
+    times = np.cumsum(np.random.default_rng(3).choice(gaps, 80)).round(3)
+    path = tmp_path / f"v.{suffix}"
+    options = {"bf": str(b_frames)}
+    encode(path, moving_noise(80), gop=13, rate=25, options=options, times=list(times))
+    check(Location(str(path)), num_grids=40)
+
+
+def test_a_piece_cut_out_by_an_edit_list(tmp_path):
+    """Two edits, of frames 0 to 9 and 20 to 79: of those between none is ever seen."""
+    path = encode(tmp_path / "v.mp4", moving_noise(80), gop=13, rate=25, options={"bf": "2"})
+    with av.open(str(path)) as container:
+        frame = round(1 / (25 * container.streams.video[0].time_base))
+    content = bytearray(path.read_bytes())
+    edits = content.index(b"elst") + 4
+    media_time = struct.unpack_from(">i", content, edits + 12)[0]
+    first = struct.pack(">iii", 10 * 40, media_time, 1 << 16)
+    second = struct.pack(">iii", 60 * 40, media_time + 20 * frame, 1 << 16)
+    content[edits : edits + 20] = content[edits : edits + 4] + struct.pack(">i", 2) + first + second
+    for box in (b"moov", b"trak", b"edts", b"elst"):
+        place = content.index(box) - 4
+        size = struct.unpack_from(">I", content, place)[0]
+        struct.pack_into(">I", content, place, size + len(second))
+    path.write_bytes(content)
+    check(Location(str(path)), num_grids=40)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared videos")
+@pytest.mark.parametrize("name", ["nasa_13013.mp4", "flipping_a_pancake.mkv"])
+def test_clips_of_real_videos_equal_a_full_decode(name):
+    check(Location(str(SHARED / name)), num_grids=12)
+
+
+def check(place, *, num_grids):
+    info = probe(place)
+    box = Box(4, 6, info.height - 9, info.width - 11)
+    whole = plain_decode(place, info, Resampler(Grid((0,), box, 32, 48, False)))
+    in_order = list(iterate_pictures(place, info))
+    assert len(in_order) == info.num_frames
+    resample = Resampler(Grid((0,), box, 32, 48, False))
+    for frame, picture in enumerate(in_order):
+        assert np.array_equal(resample(picture), whole[frame]), f"frame {frame}"
+    rng = np.random.default_rng(1)
+    for _ in range(num_grids):
+        stride = int(rng.integers(1, 17))
+        start = int(rng.integers(len(whole)))
+        frames = tuple(min(start + i * stride, len(whole) - 1) for i in range(5))
+        clip = read_clip(place, Grid(frames, box, 32, 48, False))
+        for frame, picture in zip(frames, clip, strict=True):
+            assert np.array_equal(picture, whole[frame]), f"frame {frame} of {frames}"
+
+
+def plain_decode(place, info, resample):
+    """The picture of every frame, by its time; by its number where the container has no times."""
+    with av.open(place.uri) as container:
+        stream = container.streams.best("video")
+        stream.codec_context.thread_type = "NONE"
+        start = (stream.start_time or 0) * stream.time_base
+        pictures = [(frame.pts, resample(frame).copy()) for frame in container.decode(stream)]
+        interval = 1 / stream.average_rate
+        by_number = container.format.name in ("mpeg", "avi")
+        begins = [
+            start + n * interval if by_number else pts * stream.time_base
+            for n, (pts, _) in enumerate(pictures)
+        ]
+    until = [start + (frame + Fraction(1, 2)) * interval for frame in range(info.num_frames)]
+    shown = [max(sum(b <= time for b in begins) - 1, 0) for time in until]
+    return [pictures[n][1] for n in shown]

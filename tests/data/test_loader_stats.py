@@ -1,0 +1,26 @@
+"""What is said to limit a phase, from counts and seconds made up by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from vcycle.data.loader_stats import Figures
+
+
+def test_figures_say_what_limits():
+    slow = Figures(num_workers=2)
+    for _ in range(10):
+        slow.count(100, waited=0.3)
+        slow.count_use(0.1)
+        slow.count_work(0.8)
+    assert slow.clips_per_second == pytest.approx(250)
+    assert slow.wait_share == pytest.approx(0.75)
+    assert slow.workers_needed == 9
+    assert slow.verdict.startswith("loader-bound (250 clips/s, 75% waiting for data, ")
+    assert "9 workers on cores of their own" in slow.verdict
+    fast = dataclasses.replace(slow, wait_seconds=0.01)
+    assert fast.verdict == "compute-bound (990 clips/s, 1% waiting for data)"
+    starting = dataclasses.replace(slow, num_workers=9)
+    assert starting.verdict.endswith("9 workers): they decode fast enough once they have started")

@@ -1,0 +1,233 @@
+"""Workers that die, hang, fail or are interrupted: the run goes on and says which video it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from tests.processes import have_ended
+from vcycle.data.dataset import ClipDataset, TooManyBadVideos
+from vcycle.data.grid import GridRange
+from vcycle.data.loader import Loader, eval_loader
+from vcycle.data.sampler import view_requests
+from vcycle.data.workers.processes import DyingWorkers
+from vcycle.demo.videos import write_videos
+from vcycle.schedule.shape import Shape
+
+RANGE = GridRange(Shape(4, 32, 32), 2, (37, 49))
+
+
+@dataclass(frozen=True)
+class Treacherous(ClipDataset):
+    """Some of its videos do something to the process that decodes them."""
+
+    killers: tuple[int, ...] = ()
+    hangers: tuple[int, ...] = ()
+    raisers: tuple[int, ...] = ()
+
+    def read(self, request, *, out=None, bad_indices=None, note=lambda index: None):
+        def trap(index):
+            note(index)
+            if index in self.killers:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if index in self.hangers:
+                time.sleep(60)
+            if index in self.raisers:
+                raise KeyError("a mistake in the program")
+
+        return super().read(request, out=out, bad_indices=bad_indices or {}, note=trap)
+
+
+@dataclass(frozen=True)
+class Deadly(ClipDataset):
+    """Ends every process that reads it, whichever video is asked for."""
+
+    def read(self, request, **options):
+        os._exit(3)
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    path = tmp_path_factory.mktemp("videos")
+    return write_videos(path, train_videos=16, val_videos=1, num_workers=1).split("train")
+
+
+def loader_of(dataset, **options):
+    options = {"batch_size": 4, "num_workers": 2, "max_bad_share": 0.5} | options
+    return eval_loader(dataset, RANGE.base, **options)
+
+
+def test_a_video_that_kills_its_worker_is_named_and_the_run_goes_on(manifest):
+    loader = loader_of(Treacherous(manifest, RANGE, killers=(3, 9)))
+    batches = list(loader)
+    assert [len(batch) for batch in batches] == [4] * 4
+    assert sorted(loader.bad_videos) == ["train/00003.mp4", "train/00009.mp4"]
+    assert "died (signal SIGKILL)" in loader.bad_videos["train/00003.mp4"]
+    good = {i for batch in batches for i in batch.indices.tolist()}
+    assert good == set(range(16)) - {3, 9}
+    again = list(loader)
+    assert all(torch.equal(a.clips, b.clips) for a, b in zip(batches, again, strict=True))
+
+
+def test_a_decode_that_hangs_is_ended(manifest):
+    loader = loader_of(Treacherous(manifest, RANGE, limit_seconds=2.0, hangers=(5,)))
+    started = time.monotonic()
+    assert len(list(loader)) == 4
+    assert time.monotonic() - started < 20
+    assert loader.bad_videos == {"train/00005.mp4": "decoding did not end within 3 s"}
+
+
+def test_a_dataset_without_a_readable_video_ends_the_run_with_the_list(manifest):
+    videos = [dataclasses.replace(video, path=f"gone/{video.path}") for video in manifest.videos]
+    gone = dataclasses.replace(manifest, videos=tuple(videos))
+    for num_workers in (0, 1):
+        with pytest.raises(TooManyBadVideos, match=r"(?s)no readable .* gone/train/.*not found"):
+            list(loader_of(ClipDataset(gone, RANGE), num_workers=num_workers))
+
+
+def test_one_bad_video_never_stops_a_run(manifest):
+    loader = loader_of(Treacherous(manifest, RANGE, killers=(3,)), max_bad_share=0.01)
+    assert len(list(loader)) == 4
+    with pytest.raises(TooManyBadVideos, match="2 of 16 videos"):
+        list(loader_of(Treacherous(manifest, RANGE, killers=(3, 9)), max_bad_share=0.01))
+
+
+def test_a_mistake_in_the_program_is_raised_with_its_place(manifest):
+    with pytest.raises(RuntimeError, match=r"(?s)data worker failed.*a mistake in the program"):
+        list(loader_of(Treacherous(manifest, RANGE, raisers=(7,))))
+
+
+def test_workers_that_die_of_no_video_end_the_run(manifest):
+    assert issubclass(DyingWorkers, ValueError)  # the command line makes it one line
+    with pytest.raises(DyingWorkers, match=r"as fast as they start \(exit code 3\); look at"):
+        list(loader_of(Deadly(manifest, RANGE), num_workers=1))
+
+
+def test_an_abandoned_iteration_leaves_the_next_one_whole(manifest):
+    loader = loader_of(ClipDataset(manifest, RANGE))
+    whole = [batch.indices.tolist() for batch in loader]
+    for stop in (1, 2):
+        for k, batch in enumerate(loader):
+            assert batch.indices.tolist() == whole[k]
+            if k == stop:
+                break
+    assert [batch.indices.tolist() for batch in loader] == whole
+    loader.close()
+    assert [batch.indices.tolist() for batch in loader] == whole
+
+
+@pytest.mark.parametrize("decode_device", [None, "cpu"])  # processes, threads
+def test_working_ahead_is_bounded_in_bytes(manifest, decode_device):
+    """With room for three batches the workers stop, however long the loop takes."""
+    dataset = ClipDataset(manifest, RANGE)
+    requests = view_requests(16, RANGE.base) * 8
+    lists = [requests[i : i + 4] for i in range(0, len(requests), 4)]
+    size = 4 * requests[0].num_bytes
+    options = {"largest_batch_bytes": size, "prefetch_bytes": 1, "decode_device": decode_device}
+    loader = Loader(dataset, lists, num_workers=1, **options)
+    next(iter(loader))
+    pool = loader._pool
+    numbers = []
+    while pool.num_parts:
+        numbers += [answer.number for answer in pool.answers(timeout_seconds=10)]
+    # Of the first three batches and the next, two parts each; all may have come already.
+    assert max(numbers, default=0) < 8
+    assert pool.memory.numel() == 3 * size
+    loader.close()
+
+
+@pytest.mark.parametrize("decode_device", [None, "cpu"])  # processes, threads
+def test_many_shapes_share_the_ring_of_memory(manifest, decode_device):
+    """Batches of very different sizes, in a ring that holds three of the largest."""
+    dataset = ClipDataset(manifest, RANGE)
+    lists = []
+    for k in range(40):
+        side = (8, 32, 16, 24, 12)[k % 5]
+        requests = view_requests(16, Shape(1 + k % 4, side, side))
+        lists.append(requests[: 1 + (7 * k) % 16])
+    largest = max(sum(r.num_bytes for r in requests) for requests in lists)
+    arguments = {"largest_batch_bytes": largest, "prefetch_bytes": 1, "max_bad_share": 0.1}
+    alone = list(Loader(dataset, lists, num_workers=0, **arguments))
+    together = list(Loader(dataset, lists, num_workers=2, decode_device=decode_device, **arguments))
+    for a, b in zip(alone, together, strict=True):
+        assert torch.equal(a.clips, b.clips)
+        assert torch.equal(a.indices, b.indices)
+
+
+def test_a_killed_parent_leaves_no_worker(manifest):
+    """Not even SIGKILL of the main process does, nor a worker whose decode hangs."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        loader = loader_of(Treacherous(manifest, RANGE, hangers=(5,)))
+        next(iter(loader))
+        while 5 not in loader._pool._on_video:
+            time.sleep(0.01)
+        workers = [worker.process.pid for worker in loader._pool._workers]
+        os.write(write, " ".join(map(str, workers)).encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    pids = [int(pid) for pid in os.read(read, 100).split()]
+    assert len(pids) == 2
+    assert have_ended(pids)
+
+
+def test_workers_outlive_the_thread_that_started_them(manifest):
+    """Linux tells a process of the end of its parent's thread."""
+    loader = loader_of(ClipDataset(manifest, RANGE))
+    batches = iter(loader)
+    thread = threading.Thread(target=next, args=(batches,))
+    thread.start()
+    thread.join()
+    workers = [worker.process for worker in loader._pool._workers]
+    assert len(list(batches)) == 3
+    assert [worker.process for worker in loader._pool._workers] == workers
+
+
+def test_a_fork_of_the_process_leaves_its_workers_alone(manifest):
+    loader = loader_of(ClipDataset(manifest, RANGE))
+    batches = iter(loader)
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        loader.close()  # as its interpreter does at the end
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert all(worker.process.is_alive() for worker in loader._pool._workers)
+    assert len(list(batches)) == 3
+    assert not loader.bad_videos
+
+
+def test_the_loader_counts_its_work(manifest):
+    loader = loader_of(ClipDataset(manifest, RANGE))
+    began = time.monotonic()
+    for _ in loader:
+        time.sleep(0.02)
+    elapsed = time.monotonic() - began
+    figures = loader.take_figures()
+    assert (figures.num_clips, figures.num_batches, figures.num_workers) == (16, 4, 2)
+    assert 0.08 <= figures.use_seconds < elapsed
+    assert figures.work_seconds > 0
+    assert loader.take_figures().num_clips == 0
+
+
+def test_the_loader_counts_the_batch_in_use_once_and_without_pauses(manifest):
+    loader = loader_of(ClipDataset(manifest, RANGE))
+    batches = iter(loader)
+    next(batches)
+    time.sleep(0.2)
+    assert loader.take_figures().use_seconds >= 0.2
+    began = time.monotonic()
+    time.sleep(0.2)
+    pause = time.monotonic() - began
+    loader.leave_out(pause)
+    next(batches)
+    assert loader.take_figures().use_seconds <= time.monotonic() - began - pause + 0.1
+    loader.close()

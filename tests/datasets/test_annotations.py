@@ -1,0 +1,189 @@
+"""The public datasets' own files, as their authors publish them, in miniature."""
+
+from __future__ import annotations
+
+import json
+
+import av
+import numpy as np
+import pytest
+
+from vcycle.data.manifest import Manifest
+from vcycle.datasets.annotations import (
+    list_charades,
+    list_folder,
+    list_hmdb51,
+    list_kinetics,
+    list_something,
+    list_ucf101,
+)
+from vcycle.datasets.index import index_videos
+
+
+def paths(listing, split):
+    return [entry.path for entry in listing.entries if entry.split == split]
+
+
+def test_a_folder_for_each_class(put):
+    root = put("train/run/a.mp4", "train/sit/deep/b.mp4", "val/sit/c.mp4", "val/run/notes.txt")
+    listing = list_folder(root)
+    assert listing.classes == ("run", "sit")
+    assert paths(listing, "train") == ["train/run/a.mp4", "train/sit/deep/b.mp4"]
+    assert [(e.path, e.labels) for e in listing.entries if e.split == "val"] == [
+        ("val/sit/c.mp4", (1,))
+    ]
+
+
+def test_splits_and_classes_beside_each_other_are_refused(put):
+    root = put("train/run/a.mp4", "run/b.mp4", "notes/c.txt")
+    with pytest.raises(ValueError, match="holds 'train', a split, and 'run', which is none; put"):
+        list_folder(root)
+
+
+def test_a_folder_without_splits_is_split_by_name(put):
+    root = put(*(f"{c}/{k}.mp4" for c in ("run", "sit") for k in range(40)))
+    listing = list_folder(root, val_share=0.25)
+    assert 8 < len(paths(listing, "val")) < 34
+    assert len(listing.entries) == 80
+    again = list_folder(put("run/100.mp4"), val_share=0.25)
+    assert set(paths(listing, "val")) <= set(paths(again, "val"))
+    with pytest.raises(ValueError, match="no such directory"):
+        list_folder(root / "nowhere")
+    (root / "empty").mkdir()
+    with pytest.raises(ValueError, match="no folder in it holds a video"):
+        list_folder(root / "empty")
+
+
+def test_kinetics(put, tmp_path):
+    root = put("train/abseiling/_4YTwq0-73Y_000044_000054.mp4", "val/x/--Ab.mkv", "a/unlisted.mp4")
+    table = tmp_path / "kinetics.csv"
+    table.write_text(
+        "label,youtube_id,time_start,time_end,split,is_cc\n"
+        "abseiling,_4YTwq0-73Y,44,54,train,0\n"
+        '"air drumming",gone1234567,10,20,train,0\n'
+        "abseiling,--Ab,0,10,validate,0\n"
+    )
+    listing = list_kinetics(root, table)
+    assert listing.classes == ("abseiling", "air drumming")
+    assert paths(listing, "train") == ["train/abseiling/_4YTwq0-73Y_000044_000054.mp4"]
+    assert paths(listing, "val") == ["val/x/--Ab.mkv"]
+    assert listing.missing == (("gone1234567_000010_000020", "train"),)
+    table.write_text("label,split\n")
+    with pytest.raises(ValueError, match="no column youtube_id"):
+        list_kinetics(root, table)
+
+
+def test_kinetics_finds_videos_beside_a_stray_picture_and_by_links(put, tmp_path):
+    root = put("store/x/abc_000000_000010.mp4", "train/contact_sheet.png")
+    (root / "train" / "run").symlink_to(root / "store")
+    (root / "train" / "up").symlink_to("..")
+    table = tmp_path / "kinetics.csv"
+    table.write_text("label,youtube_id,time_start,time_end,split\nrun,abc,0,10,train\n")
+    assert paths(list_kinetics(root, table), "train") == ["store/x/abc_000000_000010.mp4"]
+
+
+def test_a_link_upwards_is_no_class(put):
+    root = put("train/run/a.mp4", "train/sit/b.mp4")
+    (root / "train" / "up").symlink_to("..")
+    (root / "train" / "run" / "up").symlink_to("..")
+    listing = list_folder(root)
+    assert listing.classes == ("run", "sit")
+    assert paths(listing, "train") == ["train/run/a.mp4", "train/sit/b.mp4"]
+
+
+def something(tmp_path, *names):
+    (tmp_path / "labels.json").write_text(json.dumps({n: str(i) for i, n in enumerate(names)}))
+    for file, ids in (("train.json", "12"), ("val.json", "34")):
+        items = [
+            {"id": i, "label": "x", "template": f"[Something] {names[0]}"[12:], "placeholders": []}
+            for i in ids
+        ]
+        (tmp_path / file).write_text(json.dumps(items))
+    return {f: tmp_path / f"{f}.json" for f in ("labels", "train", "val")}
+
+
+def test_something_something(put, tmp_path):
+    root = put("1.webm", "3/frame_1.jpg", "3/frame_2.jpg")
+    files = something(tmp_path, "Pushing something", "Pulling something from left to right")
+    listing = list_something(root, **files)
+    assert listing.classes == ("Pushing something", "Pulling something from left to right")
+    assert (paths(listing, "train"), paths(listing, "val")) == (["1.webm"], ["3"])
+    assert listing.missing == (("2", "train"), ("4", "val"))
+    assert not any(entry.flip for entry in listing.entries)
+    files = something(tmp_path, "Pushing something")
+    assert all(entry.flip for entry in list_something(root, **files).entries)
+
+
+def test_charades(put, tmp_path):
+    root = put("46GP8.mp4", "N11GT.mp4")
+    (tmp_path / "classes.txt").write_text("c000 Holding some clothes\nc001 Putting on shoes\n")
+    header = "id,subject,scene,actions,length\n"
+    (tmp_path / "train.csv").write_text(
+        f'{header}46GP8,HR43,Kitchen,c001 11.90 21.20;c000 0.00 12.60,24.8\nX,A,B,"",3\n'
+    )
+    (tmp_path / "val.csv").write_text(f"{header}N11GT,0KZ7,Stairs,,15\n")
+    files = {"train": tmp_path / "train.csv", "val": tmp_path / "val.csv"}
+    listing = list_charades(root, classes=tmp_path / "classes.txt", **files)
+    assert listing.classes == ("Holding some clothes", "Putting on shoes")
+    first, second = listing.entries
+    assert (first.labels, first.spans) == ((1, 0), ((11.9, 21.2), (0.0, 12.6)))
+    assert (second.path, second.labels) == ("N11GT.mp4", ())
+    assert listing.missing == (("X", "train"),)
+    manifest = index_videos(listing, num_workers=0).manifest
+    assert manifest.multi_label
+    assert manifest.videos[0].labels_between(12.0, 12.5) == (0, 1)
+    assert Manifest.read(root) == manifest
+
+
+def test_charades_as_folders_of_pictures(tmp_path):
+    rgb = tmp_path / "Charades_v1_rgb"
+    (rgb / "46GP8").mkdir(parents=True)
+    for k in range(1, 31):
+        picture = av.VideoFrame.from_ndarray(np.zeros((24, 32, 3), np.uint8), format="rgb24")
+        picture.save(str(rgb / "46GP8" / f"46GP8-{k:06d}.jpg"))
+    (tmp_path / "Charades_v1_classes.txt").write_text("c000 Holding some clothes\n")
+    columns = "id,subject,scene,quality,relevance,verified,script,objects,descriptions,actions"
+    head = f"{columns},length\n"
+    cells = 'A person, holding clothes.",clothes,"A person stands.",c000 0.00 1.20'
+    (tmp_path / "train.csv").write_text(f'{head}46GP8,HR43,Kitchen,6,7,Yes,"{cells},1.25\n')
+    (tmp_path / "test.csv").write_text(head)
+    listing = list_charades(
+        rgb,
+        classes=tmp_path / "Charades_v1_classes.txt",
+        train=tmp_path / "train.csv",
+        val=tmp_path / "test.csv",
+    )
+    (video,) = index_videos(listing, num_workers=0).manifest.videos
+    assert (video.path, video.num_frames, video.frame_rate) == ("46GP8", 30, 24)
+    assert video.spans == ((0.0, 1.2),)
+
+
+def test_ucf101(put, tmp_path):
+    root = put("Archery/v_Archery_g01_c01.avi", "Archery/v_Archery_g02_c01.avi")
+    splits = tmp_path / "splits"
+    splits.mkdir()
+    (splits / "classInd.txt").write_text("1 ApplyLipstick\n2 Archery\n")
+    (splits / "trainlist01.txt").write_text(
+        "Archery/v_Archery_g01_c01.avi 2\nApplyLipstick/v_gone.avi 1\n"
+    )
+    (splits / "testlist01.txt").write_text("Archery/v_Archery_g02_c01.avi\n")
+    listing = list_ucf101(root, splits)
+    assert listing.classes == ("ApplyLipstick", "Archery")
+    assert [entry.labels for entry in listing.entries] == [(1,), (1,)]
+    assert [entry.split for entry in listing.entries] == ["train", "val"]
+    assert listing.missing == (("ApplyLipstick/v_gone.avi", "train"),)
+
+
+def test_hmdb51(put, tmp_path):
+    root = put("clap/a.avi", "brush_hair/b.avi", "brush_hair/c.avi")
+    splits = tmp_path / "splits"
+    splits.mkdir()
+    (splits / "brush_hair_test_split1.txt").write_text("b.avi 1 \nc.avi 2 \nd.avi 0 \n")
+    (splits / "clap_test_split1.txt").write_text("a.avi 1 \ngone.avi 2 \n")
+    listing = list_hmdb51(root, splits)
+    assert listing.classes == ("brush_hair", "clap")
+    assert paths(listing, "train") == ["brush_hair/b.avi", "clap/a.avi"]
+    assert paths(listing, "val") == ["brush_hair/c.avi"]
+    assert listing.missing == (("clap/gone.avi", "val"),)
+    with pytest.raises(ValueError, match="test_split3"):
+        list_hmdb51(root, splits, split=3)

@@ -1,0 +1,264 @@
+"""Indexing goes on where it was, whatever stopped it; failures of the machine are tried again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.encode import encode, numbered_frames
+from vcycle.cli.main import main
+from vcycle.data.decode.frame_folder import probe_frames
+from vcycle.data.manifest import Manifest
+from vcycle.data.metadata import UnreadableVideo
+from vcycle.data.workers.lifetime import process_context
+from vcycle.datasets import index as index_module
+from vcycle.datasets.annotations import Listing, list_folder
+from vcycle.datasets.index import index_videos
+from vcycle.datasets.journal import Journal
+
+NUM_VIDEOS = 6
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    root = tmp_path_factory.mktemp("videos")
+    (root / "train/run").mkdir(parents=True)
+    one = encode(root / "train/run/0.mp4", numbered_frames(10, 32, 48))
+    for k in range(1, NUM_VIDEOS):
+        shutil.copy(one, root / f"train/run/{k}.mp4")
+    (root / "train/run/3.mp4").write_text("no video")
+    return root
+
+
+def contents(folder):
+    """All that an index wrote, but the journal, whose order is that of the answers."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "probes.jsonl"}
+
+
+def _index_until_killed(root, out, num_workers):
+    def kill(done, _):
+        if done == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    index_videos(list_folder(root), out, num_workers=num_workers, progress=kill)
+
+
+def interrupt(done, _):
+    if done == 3:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_after_an_interruption_the_same_bytes_come_out(videos, tmp_path, num_workers):
+    listing = list_folder(videos)
+    for out in ("whole", "stopped", "killed"):
+        (tmp_path / out).mkdir()
+    index_videos(listing, tmp_path / "whole", num_workers=num_workers)
+    expected = contents(tmp_path / "whole")
+    assert set(expected) == {"manifest.csv", "classes.txt", "listed.csv", "bad.csv"}
+
+    with pytest.raises(KeyboardInterrupt):
+        index_videos(listing, tmp_path / "stopped", num_workers=num_workers, progress=interrupt)
+    context = process_context()
+    process = context.Process(
+        target=_index_until_killed, args=(videos, tmp_path / "killed", num_workers)
+    )
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    for out in (tmp_path / "stopped", tmp_path / "killed"):
+        assert contents(out) == {}
+        with (out / "probes.jsonl").open("a") as journal:
+            journal.write('{"path": "train/run/5.mp4", "stamp"')
+        (out / ".manifest.csv.999999").write_text("of the run that was killed")
+        (out / ".mine.csv.999999").write_text("not ours")
+        assert len(progress_of(listing, out, num_workers)) == NUM_VIDEOS - 3
+        assert contents(out) == expected | {".mine.csv.999999": b"not ours"}
+        assert progress_of(listing, out, num_workers) == []
+
+
+def progress_of(listing, out, num_workers):
+    counts = []
+    index_videos(
+        listing, out, num_workers=num_workers, progress=lambda *count: counts.append(count)
+    )
+    return counts
+
+
+def _slow_or_dead(place):
+    name = Path(place.uri).name
+    if name == "0.mp4":
+        time.sleep(60)
+    if name == "1.mp4":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if name == "2.mp4":
+        raise UnreadableVideo(place.uri, "Permission denied") from PermissionError()
+    return probe(place)
+
+
+probe = index_module.probe
+
+
+def test_what_may_have_been_the_machine_is_probed_again(videos, tmp_path, monkeypatch):
+    monkeypatch.setattr(index_module, "probe", _slow_or_dead)
+    first = index_videos(list_folder(videos), tmp_path, num_workers=2, limit_seconds=3)
+    assert first.bad == {
+        "train/run/0.mp4": "took longer than the time limit",
+        "train/run/1.mp4": "it ended the process that read it (signal SIGKILL)",
+        "train/run/2.mp4": "Permission denied",
+        "train/run/3.mp4": "Invalid data found when processing input",
+    }
+    monkeypatch.setattr(index_module, "probe", probe)
+    counts = []
+    again = index_videos(
+        list_folder(videos),
+        tmp_path,
+        num_workers=0,
+        progress=lambda *count: counts.append(count),
+    )
+    assert list(again.bad) == ["train/run/3.mp4"]
+    assert counts == [(4, 6), (5, 6), (6, 6)]
+
+
+def test_a_changed_video_is_probed_again(videos, tmp_path):
+    root = shutil.copytree(videos, tmp_path / "videos")
+    index_videos(list_folder(root), num_workers=0)
+    encode(root / "train/run/1.mp4", numbered_frames(14, 32, 48))
+    again = index_videos(list_folder(root), num_workers=0)
+    assert [video.num_frames for video in again.manifest.videos] == [10, 14, 10, 10, 10]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), PermissionError(13, "Permission denied")])
+def test_one_video_never_ends_an_index(videos, tmp_path, monkeypatch, error):
+    def hostile(place):
+        if Path(place.uri).name == "4.mp4":
+            raise error
+        return probe(place)
+
+    monkeypatch.setattr(index_module, "probe", hostile)
+    index = index_videos(list_folder(videos), tmp_path, num_workers=1)
+    assert set(index.bad) == {"train/run/3.mp4", "train/run/4.mp4"}
+    assert len(index.manifest) == NUM_VIDEOS - 2
+
+
+def test_rows_of_another_version_are_as_if_they_were_not(videos, tmp_path):
+    index_videos(list_folder(videos), tmp_path, num_workers=0)
+    expected = contents(tmp_path)
+    journal = tmp_path / "probes.jsonl"
+    rows = [json.loads(line) for line in journal.read_text().splitlines()]
+    rows[0]["info"] = {"frames": 10}
+    del rows[1]["stamp"]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    journal.write_bytes(b"3\n\x00\xff{\n" + text.encode())
+    index_videos(list_folder(videos), tmp_path, num_workers=0)
+    assert contents(tmp_path) == expected
+
+
+def test_two_runs_do_not_write_to_one_folder(videos, tmp_path):
+    with Journal(tmp_path / "probes.jsonl"):
+        command = ("-m", "vcycle", "data", "index", "folder", videos, "--out", tmp_path)
+        other = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, check=False
+        )
+    assert other.returncode == 2
+    assert other.stderr == (
+        f"vcycle: {tmp_path}: another run is writing there; wait for it or choose another "
+        "directory\n"
+    )
+
+
+def test_what_is_wrong_is_one_line_that_names_a_file_that_is_there(videos, tmp_path, capsys):
+    gone = Listing(tmp_path, ("run",), (), missing=(("a", "train"), ("b", "val")))
+    with pytest.raises(ValueError, match=r"2 listed are not in it \(see .*missing\.csv\)$"):
+        index_videos(gone, num_workers=0)
+    assert (tmp_path / "missing.csv").exists()
+    assert not (tmp_path / "bad.csv").exists()
+    command = ["data", "index", "folder", str(videos), "--out", str(tmp_path / "out")]
+    assert main([*command, "--workers", "-1"]) == 2
+    assert capsys.readouterr().err == "vcycle: num_workers is -1; use 0 or more processes\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_pictures_that_cannot_be_listed_is_bad(tmp_path, monkeypatch):
+    (tmp_path / "train/run/a").mkdir(parents=True)
+    (tmp_path / "train/run/a/1.jpg").write_bytes(b"no picture")
+    encode(tmp_path / "train/run/b.mp4", numbered_frames(10, 32, 48))
+
+    def unreadable(folder, *, frame_rate):
+        raise PermissionError(13, "Permission denied", folder)
+
+    assert probe_frames is index_module.probe_frames
+    monkeypatch.setattr(index_module, "probe_frames", unreadable)
+    index = index_videos(list_folder(tmp_path), num_workers=0)
+    assert index.bad == {"train/run/a": "Permission denied"}
+
+
+def test_an_index_resumes_quarantines_and_counts(put, tmp_path):
+    root = put("train/run/a.mp4", "train/run/b.mp4", "val/run/c.mp4")
+    (root / "train/run/text.mp4").write_text("no video")
+    counts = []
+    out = tmp_path / "index"
+    index = index_videos(
+        list_folder(root), out, num_workers=2, progress=lambda *count: counts.append(count)
+    )
+    assert counts[-1] == (4, 4)
+    assert index.bad == {"train/run/text.mp4": "Invalid data found when processing input"}
+    assert str(index) == (
+        "3 of 4 videos indexed in 1 classes; 0 missing (missing.csv), 1 do not decode (bad.csv)"
+    )
+    manifest = Manifest.read(out)
+    assert manifest.coverage("train") == pytest.approx(2 / 3)
+    assert manifest.split("val").coverage("val") == 1
+    assert [manifest.locate(video).uri for video in manifest.videos] == [
+        str(root / path) for path in ("train/run/a.mp4", "train/run/b.mp4", "val/run/c.mp4")
+    ]
+    counts.clear()
+    lines = (out / "probes.jsonl").read_text().splitlines()
+    kept = [line for line in lines if "b.mp4" not in line]
+    (out / "probes.jsonl").write_text("\n".join(kept) + '\n{"path": "train/ru')
+    again = index_videos(
+        list_folder(root), out, num_workers=0, progress=lambda *count: counts.append(count)
+    )
+    assert counts == [(4, 4)]
+    assert again.manifest == index.manifest
+
+
+def test_names_that_cannot_be_written_are_quarantined(put, tmp_path):
+    root = put("train/run/a.mp4", "train/run/b\nc.mp4", os.fsdecode(b"train/run/caf\xe9.mp4"))
+    put(os.fsdecode(b"train/s\xeet/d.mp4"))
+    index = index_videos(list_folder(root), tmp_path / "out", num_workers=1)
+    assert sorted(index.bad) == [
+        "train/run/b\\nc.mp4",
+        "train/run/caf\\xe9.mp4",
+        "train/s\\xeet/d.mp4",
+    ]
+    assert "train/run/caf\\xe9.mp4,not found" in (tmp_path / "out" / "bad.csv").read_text()
+    manifest = Manifest.read(tmp_path / "out")
+    assert manifest.classes == ("run", "s\\xeet")
+    assert len(manifest) == 1
+    put(os.fsdecode(b"../caf\xe9/run/a.mp4"))
+    with pytest.raises(ValueError, match=r"its path .* is not UTF-8 text; rename it"):
+        list_folder(tmp_path / os.fsdecode(b"caf\xe9"))
+
+
+def test_a_folder_that_cannot_be_read_is_quarantined(put, shut):
+    root = put("train/run/a.mp4", "train/sit/b.mp4")
+    shut("sit")
+    index = index_videos(list_folder(root), num_workers=0)
+    assert index.bad == {"train/sit": "Permission denied"}
+    assert [video.path for video in index.manifest.videos] == ["train/run/a.mp4"]
+
+
+def test_an_index_of_nothing_readable_is_an_error(put, tmp_path):
+    root = put("train/run/a.mp4")
+    (root / "train/run/a.mp4").write_text("no video")
+    with pytest.raises(ValueError, match="none of 1 videos decodes"):
+        index_videos(list_folder(root), num_workers=0)

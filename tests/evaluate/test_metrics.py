@@ -1,0 +1,30 @@
+"""Accuracies of videos from the scores of their views, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vcycle.evaluate.metrics import VideoScores
+
+
+def multi_label_scores(labels: list[list[int]]) -> dict[str, float]:
+    """Of three videos with the same scores: each class ranks the first video first."""
+    scores = VideoScores(num_videos=3, num_classes=3, multi_label=True)
+    ranked = torch.tensor([[3.0, 3.0, 3.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0]])
+    scores.add(torch.arange(3), ranked, torch.tensor(labels, dtype=torch.float32))
+    return scores.compute()
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([[1, 0, 0], [0, 0, 0], [0, 1, 1]], (1 + 1 / 3 + 1 / 3) / 3),
+        ([[1, 0, 0], [0, 1, 0], [1, 0, 0]], ((1 + 2 / 3) / 2 + 1 / 2) / 2),  # one class is absent
+        ([[0, 0, 0], [0, 1, 0], [0, 0, 0]], 1 / 2),  # all but one are
+        ([[0, 0, 0], [0, 0, 0], [0, 0, 0]], 0),
+    ],
+)
+def test_mean_average_precision_is_over_the_classes_that_are_shown(labels, expected):
+    found = multi_label_scores(labels)
+    assert found == {"videos": 3, "map": pytest.approx(expected)}
