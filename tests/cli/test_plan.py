@@ -120,7 +120,9 @@ def step_rows(*, without: str = "") -> list[dict[str, Any]]:
     """What a benchmark could have measured for the default plan on eight devices."""
     return [
         {"shape": str(shape), "clips": clips, "seconds": 1.8, "bytes": 3e9 * shape.frames}
-        for shape, clips in recipe(KINETICS).plan().mini_batches().items()
+        for shape, clips in {
+            each.shape: each.batch_size for each in recipe(KINETICS).plan().mini_batches()
+        }.items()
         if str(shape) != without
     ]
 

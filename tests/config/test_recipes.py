@@ -222,7 +222,7 @@ def test_a_plan_that_leaves_slowfast_no_slow_frame(model: Model, alpha: int) -> 
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         config.plan()
     enough = replace(config.baseline, shape=Shape(64, 224, 224))
-    assert min(replace(config, baseline=enough).plan().mini_batches()).frames == 16
+    assert min(replace(config, baseline=enough).plan().shapes).frames == 16
     assert replace(config, model=Model("i3d_r50_8x8")).plan() == recipe(config.recipe).plan()
 
 
@@ -265,7 +265,7 @@ def test_the_stated_gpus_share_every_batch_in_whole_groups(name: str, num_gpus: 
             continue  # the same batches, and only a few steps more
         sizes.add(batch)
         plan = config.plan()
-        assert max(plan.mini_batches().values()) <= num_videos / 8
+        assert max(each.batch_size for each in plan.mini_batches()) <= num_videos / 8
         for rank in range(num_gpus):
             PlanSampler(plan, num_videos, 0, rank=rank, world_size=num_gpus)
         for phase in plan.phases:

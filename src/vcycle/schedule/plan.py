@@ -98,6 +98,16 @@ class Step:
 
 
 @dataclass(frozen=True)
+class MiniBatch:
+    """A kind of step, and how many of them there are. Sizes are of the global batch."""
+
+    shape: Shape
+    batch_size: int
+    norm_group: int | None
+    steps: int
+
+
+@dataclass(frozen=True)
 class Plan(Sequence[Step]):
     """The schedule of a run: ``len(plan)`` optimizer steps, ``plan[i]`` is all of step i."""
 
@@ -165,19 +175,27 @@ class Plan(Sequence[Step]):
         """How many times fewer steps than the baseline's."""
         return self.baseline.steps / len(self)
 
-    def mini_batches(self) -> dict[Shape, int]:
-        """Every shape of the run with its batch size, cheapest clip first."""
-        return dict(self.step_counts().keys())
+    def mini_batches(self, *, first_step: int = 0) -> tuple[MiniBatch, ...]:
+        """Every (shape, batch size, norm group) with its steps, cheapest clip first.
 
-    def step_counts(self) -> dict[tuple[Shape, int], int]:
-        """Steps of every (shape, batch size) of the run, cheapest clip first."""
-        steps: Counter[tuple[Shape, int]] = Counter()
+        With ``first_step``, of the steps from there on: what remains of a resumed run.
+        """
+        steps: Counter[tuple[Shape, int, int | None]] = Counter()
         for phase in self.phases:
-            counts = phase.base.counts(phase.first_step, phase.end_step)
+            start = min(max(phase.first_step, first_step), phase.end_step)
+            counts = phase.base.counts(start, phase.end_step)
             for short, count in zip(phase.base.short_cycle, counts, strict=True):
-                if count:
-                    steps[short.shape, short.batch_size] += count
-        return dict(sorted(steps.items(), key=lambda item: (item[0][0].num_pixels, item[0])))
+                steps[short.shape, short.batch_size, short.norm_group] += count
+        kinds = sorted(
+            (kind for kind, count in steps.items() if count),
+            key=lambda kind: (kind[0].num_pixels, kind[0], kind[1], kind[2] or 0),
+        )
+        return tuple(MiniBatch(*kind, steps[kind]) for kind in kinds)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Every shape of the run, cheapest clip first."""
+        return tuple(dict.fromkeys(each.shape for each in self.mini_batches()))
 
     def _learning_rate(self, index: int, phase: Phase) -> float:
         """The scheduled rate, or the straight line to it during warm-up."""

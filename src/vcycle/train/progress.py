@@ -24,12 +24,9 @@ class TimeLeft:
     def __init__(self, plan: Plan, *, first_step: int = 0) -> None:
         self._remaining: Counter[Shape] = Counter()
         self._num_pixels: dict[Shape, int] = {}
-        for phase in plan.phases:
-            for place, short in enumerate(phase.base.short_cycle):
-                steps = range(max(phase.first_step, first_step), phase.end_step)
-                period = len(phase.base.short_cycle)
-                self._remaining[short.shape] += len(steps[(place - steps.start) % period :: period])
-                self._num_pixels[short.shape] = short.batch_size * short.shape.num_pixels
+        for kind in plan.mini_batches(first_step=first_step):
+            self._remaining[kind.shape] += kind.steps
+            self._num_pixels[kind.shape] = kind.batch_size * kind.shape.num_pixels
         self._seconds: defaultdict[Shape, float] = defaultdict(float)
         self._timed: Counter[Shape] = Counter()
 

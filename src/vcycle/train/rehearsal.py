@@ -32,12 +32,12 @@ def rehearse(
     before = _as_checkpoints_keep_it(model.state_dict(), config.model.name)
     shape, clips = plan.baseline.shape, 0
     try:
-        for shape in plan.mini_batches():
+        for shape in plan.shapes:
             clips = 2
             check_model(model.module, [shape], num_classes=num_classes, num_clips=clips)
-        for shape, batch_size, norm_group in _mini_batches(plan):
-            clips = batch_size // (fabric.world_size * config.accumulate)
-            set_group_size(model, norm_group)
+        for kind in plan.mini_batches():
+            shape, clips = kind.shape, kind.batch_size // (fabric.world_size * config.accumulate)
+            set_group_size(model, kind.norm_group)
             fabric.backward(model(_zeros(clips, shape, fabric)).sum())
             if fabric.world_size > 1:
                 _check_all_learn(model)
@@ -86,13 +86,3 @@ def _as_checkpoints_keep_it(state: dict[str, Any], name: str) -> dict[str, Any]:
 def _zeros(clips: int, shape: Shape, fabric: Fabric) -> torch.Tensor:
     size = (clips, 3, shape.frames, shape.height, shape.width)
     return torch.zeros(size, device=fabric.device)
-
-
-def _mini_batches(plan: Plan) -> list[tuple[Shape, int, int | None]]:
-    """Every (shape, batch size, norm group) that a step of the plan may have."""
-    kinds = {
-        (short.shape, short.batch_size, short.norm_group)
-        for phase in plan.phases
-        for short in phase.base.short_cycle
-    }
-    return sorted(kinds, key=lambda kind: (kind[0], kind[1], kind[2] or 0))

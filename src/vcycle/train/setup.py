@@ -124,16 +124,15 @@ def check_parts(config: RunConfig, plan: Plan, model: nn.Module, fabric: Fabric)
     batch norm has no groups.
     """
     has_groups = any(isinstance(module, SubBatchNorm3d) for module in model.modules())
-    for phase in plan.phases:
-        for short in phase.base.short_cycle:
-            clips, rest = divmod(short.batch_size, config.accumulate)
-            if rest:
-                raise ValueError(
-                    f"accumulate {config.accumulate}: it does not divide the batch of "
-                    f"{short.batch_size} clips at {short.shape}"
-                )
-            if has_groups and short.norm_group is not None:
-                check_group_size(short.norm_group, batch_clips=clips, num_parts=fabric.world_size)
+    for kind in plan.mini_batches():
+        clips, rest = divmod(kind.batch_size, config.accumulate)
+        if rest:
+            raise ValueError(
+                f"accumulate {config.accumulate}: it does not divide the batch of "
+                f"{kind.batch_size} clips at {kind.shape}"
+            )
+        if has_groups and kind.norm_group is not None:
+            check_group_size(kind.norm_group, batch_clips=clips, num_parts=fabric.world_size)
 
 
 def make_train_loader(
