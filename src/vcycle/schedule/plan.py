@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from vcycle.schedule.baseline import MOST_STEPS, Baseline
+from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.cycles import (
     BaseShape,
     LongCycle,
@@ -56,8 +56,6 @@ class Multigrid:
             raise ValueError(f"epoch_factor {self.epoch_factor}: give a positive number")
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps {self.steps}: give a number of at least 1")
-        if self.steps is not None and self.steps > MOST_STEPS:
-            raise ValueError(f"steps {self.steps}: give at most 10^12")
         if self.norm_group is not None and self.norm_group < 1:
             raise ValueError(f"norm_group {self.norm_group}: give at least 1 clip, or none")
         for name in ("batch_exponent", "rate_exponent"):
@@ -286,11 +284,6 @@ def _phases(baseline: Baseline, multigrid: Multigrid) -> tuple[Phase, ...]:
         )
     if multigrid.steps is not None:
         return phases_of_steps(multigrid.steps, baseline, shapes, fine_tuning=fine_tuning)
-    if multigrid.epoch_factor * baseline.steps > MOST_STEPS:
-        raise ValueError(
-            f"epoch_factor {multigrid.epoch_factor:g}: times the baseline's {baseline.steps} steps "
-            f"it is more than 10^12; give less"
-        )
     clips = multigrid.epoch_factor * baseline.num_clips
     return phases_of_clips(clips, baseline, shapes, fine_tuning=fine_tuning)
 
