@@ -73,7 +73,7 @@ def test_a_section_that_is_no_mapping(name: str, value: object, shown: str) -> N
         (
             "multigrid.long_cycle",
             {"factors": [[2, 1], [1, 1]]},
-            "long-cycle factors (2.0, 1.0): give one for the frames and one for the height and "
+            "long_cycle.factors [2, 1]: give one for the frames and one for the height and "
             "width, each above 0 and at most 1",
         ),
         ("model.options", [1], "model.options [1]: give a mapping"),

@@ -64,7 +64,7 @@ def plans(draw: st.DrawFn) -> Plan:
     try:
         return Plan(baseline, multigrid)
     except ValueError as error:
-        assume("leave none for" not in str(error))
+        assume("none is left for" not in str(error))
         raise
 
 
