@@ -15,7 +15,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule
 
 from vcycle.config.run import RunConfig
-from vcycle.models import check_model, commit_statistics, memory_format, set_group_size
+from vcycle.models import check_model, commit_statistics, memory_format, set_norm_group
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
@@ -37,7 +37,7 @@ def rehearse(
             check_model(model.module, [shape], num_classes=num_classes, num_clips=clips)
         for shape, batch_size, norm_group in _mini_batches(plan):
             clips = batch_size // (fabric.world_size * config.accumulate)
-            set_group_size(model, norm_group)
+            set_norm_group(model, norm_group)
             fabric.backward(model(_zeros(clips, shape, model)).sum())
             if fabric.world_size > 1:
                 _check_all_learn(model)
