@@ -13,7 +13,7 @@ from vcycle.config.models import clip_multiply_adds, compute
 from vcycle.config.recipes import FIXED_RECIPES, PAPER_RECIPES, USER_RECIPES, recipe, summaries
 from vcycle.config.run import SLOWFAST_ALPHAS, Model, RunConfig
 from vcycle.data.sampler import PlanSampler
-from vcycle.models import MODELS, build_model, check_group_size
+from vcycle.models import MODELS, build_model, check_norm_group
 from vcycle.models.count import multiply_adds
 from vcycle.schedule import cost
 from vcycle.schedule.shape import Shape
@@ -272,7 +272,7 @@ def test_the_stated_gpus_share_every_batch_in_whole_groups(name: str, num_gpus: 
             for short in phase.base.short_cycle:
                 assert short.norm_group is not None
                 assert short.batch_size % (num_gpus * short.norm_group) == 0
-                check_group_size(short.norm_group, batch_clips=short.batch_size, num_parts=num_gpus)
+                check_norm_group(short.norm_group, batch_clips=short.batch_size, num_parts=num_gpus)
 
 
 def test_the_fewest_videos_for_the_gpus() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from vcycle.data.grid import GridRange
-from vcycle.models import check_group_size
+from vcycle.models import check_norm_group
 from vcycle.schedule import cost
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.plan import Multigrid, Plan
@@ -175,7 +175,7 @@ def test_micro_batches_split_no_group_over_time() -> None:
             groups = {each.norm_group for each in KINDS if each.shape == row.shape}
             for group in groups if row.micro_batch else ():
                 assert group is not None
-                check_group_size(group, batch_clips=16 * row.micro_batch, num_parts=16)
+                check_norm_group(group, batch_clips=16 * row.micro_batch, num_parts=16)
 
 
 def test_memory_is_in_proportion_to_the_clips() -> None:

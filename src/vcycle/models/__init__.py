@@ -16,13 +16,14 @@ from torch import nn
 
 from vcycle.models.batch_statistics import precise_bn
 from vcycle.models.external import build_external, check_model
+from vcycle.models.memory_format import memory_format
 from vcycle.models.norm import (
     SubBatchNorm3d,
-    check_group_size,
+    check_norm_group,
     commit_statistics,
     convert,
     defer_statistics,
-    set_group_size,
+    set_norm_group,
 )
 from vcycle.models.optimizer_groups import parameter_groups
 from vcycle.models.resnet3d import C2D, I3D, Slow
@@ -35,15 +36,16 @@ __all__ = [
     "LoadReport",
     "SubBatchNorm3d",
     "build_model",
-    "check_group_size",
     "check_model",
+    "check_norm_group",
     "commit_statistics",
     "convert",
     "defer_statistics",
     "load_weights",
+    "memory_format",
     "parameter_groups",
     "precise_bn",
-    "set_group_size",
+    "set_norm_group",
 ]
 
 R101_50 = (6, 6)

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from vcycle.data.loader_stats import Figures
+from vcycle.data.loader_stats import LoaderStats
 from vcycle.schedule.plan import Plan, Step
 from vcycle.schedule.shape import Shape
 
@@ -99,10 +99,10 @@ class Display:
             )
         self._phase = step.phase
 
-    def end_of_phase(self, figures: Figures) -> None:
+    def end_of_phase(self, stats: LoaderStats) -> None:
         """A phase is done; say so if the loader held it up."""
-        if figures.loader_bound:
-            self._console.print(f"{self._title}: {figures.verdict}", soft_wrap=True)
+        if stats.loader_bound:
+            self._console.print(f"{self._title}: {stats.verdict}", soft_wrap=True)
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""

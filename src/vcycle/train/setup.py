@@ -23,12 +23,13 @@ from vcycle.data.sampler import PlanSampler
 from vcycle.models import (
     SubBatchNorm3d,
     build_model,
-    check_group_size,
+    check_norm_group,
     convert,
     defer_statistics,
     load_weights,
+    memory_format,
     precise_bn,
-    set_group_size,
+    set_norm_group,
 )
 from vcycle.schedule.baseline import LearningRate
 from vcycle.schedule.plan import Multigrid, Plan
@@ -114,6 +115,8 @@ def build(
         )
     if fabric.world_size * config.accumulate > 1:
         defer_statistics(model)
+    if config.channels_last:
+        model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
     return model
 
 
@@ -132,7 +135,7 @@ def check_parts(config: RunConfig, plan: Plan, model: nn.Module, fabric: Fabric)
                 f"{kind.batch_size} clips at {kind.shape}"
             )
         if has_groups and kind.norm_group is not None:
-            check_group_size(kind.norm_group, batch_clips=clips, num_parts=fabric.world_size)
+            check_norm_group(kind.norm_group, batch_clips=clips, num_parts=fabric.world_size)
 
 
 def make_train_loader(
@@ -188,9 +191,13 @@ def estimate_norms(model: nn.Module, config: RunConfig, videos: Manifest, fabric
     )
     group = config.multigrid.norm_group
     plan = Plan(same_shape, Multigrid.off(norm_group=group, rule=config.multigrid.rule))
-    set_group_size(model, group)
+    set_norm_group(model, group)
+    layout = memory_format(model)
     with closing(make_train_loader(config, plan, videos, fabric)) as batches:
-        precise_bn(model, (normalize(batch.to(fabric.device).clips) for batch in batches))
+        clips = (
+            normalize(batch.to(fabric.device).clips, memory_format=layout) for batch in batches
+        )
+        precise_bn(model, clips)
 
 
 def _dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
