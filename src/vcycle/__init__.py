@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
-from vcycle.schedule.plan import Multigrid, Plan, Step
+from vcycle.schedule.multigrid import Anneal, Multigrid
+from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape
 
 if TYPE_CHECKING:
@@ -47,12 +48,14 @@ _MODULES = {
 }
 
 __all__ = [
+    "Anneal",
     "Baseline",
     "ClipDataset",
     "GridRange",
     "LearningRate",
     "LongCycle",
     "Manifest",
+    "MiniBatch",
     "Multigrid",
     "Plan",
     "PlanSampler",
