@@ -93,7 +93,7 @@ def models_table() -> str:
             names.setdefault(getattr(builder, "func", builder), []).append(text)
     lines = ["| names | what it is | options |", "| --- | --- | --- |"]
     for builder, texts in names.items():
-        summary = inspect.getdoc(builder).split("\n")[0].rstrip(".")
+        summary = inspect.getdoc(builder).split("\n")[0].rstrip(".").replace("``", "`")
         parameters = inspect.signature(builder).parameters.values()
         options = [f"`{p.name}={p.default!r}`" for p in parameters if p.name != "num_classes"]
         lines.append(f"| {', '.join(texts)} | {summary} | {', '.join(options)} |")
