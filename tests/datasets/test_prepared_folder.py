@@ -78,7 +78,7 @@ def test_a_folder_with_other_things_is_refused_and_left_as_it_is(originals, tmp_
         assert main([*command, *flags]) == 2
         assert capsys.readouterr().err == (
             f"vcycle: {copy}: holds a, which `vcycle data prepare` did not write; "
-            "choose an empty directory\n"
+            "choose an empty folder\n"
         )
     assert contents(copy) == before
     (copy / "prepared.json").write_text("[1]")
@@ -132,7 +132,7 @@ def test_another_dataset_is_refused(originals, tmp_path):
 def test_files_stay_files_and_shards_stay_shards(originals, tmp_path, first, then, reason):
     prepare(originals, tmp_path / "out", **first)
     before = contents(tmp_path / "out")
-    with pytest.raises(ValueError, match=f"prepared otherwise .{reason}.; choose another direct"):
+    with pytest.raises(ValueError, match=f"prepared otherwise .{reason}.; choose another folder"):
         prepare(originals, tmp_path / "out", **then)
     assert contents(tmp_path / "out") == before
 
@@ -177,7 +177,7 @@ def samples_of(folder):
 
 
 def test_another_frame_rate_in_the_manifest_is_a_change(originals, tmp_path):
-    """As of folders of pictures, which have none of their own."""
+    """As of folders of frames, which have none of their own."""
     prepare(originals, tmp_path / "out")
     videos = tuple(dataclasses.replace(video, frame_rate=5.0) for video in originals.videos)
     again = prepare(dataclasses.replace(originals, videos=videos), tmp_path / "out").manifest
@@ -270,8 +270,8 @@ def _prepare_until(manifest, out, options, moment):
 @pytest.mark.parametrize("shard_bytes", [0, SHARD_BYTES])
 def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(originals, tmp_path, shard_bytes):
     options = {"shard_bytes": shard_bytes}
-    prepare(originals, tmp_path / "whole", **options)
-    expected = contents(tmp_path / "whole")
+    prepare(originals, tmp_path / "complete", **options)
+    expected = contents(tmp_path / "complete")
     assert ("shard-000001.tar" in expected) == bool(shard_bytes)
     context = process_context()
     left_to_do = []
@@ -300,12 +300,12 @@ def interrupt(done, _):
 @pytest.mark.parametrize("shard_bytes", [0, SHARD_BYTES])
 def test_interrupted_with_workers_it_goes_on_to_the_same_bytes(originals, tmp_path, shard_bytes):
     options = {"shard_bytes": shard_bytes, "num_workers": 2}
-    prepare(originals, tmp_path / "whole", **options)
+    prepare(originals, tmp_path / "complete", **options)
     with pytest.raises(KeyboardInterrupt):
         prepare(originals, tmp_path / "out", progress=interrupt, **options)
     assert not list((tmp_path / "out").rglob(".*"))
     prepare(originals, tmp_path / "out", **options)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "out") == contents(tmp_path / "complete")
 
 
 def test_no_half_written_file_stays(originals, tmp_path, monkeypatch):
