@@ -1,6 +1,6 @@
 """Write the generated parts of docs/plans.md: its figures, and the tables of plans.
 
-python docs/draw_plans.py           write pictures, docs/results/plans.json and the tables
+python docs/draw_plans.py           write figures, docs/results/plans.json and the tables
 python docs/draw_plans.py --check   exit 1 if the JSON, a table or a figure is out of date
 """
 
@@ -25,8 +25,8 @@ from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
 
 DOCS = Path(__file__).parent
-FIGURE = DOCS / "pictures" / "figure2.svg"
-SCHEDULES_FIGURE = DOCS / "pictures" / "schedules.svg"
+FIGURE = DOCS / "figures" / "figure2.svg"
+SCHEDULES_FIGURE = DOCS / "figures" / "schedules.svg"
 PRINTED = {
     "k400-slowfast-r50": "3.4x (section 4.1)",
     **{
