@@ -12,7 +12,7 @@ import torch
 
 from vcycle.config.run import Data, Evaluation, Model, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.checkpoint import load_checkpoint
 from vcycle.train.loop import train

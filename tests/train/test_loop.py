@@ -21,7 +21,7 @@ from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train import loop
 from vcycle.train.checkpoint import load_checkpoint, save_checkpoint

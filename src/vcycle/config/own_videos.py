@@ -11,7 +11,7 @@ import math
 from vcycle.config.run import Model, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import ShapeRule
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 
 _GROUP = 8

@@ -16,7 +16,7 @@ from vcycle.config.own_videos import finetune, scratch
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import ShapeRule
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 
 KINETICS_VIDEOS = 240_000

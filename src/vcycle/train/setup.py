@@ -32,7 +32,8 @@ from vcycle.models import (
     set_norm_group,
 )
 from vcycle.schedule.baseline import LearningRate
-from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
 from vcycle.train.optim import make_optimizer
 
 
