@@ -147,6 +147,8 @@ class RunConfig:
         recipe: the name of the recipe that it came from.
         accumulate: micro-batches that a process splits its part of a batch into; a step's memory
             shrinks by as much, its result does not change.
+        channels_last: train in ``torch.channels_last_3d`` memory, in which clips arrive; False
+            trains in contiguous memory.
         threads: CPU threads of the training process; 0 leaves it to torch.
         notes: what the recipe chose and why, a line each, printed with the plan.
     """
@@ -161,6 +163,7 @@ class RunConfig:
     seed: int = 0
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     accumulate: int = 1
+    channels_last: bool = True
     threads: int = 0
     notes: tuple[str, ...] = ()
 

@@ -69,14 +69,22 @@ class Batch:
         )
 
 
-def normalize(clips: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
-    """uint8 (N, C, T, H, W) -> contiguous floats, ((x / 255) - 0.45) / 0.225, where they are.
+def normalize(
+    clips: Tensor,
+    *,
+    dtype: torch.dtype = torch.float32,
+    memory_format: torch.memory_format = torch.contiguous_format,
+) -> Tensor:
+    """uint8 (N, C, T, H, W) -> floats, ((x / 255) - 0.45) / 0.225, on the same device.
+
+    Decoded clips lie in memory as ``torch.channels_last_3d``; give that as ``memory_format`` for a
+    model whose weights do, and nothing is rearranged.
 
     Raises ValueError for anything but bytes.
     """
     if clips.dtype != torch.uint8:
         raise ValueError(f"clips is {clips.dtype}; give uint8, from 0 to 255")
-    floats = clips.to(dtype, memory_format=torch.contiguous_format)
+    floats = clips.to(dtype, memory_format=memory_format)
     return floats.mul_(1 / (255 * STD)).sub_(MEAN / STD)
 
 

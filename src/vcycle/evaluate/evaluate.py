@@ -14,6 +14,7 @@ from vcycle.data.batch import normalize
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.metrics import VideoScores
+from vcycle.models import memory_format
 
 
 def evaluate(
@@ -29,10 +30,12 @@ def evaluate(
         num_videos=len(videos), num_classes=videos.num_classes, multi_label=videos.multi_label
     )
     model.eval()
+    layout = memory_format(model)
     with torch.inference_mode(), fabric.autocast():
         for requests, batch in zip(loader.request_lists, loader, strict=True):
             # Not through the wrapper of several processes: one may have fewer batches than others.
-            scores = model.module(normalize(batch.to(fabric.device).clips))  # (N, classes)
+            clips = normalize(batch.to(fabric.device).clips, memory_format=layout)
+            scores = model.module(clips)  # (N, classes)
             asked = torch.tensor([request.index for request in requests])
             read = batch.indices == asked
             collected.add(asked[read], scores[read.to(scores.device)], batch.labels[read])

@@ -16,6 +16,7 @@ from torch import nn
 
 from vcycle.models.batch_statistics import precise_bn
 from vcycle.models.external import build_external, check_model
+from vcycle.models.memory_format import memory_format
 from vcycle.models.norm import (
     SubBatchNorm3d,
     check_group_size,
@@ -41,6 +42,7 @@ __all__ = [
     "convert",
     "defer_statistics",
     "load_weights",
+    "memory_format",
     "parameter_groups",
     "precise_bn",
     "set_group_size",

@@ -25,7 +25,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.randomness import indexed_seeds
 from vcycle.evaluate.evaluate import evaluate
-from vcycle.models import commit_statistics, set_group_size
+from vcycle.models import commit_statistics, memory_format, set_group_size
 from vcycle.train.checkpoint import check_videos, load_checkpoint, save_checkpoint
 from vcycle.train.optim import set_learning_rate
 from vcycle.train.progress import Display
@@ -121,6 +121,7 @@ def train(
     positions = np.arange(len(plan) * config.accumulate)
     seeds = indexed_seeds(config.seed, f"model/{fabric.global_rank}", positions)
     validation_steps = _evenly_spaced(len(plan), config.evaluation.times)
+    layout = memory_format(model)
     norm_group: int | None = None
     set_group_size(model, norm_group)
     batches = iter(loader)
@@ -145,7 +146,8 @@ def train(
                 generator.manual_seed(int(seeds[next_step * config.accumulate + micro]))
                 is_last = micro == config.accumulate - 1
                 with fabric.no_backward_sync(model, enabled=not is_last):
-                    scores = model(normalize(batch.clips))  # (B / parts, classes)
+                    clips = normalize(batch.clips, memory_format=layout)
+                    scores = model(clips)  # (B / parts, classes)
                     part = loss_of(scores, batch.labels) / config.accumulate
                     fabric.backward(part)
                 loss += part.detach()

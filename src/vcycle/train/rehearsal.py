@@ -15,7 +15,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule
 
 from vcycle.config.run import RunConfig
-from vcycle.models import check_model, commit_statistics, set_group_size
+from vcycle.models import check_model, commit_statistics, memory_format, set_group_size
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
@@ -38,13 +38,13 @@ def rehearse(
         for shape, batch_size, norm_group in _mini_batches(plan):
             clips = batch_size // (fabric.world_size * config.accumulate)
             set_group_size(model, norm_group)
-            fabric.backward(model(_zeros(clips, shape, fabric)).sum())
+            fabric.backward(model(_zeros(clips, shape, model)).sum())
             if fabric.world_size > 1:
                 _check_all_learn(model)
         shape, clips = plan.baseline.shape, config.evaluation.batch_size
         model.eval()
         with torch.inference_mode(), fabric.autocast():
-            model.module(_zeros(clips, shape, fabric))
+            model.module(_zeros(clips, shape, model))
     except torch.OutOfMemoryError:
         raise ValueError(
             f"shape {shape}: {clips} clips do not fit into the memory of {fabric.device}; use more "
@@ -83,9 +83,10 @@ def _as_checkpoints_keep_it(state: dict[str, Any], name: str) -> dict[str, Any]:
     return copy
 
 
-def _zeros(clips: int, shape: Shape, fabric: Fabric) -> torch.Tensor:
+def _zeros(clips: int, shape: Shape, model: _FabricModule) -> torch.Tensor:
     size = (clips, 3, shape.frames, shape.height, shape.width)
-    return torch.zeros(size, device=fabric.device)
+    device = next(model.parameters()).device
+    return torch.zeros(size, device=device).contiguous(memory_format=memory_format(model))
 
 
 def _mini_batches(plan: Plan) -> list[tuple[Shape, int, int | None]]:

@@ -27,6 +27,7 @@ from vcycle.models import (
     convert,
     defer_statistics,
     load_weights,
+    memory_format,
     precise_bn,
     set_group_size,
 )
@@ -114,6 +115,8 @@ def build(
         )
     if fabric.world_size * config.accumulate > 1:
         defer_statistics(model)
+    if config.channels_last:
+        model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
     return model
 
 
@@ -190,8 +193,12 @@ def estimate_norms(model: nn.Module, config: RunConfig, videos: Manifest, fabric
     group = config.multigrid.norm_group
     plan = Plan(same_shape, Multigrid.off(norm_group=group, rule=config.multigrid.rule))
     set_group_size(model, group)
+    layout = memory_format(model)
     with closing(make_train_loader(config, plan, videos, fabric)) as batches:
-        precise_bn(model, (normalize(batch.to(fabric.device).clips) for batch in batches))
+        clips = (
+            normalize(batch.to(fabric.device).clips, memory_format=layout) for batch in batches
+        )
+        precise_bn(model, clips)
 
 
 def _dataset(config: RunConfig, videos: Manifest) -> ClipDataset:

@@ -1,0 +1,20 @@
+"""How a model's weights lie in memory, which is how its clips should.
+
+In: a model. Out: ``torch.channels_last_3d`` or ``torch.contiguous_format``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def memory_format(model: nn.Module) -> torch.memory_format:
+    """``torch.channels_last_3d`` if a convolution's weights lie so, else contiguous.
+
+    Weights of 1 x 1 x 1 lie both ways and say nothing.
+    """
+    kernels = (parameter for parameter in model.parameters() if parameter.dim() == 5)
+    if any(not kernel.is_contiguous() for kernel in kernels):
+        return torch.channels_last_3d
+    return torch.contiguous_format
