@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from study_file import Study, Task
-
 from vcycle.data.manifest import Manifest
 from vcycle.datasets.annotations import list_folder
 from vcycle.datasets.index import index_videos

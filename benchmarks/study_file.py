@@ -39,7 +39,7 @@ class Method:
     def __post_init__(self) -> None:
         if self.unit not in ("steps", "epochs"):
             raise ValueError(f"unit {self.unit!r}: give steps or epochs")
-        if not self.lengths or not all(0 < length for length in self.lengths):
+        if not self.lengths or not all(length > 0 for length in self.lengths):
             raise ValueError(f"lengths {self.lengths}: give positive numbers, each with its round")
 
 

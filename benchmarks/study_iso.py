@@ -100,7 +100,7 @@ def gain_at_equal_cost(
     resamples: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float, float] | None:
-    """Score of the method's length ``place`` less the baseline curve's at its cost: mean, low, high.
+    """Score of the method's length ``place`` less the baseline's at its cost: mean, low, high.
 
     None outside the baseline's costs, and where no cell has both.
     """
@@ -125,7 +125,8 @@ def common_cells(baseline: Curve, method: Curve, *, whole: float) -> list[Cell]:
     if whole not in baseline.costs or not method.costs:
         return []
     there = set(baseline.scores[baseline.costs.index(whole)])
-    return sorted(max((there & set(scores) for scores in method.scores), key=len))
+    shared: list[set[Cell]] = [there & set(scores) for scores in method.scores]
+    return sorted(max(shared, key=len))
 
 
 def resampled(cells: Sequence[Cell], times: int, *, seed: int) -> list[list[Cell]]:

@@ -21,7 +21,6 @@ from study_file import Run, Study, Task
 from study_iso import Curve, gain_at_equal_cost, iso_speedup
 from study_runs import StudyFolder
 from study_timing import seconds_of
-
 from vcycle.data.writing import write_whole
 
 COSTS = ("seconds", "multiply_adds", "steps")

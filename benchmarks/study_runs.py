@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 from rich.console import Console
+
 from study_data import prepare_parts
 from study_file import Run, Study, at_full_shape
-
 from vcycle.cli.eval import evaluate_run
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
@@ -32,6 +32,7 @@ from vcycle.schedule.cost import clip_cost
 from vcycle.schedule.plan import Plan
 from vcycle.train.loop import train
 from vcycle.train.progress import duration
+from vcycle.train.run_folder import config_text
 
 _WAIT_SECONDS = 5.0
 _DIVERGED = "the loss is"
@@ -122,7 +123,7 @@ def run_study(folder: StudyFolder, runs: list[Run], *, console: Console) -> None
 def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, Any]:
     """Train, or go on where it was interrupted; write the row of the table."""
     path = folder.run_folder(run)
-    resume = (path / "checkpoint.pt").is_file()
+    resume = _can_go_on(path, config)
     if path.exists() and not resume:
         shutil.rmtree(path)
     row: dict[str, Any] = {
@@ -156,6 +157,13 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
     row |= scores
     write_whole(path / "row.json", json.dumps(row, indent=1) + "\n")
     return row
+
+
+def _can_go_on(path: Path, config: RunConfig) -> bool:
+    """Whether an interrupted run of this configuration left a checkpoint."""
+    file = path / "config.yaml"
+    there = file.is_file() and (path / "checkpoint.pt").is_file()
+    return there and file.read_text() == config_text(config)
 
 
 def costs(config: RunConfig, baseline_clips: int) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 In: a study. Out: `steps.json` in its folder, a row for each task, method, shape and batch size:
 seconds of a step (forward, backward, optimizer), and of decoding its clips in one process. Accuracy
 does not depend on the clock, so runs may share a machine; their seconds are these, summed over
-their plans. Each method trains a short plan with the loop itself, one thread, and the lower quartile
-of a mini-batch's steps counts: what a busy machine adds to some steps is no part of the method.
+their plans. Each method trains a short plan with the loop itself, on one thread, and the lower
+quartile of a mini-batch's steps counts: what others add to some steps is no part of the method.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import os
 import shutil
 import statistics
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+
 from study_file import Run
 from study_runs import StudyFolder
-
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.data.writing import write_whole
@@ -48,7 +49,7 @@ def _time(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:
     config = folder.study.config_of(run, rate=1e-4, manifest=str(manifest), num_videos=num_videos)
     path = folder.path / "timing"
     shutil.rmtree(path, ignore_errors=True)
-    with open(os.devnull, "w") as nowhere:
+    with Path(os.devnull).open("w") as nowhere:
         train(_shortened(config), path, console=Console(file=nowhere))
     steps = read_rows(path / "metrics.jsonl")
     shutil.rmtree(path)

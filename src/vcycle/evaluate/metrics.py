@@ -61,7 +61,8 @@ class VideoScores:
     def compute(self) -> dict[str, float]:
         """Accuracies in [0, 1] over the videos that had a view, and how many those are.
 
-        ``loss`` is the cross-entropy of a video's mean softmax. The mean average precision is over the classes that some video shows; without any it is 0.
+        ``loss`` is the cross-entropy of a video's mean softmax. The mean average precision is over
+        the classes that some video shows; without any it is 0.
         """
         seen = self.num_views > 0
         scores, labels = self.scores[seen], self.labels[seen]
