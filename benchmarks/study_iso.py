@@ -125,8 +125,8 @@ def common_cells(baseline: Curve, method: Curve, *, whole: float) -> list[Cell]:
     if whole not in baseline.costs or not method.costs:
         return []
     there = set(baseline.scores[baseline.costs.index(whole)])
-    shared: list[set[Cell]] = [there & set(scores) for scores in method.scores]
-    return sorted(max(shared, key=len))
+    most = max((there & set(scores) for scores in method.scores), key=len)
+    return sorted(most)
 
 
 def resampled(cells: Sequence[Cell], times: int, *, seed: int) -> list[list[Cell]]:
