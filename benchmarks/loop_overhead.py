@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from vcycle.data.sampler import PlanSampler
 from vcycle.demo.comparison import demo_configs
-from vcycle.models import build_model, convert, set_group_size
+from vcycle.models import build_model, convert, set_norm_group
 from vcycle.train.optim import make_optimizer, set_learning_rate
 from vcycle.train.progress import Display
 from vcycle.train.run_folder import RunFolder
@@ -54,7 +54,7 @@ def main() -> None:
                 "plan look-up": lambda i: plan[i],
                 "sampler": lambda i: pickle.dumps(next(requests)),
                 "learning rate": lambda i: set_learning_rate(optimizer, plan[i].learning_rate),
-                "norm group": lambda i: set_group_size(model, plan[i].norm_group),
+                "norm group": lambda i: set_norm_group(model, plan[i].norm_group),
                 "random seed": lambda i: torch.default_generator.manual_seed(i),
                 "logging": log,
                 "display": lambda i: display.step(plan[i], seconds=0.1),
@@ -63,7 +63,7 @@ def main() -> None:
 
     def train_step(i: int) -> None:
         step = plan[i]
-        set_group_size(model, step.norm_group)
+        set_norm_group(model, step.norm_group)
         clips = torch.zeros(step.batch_size, 3, *map(int, str(step.shape).split("x")))
         began = time.perf_counter()
         F.cross_entropy(model(clips), torch.zeros(step.batch_size, dtype=torch.int64)).backward()  # type: ignore[no-untyped-call]

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vcycle.models import SubBatchNorm3d, build_model, convert, set_group_size
+from vcycle.models import SubBatchNorm3d, build_model, convert, set_norm_group
 from vcycle.models.count import multiply_adds, num_parameters
 from vcycle.schedule.shape import Shape
 
@@ -111,7 +111,7 @@ def time_models(
     for name in names:
         model = convert(build_model(name, num_classes=400)).to(device)
         model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
-        set_group_size(model, num_clips // 2)
+        set_norm_group(model, num_clips // 2)
         for text in SHAPES[device]:
             shape = Shape.parse(text)
             clips = torch.randn(
@@ -154,7 +154,7 @@ def time_norm_layers(device: str, repeats: int) -> list[dict[str, Any]]:
             clips = torch.randn((32, *dims), device=device).contiguous(memory_format=memory_format)
             plain = nn.BatchNorm3d(dims[0]).to(device)
             sub = SubBatchNorm3d(dims[0]).to(device)
-            sub.group_clips = GROUP_CLIPS
+            sub.norm_group = GROUP_CLIPS
             gradient = torch.randn_like(clips)
             clips.requires_grad_()
 
@@ -180,7 +180,7 @@ def time_norm_models(device: str, repeats: int) -> list[dict[str, Any]]:
             plain = build_model(name, num_classes=400).to(device)
             plain.to(memory_format=memory_format)  # type: ignore[call-overload]
             sub = convert(copy.deepcopy(plain))
-            set_group_size(sub, GROUP_CLIPS)
+            set_norm_group(sub, GROUP_CLIPS)
             dims = (16, 3, shape.frames, shape.height, shape.width)
             clips = torch.randn(dims, device=device).contiguous(memory_format=memory_format)
             result = compare(plain, sub, clips, device, repeats)

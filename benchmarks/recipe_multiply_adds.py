@@ -25,7 +25,7 @@ def main() -> None:
     shapes: dict[str, set[Shape]] = {}
     for name in (*FIXED_RECIPES, *USER_RECIPES):
         config = recipe(name)
-        shapes.setdefault(config.model.name, set()).update(config.plan().mini_batches())
+        shapes.setdefault(config.model.name, set()).update(config.plan().shapes)
     table = {}
     for model_name in sorted(shapes):
         with torch.device("meta"):

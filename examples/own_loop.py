@@ -51,7 +51,7 @@ def main(folder: str, *, steps: int = 200) -> None:
     )
     for step, batch in zip(plan, loader, strict=True):
         optimizer.param_groups[0]["lr"] = step.learning_rate
-        vcycle.set_group_size(model, step.norm_group)
+        vcycle.set_norm_group(model, step.norm_group)
         loss = nn.functional.cross_entropy(model(vcycle.normalize(batch.clips)), batch.labels)
         optimizer.zero_grad()
         loss.backward()

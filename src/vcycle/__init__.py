@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         convert,
         load_weights,
         precise_bn,
-        set_group_size,
+        set_norm_group,
     )
 
 _MODULES = {
@@ -42,7 +42,7 @@ _MODULES = {
     "load_weights": "vcycle.models",
     "normalize": "vcycle.data.batch",
     "precise_bn": "vcycle.models",
-    "set_group_size": "vcycle.models",
+    "set_norm_group": "vcycle.models",
     "train_loader": "vcycle.data.loader",
 }
 
@@ -67,7 +67,7 @@ __all__ = [
     "load_weights",
     "normalize",
     "precise_bn",
-    "set_group_size",
+    "set_norm_group",
     "train_loader",
 ]
 

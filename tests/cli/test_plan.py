@@ -120,7 +120,9 @@ def step_rows(*, without: str = "") -> list[dict[str, Any]]:
     """What a benchmark could have measured for the default plan on eight devices."""
     return [
         {"shape": str(shape), "clips": clips, "seconds": 1.8, "bytes": 3e9 * shape.frames}
-        for shape, clips in recipe(KINETICS).plan().mini_batches().items()
+        for shape, clips in {
+            each.shape: each.batch_size for each in recipe(KINETICS).plan().mini_batches()
+        }.items()
         if str(shape) != without
     ]
 
@@ -467,8 +469,8 @@ def test_the_value_of_a_field_is_no_recipe(
         ),
         (
             [KINETICS, "--epoch-factor", "0.0005"],
-            "11 steps leave none for 8x158x158 in learning-rate stage 2 of 4; use a larger epoch "
-            "factor or more steps, or fewer long-cycle shapes",
+            "steps 11: none is left for 8x158x158 in learning-rate stage 2 of 4; use a larger "
+            "epoch factor or more steps, fewer long-cycle shapes, or a larger share for it",
         ),
         ([KINETICS, "--epoch-factor", "-1"], "epoch_factor -1.0: give a positive number"),
         (

@@ -13,7 +13,7 @@ from vcycle.config.models import clip_multiply_adds, compute
 from vcycle.config.recipes import FIXED_RECIPES, PAPER_RECIPES, USER_RECIPES, recipe, summaries
 from vcycle.config.run import SLOWFAST_ALPHAS, Model, RunConfig
 from vcycle.data.sampler import PlanSampler
-from vcycle.models import MODELS, build_model, check_group_size
+from vcycle.models import MODELS, build_model, check_norm_group
 from vcycle.models.count import multiply_adds
 from vcycle.schedule import cost
 from vcycle.schedule.shape import Shape
@@ -222,7 +222,7 @@ def test_a_plan_that_leaves_slowfast_no_slow_frame(model: Model, alpha: int) -> 
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         config.plan()
     enough = replace(config.baseline, shape=Shape(64, 224, 224))
-    assert min(replace(config, baseline=enough).plan().mini_batches()).frames == 16
+    assert min(replace(config, baseline=enough).plan().shapes).frames == 16
     assert replace(config, model=Model("i3d_r50_8x8")).plan() == recipe(config.recipe).plan()
 
 
@@ -265,14 +265,14 @@ def test_the_stated_gpus_share_every_batch_in_whole_groups(name: str, num_gpus: 
             continue  # the same batches, and only a few steps more
         sizes.add(batch)
         plan = config.plan()
-        assert max(plan.mini_batches().values()) <= num_videos / 8
+        assert max(each.batch_size for each in plan.mini_batches()) <= num_videos / 8
         for rank in range(num_gpus):
             PlanSampler(plan, num_videos, 0, rank=rank, world_size=num_gpus)
         for phase in plan.phases:
             for short in phase.base.short_cycle:
                 assert short.norm_group is not None
                 assert short.batch_size % (num_gpus * short.norm_group) == 0
-                check_group_size(short.norm_group, batch_clips=short.batch_size, num_parts=num_gpus)
+                check_norm_group(short.norm_group, batch_clips=short.batch_size, num_parts=num_gpus)
 
 
 def test_the_fewest_videos_for_the_gpus() -> None:

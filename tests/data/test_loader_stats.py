@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from vcycle.data.loader_stats import Figures
+from vcycle.data.loader_stats import LoaderStats
 
 
 def test_figures_say_what_limits():
-    slow = Figures(num_workers=2)
+    slow = LoaderStats(num_workers=2)
     for _ in range(10):
         slow.count(100, waited=0.3)
         slow.count_use(0.1)

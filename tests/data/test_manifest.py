@@ -57,7 +57,7 @@ def test_no_moment_pairs_old_labels_with_new_classes(tmp_path, monkeypatch, clas
     """Whichever file a killed run could not write, what it leaves is the old, new or nothing."""
     before = make(tmp_path, VIDEO)
     after = Manifest(tmp_path, classes, (VIDEO, VIDEO), listed=(("train", 2),))
-    write_whole = manifest_module.write_whole
+    write_atomic = manifest_module.write_atomic
     for num_written in range(4):
         left = [True] * num_written
 
@@ -65,11 +65,11 @@ def test_no_moment_pairs_old_labels_with_new_classes(tmp_path, monkeypatch, clas
             if not left:
                 raise KeyboardInterrupt
             left.pop()
-            write_whole(path, text)
+            write_atomic(path, text)
 
-        monkeypatch.setattr(manifest_module, "write_whole", write_whole)
+        monkeypatch.setattr(manifest_module, "write_atomic", write_atomic)
         before.write()
-        monkeypatch.setattr(manifest_module, "write_whole", killed)
+        monkeypatch.setattr(manifest_module, "write_atomic", killed)
         with contextlib.suppress(KeyboardInterrupt):
             after.write()
         if (tmp_path / "manifest.csv").exists():

@@ -15,7 +15,7 @@ from vcycle.models import (
     commit_statistics,
     defer_statistics,
     precise_bn,
-    set_group_size,
+    set_norm_group,
 )
 
 GROUPS_OF_STEPS = (2, 4, 8)
@@ -54,7 +54,7 @@ def run_rank(rank: int, port: int, queue: Any) -> None:
     defer_statistics(ours)
     results: dict[str, Any] = {"out": [], "grad": []}
     for step, group in enumerate(GROUPS_OF_STEPS):
-        set_group_size(ours, group)
+        set_norm_group(ours, group)
         x = clips(8, 3, seed=step).chunk(4)[rank].requires_grad_()
         weights = torch.linspace(-1, 1, 4 * x.numel()).view(8, *x.shape[1:]).chunk(4)[rank]
         out = ours(x)
@@ -63,7 +63,7 @@ def run_rank(rank: int, port: int, queue: Any) -> None:
         results["out"].append(out.detach())
         results["grad"].append(x.grad)
     state = {key: value.clone() for key, value in ours.state_dict().items()}
-    set_group_size(ours, 2)
+    set_norm_group(ours, 2)
     precise_bn(ours, [clips(8, 3, seed=step).chunk(4)[rank] for step in range(2)])
     results["precise"] = [ours.running_mean.clone(), ours.running_var.clone()]
     results |= {"weight": ours.weight.grad, "bias": ours.bias.grad, "state": state}

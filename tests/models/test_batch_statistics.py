@@ -15,14 +15,14 @@ from vcycle.models import (
     convert,
     defer_statistics,
     precise_bn,
-    set_group_size,
+    set_norm_group,
 )
 
 
 def test_statistics_are_those_of_all_clips_together() -> None:
     """With one layer, by hand: batches of 4 and 8 clips, groups of 2."""
     layer = SubBatchNorm3d(3)
-    set_group_size(layer, 2)
+    set_norm_group(layer, 2)
     batches = [clips(4, 3, seed=1), clips(8, 3, seed=2)]
     assert precise_bn(layer, batches) == 1
     together = torch.cat(batches)
@@ -37,7 +37,7 @@ def test_all_layers_of_a_model_and_nothing_else() -> None:
     for module in model.modules():
         if isinstance(module, nn.BatchNorm3d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
-    set_group_size(model, 2)
+    set_norm_group(model, 2)
     defer_statistics(model)
     model.eval()
     model.dropout.train()
@@ -80,7 +80,7 @@ class UsedTwice(nn.Module):
 @pytest.mark.parametrize("group", [2, None])
 def test_a_layer_that_is_used_twice_takes_the_mean_of_its_uses(group: int | None) -> None:
     model = UsedTwice(SubBatchNorm3d(3, momentum=0.5))
-    set_group_size(model, group)
+    set_norm_group(model, group)
     x = clips(4, 3)
     assert precise_bn(model, [x]) == 2
     mean, var = x.mean((0, 2, 3, 4)), x.var((0, 2, 3, 4))
@@ -114,7 +114,7 @@ def test_number_of_batches() -> None:
 
 def test_failures_leave_the_statistics_as_they_were() -> None:
     layer = SubBatchNorm3d(3)
-    set_group_size(layer, 3)
+    set_norm_group(layer, 3)
     layer(clips(6, 3))
     before = {key: value.clone() for key, value in layer.state_dict().items()}
     with pytest.raises(ValueError, match="no batch to measure"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vcycle.models import build_model, check_model, convert, load_weights, set_group_size
+from vcycle.models import build_model, check_model, convert, load_weights, set_norm_group
 from vcycle.schedule.shape import Shape
 
 SHAPES = [Shape(4, 16, 16), Shape(8, 32, 24)]
@@ -145,7 +145,7 @@ def test_faults_that_are_none_pass() -> None:
 def test_the_model_is_left_as_it_was(fault: str) -> None:
     model = convert(Classifier(fault)).eval()
     model.dropout.train()
-    set_group_size(model, 16)
+    set_norm_group(model, 16)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     random_state = torch.get_rng_state()
     if fault:
@@ -157,7 +157,7 @@ def test_the_model_is_left_as_it_was(fault: str) -> None:
     assert torch.equal(torch.get_rng_state(), random_state)
     assert not model.training
     assert model.dropout.training
-    assert model.norm.group_clips == 16
+    assert model.norm.norm_group == 16
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(module._forward_hooks for module in model.modules())
 
@@ -179,7 +179,7 @@ def test_a_video_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     model = small_videomae()
     layers = list(model.modules())
     convert(model)
-    set_group_size(model, 8)
+    set_norm_group(model, 8)
     assert list(model.modules()) == layers
     check_model(model, [Shape(2, 16, 16), Shape(4, 32, 32), Shape(6, 48, 32)], num_classes=5)
     with pytest.raises(ValueError, match=r"layer 'videomae.embeddings' .* H is 24; give a mul"):

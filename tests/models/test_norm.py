@@ -23,11 +23,11 @@ from tests.models.norm_cases import GROUPS_OF_STEPS, clips, loop_over_groups, pa
 from vcycle.models import (
     SubBatchNorm3d,
     build_model,
-    check_group_size,
+    check_norm_group,
     commit_statistics,
     convert,
     defer_statistics,
-    set_group_size,
+    set_norm_group,
 )
 from vcycle.models.norm_groups import normalise_across_ranks
 
@@ -60,7 +60,7 @@ def test_equals_a_loop_over_groups_of_plain_layers(
     memory_format = torch.channels_last_3d if last else torch.contiguous_format
     ours, plain = pair(channels, affine=affine)
     ours.double(), plain.double()
-    ours.group_clips = group
+    ours.norm_group = group
     x = clips(group * groups, channels).double().to(memory_format=memory_format)
     a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
     out, expected = ours(a), loop_over_groups(plain, b, group)
@@ -84,7 +84,7 @@ def test_is_as_exact_as_plain_layers(
     """Against double precision, on layers of a usual size, with means far from zero too."""
     torch.manual_seed(0)
     ours, plain = pair(16)
-    ours.group_clips = 8
+    ours.norm_group = 8
     exact = nn.BatchNorm3d(16).double()
     exact.load_state_dict(plain.state_dict())
     x = torch.randn(16, 16, 4, 14, 14) * scale + offset * torch.randn(16, 1, 1, 1)
@@ -113,7 +113,7 @@ def test_a_gradient_of_one_sign_keeps_its_digits(shape: tuple[int, int, int]) ->
     """As global average pooling passes it back: the same for all values of a clip and channel."""
     torch.manual_seed(0)
     ours = SubBatchNorm3d(8)
-    ours.group_clips = 4
+    ours.norm_group = 4
     plain, exact = nn.BatchNorm3d(8), nn.BatchNorm3d(8).double()
     x = 2 * torch.randn(8, 8, *shape) + 1
     gradient = torch.randn(8, 8, 1, 1, 1).expand(x.shape)
@@ -135,7 +135,7 @@ def test_running_statistics_are_those_of_one_plain_layer(
     group: int | None, momentum: float | None
 ) -> None:
     ours, plain = pair(3, momentum=momentum)
-    set_group_size(ours, group)
+    set_norm_group(ours, group)
     for step in range(3):
         x = clips(8, 3, seed=step)
         ours(x), plain(x)
@@ -146,13 +146,13 @@ def test_running_statistics_are_those_of_one_plain_layer(
 
 def test_groups_that_do_not_divide_raise() -> None:
     layer = SubBatchNorm3d(2)
-    set_group_size(layer, 3)
+    set_norm_group(layer, 3)
     with pytest.raises(ValueError, match="3 clips do not divide a batch of 8"):
         layer(clips(8, 2))
     layer.eval()
     layer(clips(8, 2))
     with pytest.raises(ValueError, match="at least 1"):
-        set_group_size(layer, 0)
+        set_norm_group(layer, 0)
 
 
 def test_convert_keeps_parameters_and_shared_layers() -> None:
@@ -178,16 +178,16 @@ def test_convert_leaves_a_model_without_batch_norm() -> None:
     model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4))
     layers = list(model)
     convert(model)
-    set_group_size(model, 8)
+    set_norm_group(model, 8)
     assert list(model) == layers
 
 
-def test_group_size_reaches_every_layer() -> None:
+def test_norm_group_reaches_every_layer() -> None:
     model = convert(build_model("resnet3d_tiny", num_classes=3))
-    set_group_size(model, 4)
+    set_norm_group(model, 4)
     layers = [m for m in model.modules() if isinstance(m, nn.BatchNorm3d)]
     assert len(layers) > 5
-    assert {layer.group_clips for layer in layers if isinstance(layer, SubBatchNorm3d)} == {4}
+    assert {layer.norm_group for layer in layers if isinstance(layer, SubBatchNorm3d)} == {4}
     assert model(torch.randn(8, 3, 4, 16, 16)).shape == (8, 3)
 
 
@@ -205,7 +205,7 @@ def test_against_the_authors_sub_batch_norm(splits: int) -> None:
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([1, 1.5, 0.5, 2]))
         layer.bias.copy_(torch.tensor([0, 0.1, -0.2, 0.3]))
-    set_group_size(layer, 16 // splits)
+    set_norm_group(layer, 16 // splits)
     order = torch.tensor(expected["groups"]).flatten()
     for step, clips_of_step in enumerate((x, 0.5 * x - 1, 2 * x.flip(0))):
         out = layer(clips_of_step[order])[order.argsort()]
@@ -228,7 +228,7 @@ def test_other_precisions(dtype: torch.dtype, memory_format: torch.memory_format
     ours, plain = pair(3)
     if dtype == torch.float64:
         ours.double(), plain.double()
-    ours.group_clips = 2
+    ours.norm_group = 2
     x = clips(6, 3).to(dtype).contiguous(memory_format=memory_format)
     a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
     out, expected = ours(a), loop_over_groups(plain, b, 2)
@@ -248,7 +248,7 @@ def test_other_precisions(dtype: torch.dtype, memory_format: torch.memory_format
 @pytest.mark.parametrize("options", [{"affine": False}, {"track_running_stats": False}])
 def test_half_precision_without_parameters_or_statistics(options: dict[str, bool]) -> None:
     ours, plain = pair(3, **options)
-    ours.group_clips = 2
+    ours.norm_group = 2
     x = clips(6, 3).bfloat16()
     a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
     out, expected = ours(a), loop_over_groups(plain, b, 2)
@@ -261,7 +261,7 @@ def test_half_precision_without_parameters_or_statistics(options: dict[str, bool
 def test_autocast_as_in_a_model() -> None:
     torch.manual_seed(0)
     model = convert(build_model("resnet3d_tiny", num_classes=3, width=4))
-    set_group_size(model, 2)
+    set_norm_group(model, 2)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         scores = model(torch.randn(4, 3, 4, 16, 16))
     scores.float().square().sum().backward()
@@ -274,14 +274,14 @@ def test_autocast_as_in_a_model() -> None:
 def test_gradient_against_finite_differences() -> None:
     for memory_format in (torch.contiguous_format, torch.channels_last_3d):
         layer = SubBatchNorm3d(3).double()
-        layer.group_clips = 2
+        layer.norm_group = 2
         x = clips(4, 3)[..., :2].double().contiguous(memory_format=memory_format).requires_grad_()
         assert torch.autograd.gradcheck(layer, (x,))
 
 
 def test_gradient_of_another_layout_and_of_parameters_alone() -> None:
     ours, plain = pair(3)
-    ours.group_clips = 2
+    ours.norm_group = 2
     x = clips(4, 3)
     for layer, out in ((ours, ours(x)), (plain, loop_over_groups(plain, x, 2))):
         weights = torch.linspace(-1, 1, out.numel()).view(3, *out.shape[2:], 4)
@@ -305,8 +305,8 @@ def test_compiled_equals_eager(deferred: bool) -> None:
     eager, compiled_from = build(), build()
     compiled = torch.compile(compiled_from, backend="aot_eager", fullgraph=True)
     for group in (2, 4, 8, None):
-        set_group_size(eager, group)
-        set_group_size(compiled_from, group)
+        set_norm_group(eager, group)
+        set_norm_group(compiled_from, group)
         x = clips(8, 3, seed=group or 0)
         a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
         out, expected = compiled(a), eager(b)
@@ -323,7 +323,7 @@ def test_compiled_equals_eager(deferred: bool) -> None:
 @pytest.mark.usefixtures("undisturbed_compiler")
 def test_deferred_statistics_compile_once_per_shape() -> None:
     layer = SubBatchNorm3d(3)
-    set_group_size(layer, 2)
+    set_norm_group(layer, 2)
     defer_statistics(layer)
     graphs = torch._dynamo.testing.CompileCounter()
     compiled = torch.compile(layer, backend=graphs)
@@ -355,7 +355,7 @@ def test_deferred_statistics_follow_the_model_to_a_device() -> None:
 def test_micro_batches_give_the_statistics_of_the_whole_batch() -> None:
     """Two steps, each of 8 clips in micro-batches of 4, against one plain layer."""
     ours, plain = pair(3)
-    set_group_size(ours, 2)
+    set_norm_group(ours, 2)
     defer_statistics(ours)
     for step in range(2):
         x = clips(8, 3, seed=step)
@@ -386,10 +386,10 @@ def test_groups_are_checked_before_the_first_step(
     group: int, batch: int, parts: int, fits: bool
 ) -> None:
     if fits:
-        check_group_size(group, batch_clips=batch, num_parts=parts)
+        check_norm_group(group, batch_clips=batch, num_parts=parts)
         return
     with pytest.raises(ValueError, match=f"norm group: {group} clips"):
-        check_group_size(group, batch_clips=batch, num_parts=parts)
+        check_norm_group(group, batch_clips=batch, num_parts=parts)
 
 
 def test_groups_that_span_processes() -> None:
@@ -474,18 +474,18 @@ def test_processes_exchange_in_any_precision(
 def test_wrong_numbers_of_channels_and_of_values_raise() -> None:
     for track in (True, False):
         layer = SubBatchNorm3d(4, track_running_stats=track)
-        set_group_size(layer, 2)
+        set_norm_group(layer, 2)
         for x in (clips(8, 1), clips(8, 3).to(memory_format=torch.channels_last_3d)):
             with pytest.raises(ValueError, match=f"4 channels: the input has {x.shape[1]}"):
                 layer(x)
-    set_group_size(layer, 1)
+    set_norm_group(layer, 1)
     with pytest.raises(ValueError, match="one value per channel"):
         layer(torch.rand(8, 4, 1, 1, 1))
 
 
 def test_a_group_larger_than_the_batch_needs_processes() -> None:
     layer = SubBatchNorm3d(2)
-    set_group_size(layer, 16)
+    set_norm_group(layer, 16)
     with pytest.raises(ValueError, match="16 clips do not divide a batch of 8"):
         layer(clips(8, 2))
 
@@ -506,7 +506,7 @@ def test_a_group_larger_than_the_batch_needs_processes() -> None:
 def test_views_of_any_layout_equal_a_loop_over_groups(view: Any) -> None:
     x = view(torch.randn(8, 8, 4, 8, 8, generator=torch.Generator().manual_seed(0)))
     ours, plain = pair(x.shape[1], affine=True)
-    ours.group_clips = 2
+    ours.norm_group = 2
     torch.testing.assert_close(ours(x), loop_over_groups(plain, x, 2), rtol=1e-5, atol=1e-5)
     grads = []
     for layer in (lambda y: ours(y), lambda y: loop_over_groups(plain, y, 2)):
@@ -528,7 +528,7 @@ def test_an_empty_batch_does_what_it_does_to_a_plain_layer(
         layer.train(training)
         x = torch.zeros(shape, requires_grad=True)
         if isinstance(layer, SubBatchNorm3d):
-            layer.group_clips = group
+            layer.norm_group = group
         out = layer(x)
         assert out.shape == shape
         out.sum().backward()
@@ -542,7 +542,7 @@ def test_an_empty_batch_does_what_it_does_to_a_plain_layer(
 @pytest.mark.parametrize("group", [2, None])
 def test_an_empty_micro_batch_adds_nothing(group: int | None) -> None:
     ours, plain = pair(3)
-    set_group_size(ours, group)
+    set_norm_group(ours, group)
     defer_statistics(ours)
     x = clips(4, 3)
     ours(x), plain(x)
@@ -562,15 +562,15 @@ def test_a_converted_model_is_traced_as_a_plain_one(training: bool) -> None:
     traced, plain = torch.fx.symbolic_trace(model), torch.fx.symbolic_trace(build())
     steps = [[(node.op, node.target) for node in m.graph.nodes] for m in (traced, plain)]
     assert steps[0] == steps[1]
-    set_group_size(traced, 2)
-    assert model[1].group_clips == 2
+    set_norm_group(traced, 2)
+    assert model[1].norm_group == 2
     x = clips(4, 3)
     torch.testing.assert_close(traced(x), model(x), rtol=0, atol=0)
 
 
 def test_evaluation_knows_no_groups() -> None:
     layer = convert(nn.BatchNorm3d(3, track_running_stats=False)).eval()
-    set_group_size(layer, 8)
+    set_norm_group(layer, 8)
     x = clips(4, 3)  # no multiple of the group
     torch.testing.assert_close(layer(x), nn.BatchNorm3d(3, track_running_stats=False)(x))
 
@@ -578,7 +578,7 @@ def test_evaluation_knows_no_groups() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_modules_in_half_precision(dtype: torch.dtype) -> None:
     layer = convert(nn.BatchNorm3d(3)).to(dtype)
-    set_group_size(layer, 2)
+    set_norm_group(layer, 2)
     x = clips(4, 3).to(dtype)
     out = layer(x)
     assert out.dtype == dtype

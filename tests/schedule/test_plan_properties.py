@@ -1,6 +1,7 @@
 """Random plans: counts, clips, offsets, rates and groups add up, and equal a walk step by step."""
 
 import math
+from collections import Counter
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -63,7 +64,7 @@ def plans(draw: st.DrawFn) -> Plan:
     try:
         return Plan(baseline, multigrid)
     except ValueError as error:
-        assume("leave none for" not in str(error))
+        assume("none is left for" not in str(error))
         raise
 
 
@@ -155,7 +156,20 @@ def test_every_step_equals_a_walk(plan: Plan) -> None:
     assert plan.num_clips == sum(step.batch_size for step in walked)
     assert plan.first_sample(len(plan)) == plan.num_clips
     # A shape has one batch, whichever base shape it is visited from.
-    assert set(plan.mini_batches().items()) == {(step.shape, step.batch_size) for step in walked}
+    assert len({(step.shape, step.batch_size) for step in walked}) == len(plan.shapes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans(), st.data())
+def test_mini_batches_are_counted(plan: Plan, data: st.DataObject) -> None:
+    first_step = data.draw(st.integers(0, len(plan)))
+    counts = Counter((s.shape, s.batch_size, s.norm_group) for s in plan[first_step:])
+    found = plan.mini_batches(first_step=first_step)
+    assert {(each.shape, each.batch_size, each.norm_group): each.steps for each in found} == counts
+    assert len(found) == len(counts)
+    pixels = [each.shape.num_pixels for each in found]
+    assert pixels == sorted(pixels)
+    assert set(plan.shapes) == {step.shape for step in plan}
 
 
 @settings(max_examples=150, deadline=None)
@@ -164,7 +178,7 @@ def test_clips_steps_and_groups_add_up(plan: Plan) -> None:
     baseline, multigrid = plan.baseline, plan.multigrid
     if multigrid.steps is None:
         target = multigrid.epoch_factor * baseline.num_clips
-        assert abs(plan.num_clips - target) <= max(plan.mini_batches().values())
+        assert abs(plan.num_clips - target) <= max(each.batch_size for each in plan.mini_batches())
     else:
         assert len(plan) == multigrid.steps
     for phase, after in pairwise(plan.phases):
@@ -218,7 +232,9 @@ def test_many_stages(num_stages: int, steps: int, monkeypatch: pytest.MonkeyPatc
     ends = tuple(steps * stage // num_stages for stage in range(1, num_stages))
     baseline = Baseline(Shape(32, 224, 224), 64, steps, 1_000, LearningRate(0.1), ends)
     plan = Plan(baseline, Multigrid())
-    assert abs(plan.num_clips - 1.5 * baseline.num_clips) <= max(plan.mini_batches().values())
+    assert abs(plan.num_clips - 1.5 * baseline.num_clips) <= max(
+        each.batch_size for each in plan.mini_batches()
+    )
     assert tried < 60_000
 
 

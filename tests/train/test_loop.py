@@ -91,7 +91,7 @@ def test_a_run_leaves_a_line_for_each_step_of_its_plan(config: RunConfig, tmp_pa
         assert row["norm_group"] == step.norm_group
         assert 0 <= row["waiting_seconds"] <= row["seconds"]
         assert row["clips_per_second"] > 0
-    assert {row["shape"] for row in rows} == {str(shape) for shape in plan.mini_batches()}
+    assert {row["shape"] for row in rows} == {str(shape) for shape in plan.shapes}
     validations = read_rows(tmp_path / "run" / "validation.jsonl")
     assert [row["step"] for row in validations] == [len(plan) * k // 3 - 1 for k in (1, 2, 3)]
     assert result == json.loads((tmp_path / "run" / "result.json").read_text())

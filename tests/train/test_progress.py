@@ -18,7 +18,7 @@ PLAN = Plan(
 @pytest.mark.parametrize("first_step", [0, 1, 13, len(PLAN) - 1])
 def test_time_left_is_the_sum_over_the_steps_that_remain(first_step: int) -> None:
     left = TimeLeft(PLAN, first_step=first_step)
-    cost = {shape: 0.5 + i for i, shape in enumerate(PLAN.mini_batches())}
+    cost = {shape: 0.5 + i for i, shape in enumerate(PLAN.shapes)}
     for step in PLAN[first_step:]:
         left.add(step.shape, cost[step.shape])
         seen = {done.shape for done in PLAN[first_step : step.index + 1]}

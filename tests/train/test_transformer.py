@@ -40,5 +40,5 @@ def test_a_video_transformer_trains_on_every_shape(
     result = train(config, tmp_path / "run")
     assert 0 <= result["top1"] <= 1
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
-    assert {row["shape"] for row in rows} == {str(shape) for shape in config.plan().mini_batches()}
+    assert {row["shape"] for row in rows} == {str(shape) for shape in config.plan().shapes}
     assert "2x32x32" in {row["shape"] for row in rows}

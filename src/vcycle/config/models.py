@@ -28,6 +28,6 @@ def compute(plan: Plan, model: Model) -> tuple[cost.Cost, str]:
     proportion to which multiply-adds grow up to padding and attention (paper, footnote 3).
     """
     counted = clip_multiply_adds(model.name) if model.options.keys() <= {"dropout"} else {}
-    if {plan.baseline.shape, *plan.mini_batches()} <= counted.keys():
+    if {plan.baseline.shape, *plan.shapes} <= counted.keys():
         return cost.clip_cost(plan, lambda shape: counted[shape]), "multiply-adds"
     return cost.pixels(plan), "pixels"

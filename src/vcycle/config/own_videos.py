@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from vcycle.config.run import Model, RunConfig
-from vcycle.schedule.baseline import MOST_STEPS, Baseline, LearningRate
+from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import ShapeRule
 from vcycle.schedule.plan import Multigrid
 from vcycle.schedule.shape import Shape
@@ -106,8 +106,6 @@ def _assumed(num_videos: int | None) -> tuple[int, list[str]]:
         raise ValueError(
             f"num_videos {num_videos}: give at least {_GROUP * _LEAST_STEPS} training videos"
         )
-    if num_videos > MOST_STEPS:
-        raise ValueError(f"num_videos {num_videos}: give at most 10^12")
     return num_videos, [f"{num_videos:,} training videos"]
 
 

@@ -178,7 +178,7 @@ class RunConfig:
         alpha = SLOWFAST_ALPHAS.get(self.model.name)
         if alpha is not None:
             alpha = self.model.options.get("alpha", alpha)
-        shape = min(plan.mini_batches())
+        shape = min(plan.shapes)
         if isinstance(alpha, int) and shape.frames < alpha:
             raise ValueError(
                 f"frames {shape.frames} at {shape}: model {self.model.name} takes a slow frame of "

@@ -19,7 +19,7 @@ from torch import Tensor
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import BadVideo, ClipDataset, ClipFacts, ClipRequest, TooManyBadVideos
 from vcycle.data.decode.torchcodec import check_decoder
-from vcycle.data.loader_stats import Figures
+from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.sampler import PlanSampler, view_requests
 from vcycle.data.workers.processes import Answer, WorkerPool
 from vcycle.data.workers.threads import DecodeThreads
@@ -89,7 +89,7 @@ class Loader:
         self.bad_videos: dict[str, str] = {}
         self._pool: WorkerPool | DecodeThreads | None = None
         self._iteration: object = None  # the one that may go on
-        self._figures = Figures(num_workers=num_workers)
+        self._stats = LoaderStats(num_workers=num_workers)
         self._busy_since: float | None = None  # since when a batch is in use, as far as counted
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ class Loader:
         try:
             for batch in batches:
                 given = time.monotonic()
-                self._figures.count(len(batch), waited=given - asked)
+                self._stats.count(len(batch), waited=given - asked)
                 self._note_bad(batch.bad)
                 self._busy_since = time.monotonic()
                 yield batch
@@ -122,20 +122,20 @@ class Loader:
                 self.close()
             raise
 
-    def take_figures(self) -> Figures:
+    def take_stats(self) -> LoaderStats:
         """What the loader did since this was last asked, or since it was made."""
         self._count_use()
-        figures, self._figures = self._figures, Figures(num_workers=self.num_workers)
-        return figures
+        stats, self._stats = self._stats, LoaderStats(num_workers=self.num_workers)
+        return stats
 
     def leave_out(self, seconds: float) -> None:
         """Count so many seconds less as use of the last batch: a validation took them."""
-        self._figures.count_use(-seconds)
+        self._stats.count_use(-seconds)
 
     def _count_use(self) -> None:
         if self._busy_since is not None:
             now = time.monotonic()
-            self._figures.count_use(now - self._busy_since)
+            self._stats.count_use(now - self._busy_since)
             self._busy_since = now
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class Loader:
             clips = []
             for out, request in zip(pixels, requests, strict=True):
                 clips.append(self.dataset.read(request, out=out).facts)
-            self._figures.count_work(time.monotonic() - started)
+            self._stats.count_work(time.monotonic() - started)
             yield self._batch(pixels, clips)
 
     def _decode_ahead(self) -> Iterator[Batch]:
@@ -218,7 +218,7 @@ class Loader:
                 batch.offered += len(part)
 
     def _collect(self, answer: Answer, pending: deque[_Pending]) -> None:
-        self._figures.count_work(answer.seconds)
+        self._stats.count_work(answer.seconds)
         if answer.too_many_bad:
             raise TooManyBadVideos(answer.error)
         if answer.error:

@@ -9,7 +9,7 @@ _WAIT_SHARE = 0.05  # more waiting than this makes a phase loader-bound
 
 
 @dataclass
-class Figures:
+class LoaderStats:
     """What a loader did over some batches, in clips and seconds of wall-clock time."""
 
     num_workers: int

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from vcycle.data.atomic import write_atomic
 from vcycle.data.metadata import Location, Video, VideoInfo
 from vcycle.data.tables import (
     check_line,
@@ -25,7 +26,6 @@ from vcycle.data.tables import (
     read_text,
     whole_number,
 )
-from vcycle.data.writing import write_whole
 
 # What a manifest is on disk, with the lists of what is not in it.
 MANIFEST_FILES = ("manifest.csv", "classes.txt", "listed.csv", "bad.csv", "missing.csv")
@@ -135,11 +135,11 @@ class Manifest:
         file, classes_file = folder / "manifest.csv", folder / "classes.txt"
         if not classes_file.is_file() or classes_file.read_bytes() != classes.encode():
             file.unlink(missing_ok=True)  # its labels number the classes that there were
-            write_whole(classes_file, classes)
+            write_atomic(classes_file, classes)
         if self.listed:
             rows = "".join(f"{split},{count}\n" for split, count in self.listed)
-            write_whole(folder / "listed.csv", "split,videos\n" + rows)
-        write_whole(file, text.getvalue())
+            write_atomic(folder / "listed.csv", "split,videos\n" + rows)
+        write_atomic(file, text.getvalue())
         return file
 
 
@@ -152,7 +152,7 @@ def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("path", "reason"))
     table.writerows(sorted(reasons.items()))
-    write_whole(path, text.getvalue())
+    write_atomic(path, text.getvalue())
 
 
 def check_path(path: str) -> None:

@@ -8,7 +8,7 @@ micro-batches changes which clips a step takes (they take contiguous parts of on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -32,12 +32,21 @@ class PlannedStep(Protocol):
     def first_sample(self) -> int: ...
 
 
+class PlannedMiniBatch(Protocol):
+    """A kind of step that a plan has."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def batch_size(self) -> int: ...
+
+
 class StepPlan(Protocol):
     """A sequence of steps; ``vcycle.schedule.plan.Plan`` is one."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> PlannedStep: ...
-    def step_counts(self) -> Mapping[tuple[Shape, int], int]: ...
+    def mini_batches(self) -> Sequence[PlannedMiniBatch]: ...
 
 
 @lru_cache(maxsize=4)
@@ -103,10 +112,10 @@ class PlanSampler:
         self.world_size = world_size
         self.micro_batches = micro_batches
         self.first_step = first_step
-        for _, batch_size in plan.step_counts():
-            if batch_size % (world_size * micro_batches):
+        for kind in plan.mini_batches():
+            if kind.batch_size % (world_size * micro_batches):
                 raise ValueError(
-                    f"batch size {batch_size}: {world_size} processes x {micro_batches} "
+                    f"batch size {kind.batch_size}: {world_size} processes x {micro_batches} "
                     f"micro-batches do not share it evenly; choose counts whose product divides it"
                 )
 
@@ -130,7 +139,10 @@ class PlanSampler:
     def largest_batch_bytes(self) -> int:
         """Of the pixels of the largest micro-batch that one rank takes."""
         parts = self.world_size * self.micro_batches
-        return max(3 * shape.num_pixels * size // parts for shape, size in self.plan.step_counts())
+        return max(
+            3 * kind.shape.num_pixels * kind.batch_size // parts
+            for kind in self.plan.mini_batches()
+        )
 
 
 def view_requests(

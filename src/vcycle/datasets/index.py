@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from vcycle.data.atomic import remove_partials
 from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.video import probe
 from vcycle.data.manifest import MANIFEST_FILES, Manifest, write_reasons
 from vcycle.data.metadata import Location, Video, VideoInfo
-from vcycle.data.writing import remove_partials
 from vcycle.datasets.annotations import Entry, Listing
 from vcycle.datasets.journal import Journal, file_stamp
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video, run_jobs

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from vcycle.data.writing import naming
+from vcycle.data.atomic import naming
 
 Row = dict[str, Any]
 

@@ -17,11 +17,11 @@ from fractions import Fraction
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from vcycle.data.atomic import atomic
 from vcycle.data.decode.encode import encode_pictures
 from vcycle.data.decode.video import iterate_pictures, probe
 from vcycle.data.manifest import Manifest, write_reasons
 from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo
-from vcycle.data.writing import whole
 from vcycle.datasets.journal import file_stamp
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video, run_jobs
 from vcycle.datasets.prepared_folder import PreparedFolder, Stamp, open_prepared_folder
@@ -235,7 +235,7 @@ class _PrepareJob:
         place = self.originals.locate(video)
         with one_video(str(place)):
             target.parent.mkdir(parents=True, exist_ok=True)
-            with whole(target) as partial:
+            with atomic(target) as partial:
                 info = self._write(place, video, partial)
                 return info, partial.stat().st_size
 

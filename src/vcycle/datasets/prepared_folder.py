@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vcycle.data.atomic import remove_partials, write_atomic
 from vcycle.data.manifest import MANIFEST_FILES
 from vcycle.data.metadata import Video, VideoInfo
-from vcycle.data.writing import remove_partials, write_whole
 from vcycle.datasets.journal import Journal, Row, file_stamp
 from vcycle.datasets.shards import write_shard
 
@@ -74,7 +74,7 @@ def _refuse_foreign(root: Path) -> None:
 def _claim(root: Path, record: Mapping[str, Any]) -> None:
     file = root / _RECORD
     if not file.exists():
-        write_whole(file, json.dumps(record) + "\n")
+        write_atomic(file, json.dumps(record) + "\n")
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:

@@ -14,8 +14,8 @@ import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from vcycle.data.atomic import atomic
 from vcycle.data.metadata import Video
-from vcycle.data.writing import whole
 
 
 def write_shard(
@@ -28,7 +28,7 @@ def write_shard(
     files were taken, and at least one.
     """
     ranges: list[tuple[int, int]] = []
-    with whole(path) as partial, tarfile.open(partial, "w", format=tarfile.USTAR_FORMAT) as tar:
+    with atomic(path) as partial, tarfile.open(partial, "w", format=tarfile.USTAR_FORMAT) as tar:
         for file, videos in samples:
             if ranges and tar.offset >= shard_bytes:
                 break

@@ -21,7 +21,7 @@ from rich.table import Table
 import vcycle
 from vcycle.config.recipes import demo
 from vcycle.config.run import RunConfig
-from vcycle.data.writing import write_whole
+from vcycle.data.atomic import write_atomic
 from vcycle.demo.videos import write_videos
 from vcycle.report.curves import draw_curves
 from vcycle.report.progress_bar import progress_bar
@@ -71,7 +71,7 @@ def run_demo(
             console.print(f"{TITLES[name]}: done before, in {run}; delete it to train again")
         results[name] = done or _train(config, run, title=TITLES[name], console=console)
     rows = _rows(results)
-    write_whole(folder / "summary.json", json.dumps({"quick": quick, "rows": rows}, indent=1))
+    write_atomic(folder / "summary.json", json.dumps({"quick": quick, "rows": rows}, indent=1))
     draw_curves(
         {TITLES[name]: folder / name for name in configs},
         folder / "curves.png",
@@ -107,7 +107,7 @@ def _train(config: RunConfig, run: Path, *, title: str, console: Console) -> dic
             raise ValueError(f"{run}: not a run of the demo; choose another --folder")
         shutil.rmtree(run)
     run.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(run.parent / f"{run.name}.sha256", _code_hash())
+    write_atomic(run.parent / f"{run.name}.sha256", _code_hash())
     return train(config, run, resume=resume, title=title, console=console)
 
 

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vcycle.data.atomic import write_atomic
 from vcycle.data.decode.encode import encode_frames
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Video
-from vcycle.data.writing import write_whole
 from vcycle.datasets.parallel import Failed, run_jobs
 
 WHATS = ("square", "ring", "cross")
@@ -300,7 +300,7 @@ def write_videos(
             progress(len(videos), len(jobs))
     manifest = Manifest(root, CLASSES, tuple(videos[job] for job in jobs))
     manifest.write()
-    write_whole(root / _SETTINGS_FILE, json.dumps({**settings, "complete": True}) + "\n")
+    write_atomic(root / _SETTINGS_FILE, json.dumps({**settings, "complete": True}) + "\n")
     return manifest
 
 
@@ -315,7 +315,7 @@ def _complete(root: Path, settings: dict[str, int]) -> bool:
     if root.exists() and any(root.iterdir()):
         raise ValueError(f"{root}: not empty; choose a new directory for the generated videos")
     root.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps({**settings, "complete": False}) + "\n")
+    write_atomic(file, json.dumps({**settings, "complete": False}) + "\n")
     return False
 
 

@@ -19,11 +19,11 @@ from vcycle.models.external import build_external, check_model
 from vcycle.models.memory_format import memory_format
 from vcycle.models.norm import (
     SubBatchNorm3d,
-    check_group_size,
+    check_norm_group,
     commit_statistics,
     convert,
     defer_statistics,
-    set_group_size,
+    set_norm_group,
 )
 from vcycle.models.optimizer_groups import parameter_groups
 from vcycle.models.resnet3d import C2D, I3D, Slow
@@ -36,8 +36,8 @@ __all__ = [
     "LoadReport",
     "SubBatchNorm3d",
     "build_model",
-    "check_group_size",
     "check_model",
+    "check_norm_group",
     "commit_statistics",
     "convert",
     "defer_statistics",
@@ -45,7 +45,7 @@ __all__ = [
     "memory_format",
     "parameter_groups",
     "precise_bn",
-    "set_group_size",
+    "set_norm_group",
 ]
 
 R101_50 = (6, 6)

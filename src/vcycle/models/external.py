@@ -157,7 +157,7 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     training = [(module, module.training) for module in model.modules()]
     norms = [
-        (module, module.group_clips, module._pending)
+        (module, module.norm_group, module._pending)
         for module in model.modules()
         if isinstance(module, SubBatchNorm3d)
     ]
@@ -172,7 +172,7 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
             for parameter in zeros:
                 nn.init.normal_(parameter, std=0.01)
             for norm, *_ in norms:
-                norm.group_clips, norm._pending = None, None
+                norm.norm_group, norm._pending = None, None
             yield
     finally:
         with torch.no_grad():
@@ -182,5 +182,5 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
                 parameter.zero_()
         for module, mode in training:
             module.training = mode
-        for norm, group_clips, pending in norms:
-            norm.group_clips, norm._pending = group_clips, pending
+        for norm, norm_group, pending in norms:
+            norm.norm_group, norm._pending = norm_group, pending

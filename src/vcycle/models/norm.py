@@ -24,7 +24,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
 
     In: (B, C, T, H, W) floating point; out: the same shape, dtype and memory format. In training,
     clips i * g to (i + 1) * g - 1 of the global batch are normalised by their own mean and
-    variance, g being `group_clips`; None means all clips of this process. A group may span
+    variance, g being `norm_group`; None means all clips of this process. A group may span
     processes (`torch.distributed`, equally many clips in each): they exchange statistics.
 
     Parameters, buffers and the state dict are those of `nn.BatchNorm3d`. The running statistics
@@ -37,7 +37,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     leaf, and an empty batch passes, as with the plain layer.
     """
 
-    group_clips: int | None = None
+    norm_group: int | None = None
     _pending: Tensor | None = None
     """With deferred statistics, sums over groups: mean (C), mean square (C), groups, values."""
 
@@ -50,9 +50,9 @@ class SubBatchNorm3d(nn.BatchNorm3d):
         if not self.training:
             return super().forward(input)
         num_clips = input.shape[0]
-        group_clips = self.group_clips or num_clips
+        norm_group = self.norm_group or num_clips
         is_empty = input.numel() == 0
-        if (group_clips == num_clips or is_empty) and self._pending is None:
+        if (norm_group == num_clips or is_empty) and self._pending is None:
             return super().forward(input)
         self._check_input_dim(input)
         if input.shape[1] != self.num_features:
@@ -61,8 +61,8 @@ class SubBatchNorm3d(nn.BatchNorm3d):
             )
         if is_empty:  # which adds nothing to the statistics of the step
             return F.batch_norm(input, None, None, self.weight, self.bias, training=True)
-        num_ranks = _ranks_per_group(group_clips, num_clips)
-        if num_ranks == 1 and group_clips * input.numel() == input.shape[0] * input.shape[1]:
+        num_ranks = _ranks_per_group(norm_group, num_clips)
+        if num_ranks == 1 and norm_group * input.numel() == input.shape[0] * input.shape[1]:
             raise ValueError(
                 "batch norm: a norm group has one value per channel, which has no variance; "
                 "give larger groups or larger clips"
@@ -73,7 +73,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
             )
         else:
             output, means, variances = normalise_groups(
-                input, self.weight, self.bias, group_clips=group_clips, eps=self.eps
+                input, self.weight, self.bias, norm_group=norm_group, eps=self.eps
             )
         if self.track_running_stats:
             values = input.numel() // input.shape[1]
@@ -122,7 +122,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
 
     def extra_repr(self) -> str:
         plain: str = super().extra_repr()  # type: ignore[no-untyped-call]
-        return f"{plain}, group_clips={self.group_clips}"
+        return f"{plain}, norm_group={self.norm_group}"
 
 
 def _leaf_call(layer: nn.Module, clips: fx.Proxy) -> Any:
@@ -134,31 +134,31 @@ def _leaf_call(layer: nn.Module, clips: fx.Proxy) -> Any:
     return tracer.create_proxy("call_module", tracer.path_of_module(layer), (clips,), {})
 
 
-def _ranks_per_group(group_clips: int, num_clips: int) -> int:
-    """How many processes with `num_clips` each a group of `group_clips` spans."""
-    if num_clips % group_clips == 0:
+def _ranks_per_group(norm_group: int, num_clips: int) -> int:
+    """How many processes with `num_clips` each a group of `norm_group` spans."""
+    if num_clips % norm_group == 0:
         return 1
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    check_group_size(group_clips, batch_clips=num_clips * world, num_parts=world)
-    return group_clips // num_clips
+    check_norm_group(norm_group, batch_clips=num_clips * world, num_parts=world)
+    return norm_group // num_clips
 
 
-def check_group_size(group_clips: int, *, batch_clips: int, num_parts: int = 1) -> None:
-    """Raise ValueError unless norm groups of `group_clips` fit a global batch; for before step 0.
+def check_norm_group(norm_group: int, *, batch_clips: int, num_parts: int = 1) -> None:
+    """Raise ValueError unless norm groups of `norm_group` fit a global batch; for before step 0.
 
     The batch of `batch_clips` is cut into `num_parts` contiguous equal parts, one per process. A
     part must hold whole groups, or a group whole parts. Micro-batches that follow each other in
     one process cannot share a group: for them let `batch_clips` be what all processes hold at once.
     """
-    if group_clips < 1 or batch_clips % group_clips:
+    if norm_group < 1 or batch_clips % norm_group:
         raise ValueError(
-            f"norm group: {group_clips} clips do not divide a batch of {batch_clips}; "
+            f"norm group: {norm_group} clips do not divide a batch of {batch_clips}; "
             "choose a divisor of the batch size"
         )
     part = batch_clips / num_parts
-    if part % group_clips and group_clips % part:
+    if part % norm_group and norm_group % part:
         raise ValueError(
-            f"norm group: {group_clips} clips do not fit {num_parts} processes with {part:g} clips "
+            f"norm group: {norm_group} clips do not fit {num_parts} processes with {part:g} clips "
             "each; choose a number of processes that keeps groups whole or splits them evenly"
         )
 
@@ -191,7 +191,7 @@ def _layers(model: nn.Module) -> list[SubBatchNorm3d]:
     return [module for module in model.modules() if isinstance(module, SubBatchNorm3d)]
 
 
-def set_group_size(model: nn.Module, clips: int | None) -> None:
+def set_norm_group(model: nn.Module, clips: int | None) -> None:
     """Set the norm group of every `SubBatchNorm3d` in `model` to `clips`; None: all clips.
 
     Clips are those of the global batch. Cheap enough for every step. Raises ValueError below 1.
@@ -199,7 +199,7 @@ def set_group_size(model: nn.Module, clips: int | None) -> None:
     if clips is not None and clips < 1:
         raise ValueError(f"norm group: {clips} clips; give at least 1, or None for the whole batch")
     for layer in _layers(model):
-        layer.group_clips = clips
+        layer.norm_group = clips
 
 
 def defer_statistics(model: nn.Module) -> None:

@@ -33,7 +33,7 @@ def pooled(means: Tensor, variances: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 class NormaliseOnCpu(torch.autograd.Function):
-    """(x, weight, bias, group_clips, eps) -> the result, and mean and biased variance (G, C).
+    """(x, weight, bias, norm_group, eps) -> the result, and mean and biased variance (G, C).
 
     ``x`` is float32 or float64, contiguous or channels last; so is the result.
     """
@@ -44,17 +44,17 @@ class NormaliseOnCpu(torch.autograd.Function):
         x: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
-        group_clips: int,
+        norm_group: int,
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        matrix = _matrix(x, group_clips)
+        matrix = _matrix(x, norm_group)
         mean, variance, out = matrix.statistics(x)
         invstd = variance.add(eps).rsqrt_()
         scale = invstd if weight is None else invstd * weight
         shift = -mean * scale if bias is None else torch.addcmul(bias, mean, scale, value=-1)
         matrix.write(out, x, scale, shift)
         ctx.save_for_backward(x, weight, mean, invstd)
-        ctx.group_clips, ctx.has_bias = group_clips, bias is not None
+        ctx.norm_group, ctx.has_bias = norm_group, bias is not None
         ctx.mark_non_differentiable(mean, variance)
         ctx.set_materialize_grads(False)
         return out, mean, variance
@@ -67,7 +67,7 @@ class NormaliseOnCpu(torch.autograd.Function):
         x, weight, mean, invstd = ctx.saved_tensors
         if x.stride() != grad.stride():
             grad = torch.empty_like(x).copy_(grad)
-        matrix = _matrix(x, ctx.group_clips)
+        matrix = _matrix(x, ctx.norm_group)
         by_weight, by_bias = matrix.sums(grad, x, mean, invstd)
         # The gradient by x, the mean and variance depending on x too, is
         # scale * (grad - by_bias / n - normalised x * by_weight / n), n being a group's values.
@@ -83,9 +83,9 @@ class NormaliseOnCpu(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias, None, None
 
 
-def _matrix(x: Tensor, group_clips: int) -> _Contiguous | _ChannelsLast:
+def _matrix(x: Tensor, norm_group: int) -> _Contiguous | _ChannelsLast:
     last = x.is_contiguous(memory_format=torch.channels_last_3d)
-    return _ChannelsLast(x, group_clips) if last else _Contiguous(x, group_clips)
+    return _ChannelsLast(x, norm_group) if last else _Contiguous(x, norm_group)
 
 
 def _sums_of_groups(
@@ -104,9 +104,9 @@ def _sums_of_groups(
 class _Contiguous:
     """A row of T*H*W values for each clip and channel."""
 
-    def __init__(self, x: Tensor, group_clips: int) -> None:
+    def __init__(self, x: Tensor, norm_group: int) -> None:
         clips, channels = x.shape[:2]
-        self.grouped = (clips // group_clips, group_clips, channels)
+        self.grouped = (clips // norm_group, norm_group, channels)
         self.num_rows, self.num_values = clips * channels, x[0, 0].numel()
 
     def _rows(self, x: Tensor) -> Tensor:
@@ -168,8 +168,8 @@ class _Contiguous:
 class _ChannelsLast:
     """For each group a column of values for each channel."""
 
-    def __init__(self, x: Tensor, group_clips: int) -> None:
-        self.num_groups = len(x) // group_clips
+    def __init__(self, x: Tensor, norm_group: int) -> None:
+        self.num_groups = len(x) // norm_group
 
     def _columns(self, x: Tensor) -> Tensor:
         """(G, values of a group, C)"""

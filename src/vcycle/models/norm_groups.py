@@ -23,25 +23,25 @@ _kernel_backward = torch.ops.aten.native_batch_norm_backward.default
 
 
 def normalise_groups(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, group_clips: int, eps: float
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, norm_group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise each `group_clips` contiguous clips of `x`; `group_clips` divides the batch."""
+    """Normalise each `norm_group` contiguous clips of `x`; `norm_group` divides the batch."""
     reduced = weight is not None and weight.dtype in (torch.float16, torch.bfloat16)
     if torch.compiler.is_compiling() or reduced:  # the kernels want parameters in full precision
-        return _traced(x, weight, bias, group_clips, eps)
+        return _traced(x, weight, bias, norm_group, eps)
     if not (x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last_3d)):
         x = x.contiguous()  # the kernels write into their results as if those lay like x
     full = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     normalise: Any = NormaliseOnCpu if full else _NormaliseGroups
-    out, mean, variance = normalise.apply(x, weight, bias, group_clips, eps)
+    out, mean, variance = normalise.apply(x, weight, bias, norm_group, eps)
     return out, mean, variance
 
 
 def _traced(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, group_clips: int, eps: float
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, norm_group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     channels = x.shape[1]
-    grouped = x.unflatten(0, (-1, group_clips))  # type: ignore[no-untyped-call]
+    grouped = x.unflatten(0, (-1, norm_group))  # type: ignore[no-untyped-call]
     values = grouped.to(torch.promote_types(x.dtype, torch.float32))  # (G, g, C, T, H, W)
     var, mean = torch.var_mean(values, dim=(1, 3, 4, 5), correction=0, keepdim=True)
     out = (values - mean) * torch.rsqrt(var + eps)
@@ -61,19 +61,19 @@ class _NormaliseGroups(torch.autograd.Function):
         x: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
-        group_clips: int,
+        norm_group: int,
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         dtype = torch.promote_types(x.dtype, torch.float32)
-        mean = x.new_empty((x.shape[0] // group_clips, x.shape[1]), dtype=dtype)
+        mean = x.new_empty((x.shape[0] // norm_group, x.shape[1]), dtype=dtype)
         out, invstd = torch.empty_like(x), torch.empty_like(mean)
         # Without parameters the kernel would take its statistics to be of the dtype of the clips.
         scale = torch.ones_like(mean[0]) if weight is None else weight
-        parts, results = torch.split(x, group_clips), torch.split(out, group_clips)
+        parts, results = torch.split(x, norm_group), torch.split(out, norm_group)
         for part, *result in zip(parts, results, mean, invstd, strict=True):
             torch.native_batch_norm(part, scale, bias, None, None, True, 0.0, eps, out=result)
         ctx.save_for_backward(x, weight, mean, invstd)
-        ctx.group_clips, ctx.eps, ctx.has_bias = group_clips, eps, bias is not None
+        ctx.norm_group, ctx.eps, ctx.has_bias = norm_group, eps, bias is not None
         variance = invstd.pow(-2).sub_(eps)
         ctx.mark_non_differentiable(mean, variance)
         ctx.set_materialize_grads(False)
@@ -89,7 +89,7 @@ class _NormaliseGroups(torch.autograd.Function):
             grad_out = torch.empty_like(x).copy_(grad_out)
         grad_x = torch.empty_like(x)
         scale = torch.ones_like(mean[0]) if weight is None else weight
-        parts = zip(*(torch.split(t, ctx.group_clips) for t in (grad_x, grad_out, x)), strict=True)
+        parts = zip(*(torch.split(t, ctx.norm_group) for t in (grad_x, grad_out, x)), strict=True)
         sums = []
         for (result, grad, part), m, i in zip(parts, mean, invstd, strict=True):
             of_x, of_scale, of_bias = _kernel_backward(

@@ -53,7 +53,7 @@ def draw_plans(plans: Mapping[str, Plan], file: Path) -> None:
             figsize=(WIDTH_INCHES * columns, HEIGHT_INCHES * rows), layout="constrained"
         )
         parts = figure.subfigures(rows, columns, squeeze=False, hspace=0.05, wspace=0.04)
-        batches = {batch for plan in plans.values() for _, batch in plan.step_counts()}
+        batches = {each.batch_size for plan in plans.values() for each in plan.mini_batches()}
         for part, (title, plan) in zip(parts.flat, plans.items(), strict=False):
             _draw_plan(part, plan, title=title, batches=sorted(batches))
         vector = file.suffix.lower() == ".svg"

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_SIZE = 1_000_000
-"""Frames, or pixels of a side: more than any clip has."""
-
 
 @dataclass(frozen=True, order=True)
 class Shape:
@@ -26,12 +23,10 @@ class Shape:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} {value}: give a whole number of at least 1")
-            if value > MOST_SIZE:
-                raise ValueError(f"{name} {value}: give at most {MOST_SIZE:,}")
 
     @classmethod
     def parse(cls, text: str) -> Shape:
-        """Read ``TxHxW``, or ``TxS`` for a square; ValueError names the text that is neither."""
+        """Read ``TxHxW``, or ``TxS`` for a square; raises ValueError if the text is neither."""
         parts = text.lower().split("x")
         if len(parts) == 2:
             parts.append(parts[1])

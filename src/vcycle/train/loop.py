@@ -25,7 +25,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.randomness import indexed_seeds
 from vcycle.evaluate.evaluate import evaluate
-from vcycle.models import commit_statistics, memory_format, set_group_size
+from vcycle.models import commit_statistics, memory_format, set_norm_group
 from vcycle.train.checkpoint import check_videos, load_checkpoint, save_checkpoint
 from vcycle.train.optim import set_learning_rate
 from vcycle.train.progress import Display
@@ -123,7 +123,7 @@ def train(
     validation_steps = _evenly_spaced(len(plan), config.evaluation.times)
     layout = memory_format(model)
     norm_group: int | None = None
-    set_group_size(model, norm_group)
+    set_norm_group(model, norm_group)
     batches = iter(loader)
     console = (console or Console()) if fabric.is_global_zero else Console(quiet=True)
     display = Display(plan, title=title or config.recipe, first_step=next_step, console=console)
@@ -136,7 +136,7 @@ def train(
             set_learning_rate(optimizer.optimizer, step.learning_rate)
             if step.norm_group != norm_group:
                 norm_group = step.norm_group
-                set_group_size(model, norm_group)
+                set_norm_group(model, norm_group)
             loss = torch.zeros((), device=fabric.device)
             waited = 0.0
             for micro in range(config.accumulate):
@@ -168,9 +168,9 @@ def train(
             if next_step % _FLUSH_STEPS == 0:
                 run.flush()
             if next_step == plan.phases[step.phase].end_step:
-                figures = loader.take_figures()
-                run.add_phase(step.phase, figures)
-                display.end_of_phase(figures)
+                stats = loader.take_stats()
+                run.add_phase(step.phase, stats)
+                display.end_of_phase(stats)
             if next_step in validation_steps:
                 paused = time.perf_counter()
                 if next_step == len(plan):

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from vcycle.data.loader_stats import Figures
+from vcycle.data.loader_stats import LoaderStats
 from vcycle.schedule.plan import Plan, Step
 from vcycle.schedule.shape import Shape
 
@@ -24,12 +24,9 @@ class TimeLeft:
     def __init__(self, plan: Plan, *, first_step: int = 0) -> None:
         self._remaining: Counter[Shape] = Counter()
         self._num_pixels: dict[Shape, int] = {}
-        for phase in plan.phases:
-            for place, short in enumerate(phase.base.short_cycle):
-                steps = range(max(phase.first_step, first_step), phase.end_step)
-                period = len(phase.base.short_cycle)
-                self._remaining[short.shape] += len(steps[(place - steps.start) % period :: period])
-                self._num_pixels[short.shape] = short.batch_size * short.shape.num_pixels
+        for kind in plan.mini_batches(first_step=first_step):
+            self._remaining[kind.shape] += kind.steps
+            self._num_pixels[kind.shape] = kind.batch_size * kind.shape.num_pixels
         self._seconds: defaultdict[Shape, float] = defaultdict(float)
         self._timed: Counter[Shape] = Counter()
 
@@ -102,10 +99,10 @@ class Display:
             )
         self._phase = step.phase
 
-    def end_of_phase(self, figures: Figures) -> None:
+    def end_of_phase(self, stats: LoaderStats) -> None:
         """A phase is done; say so if the loader held it up."""
-        if figures.loader_bound:
-            self._console.print(f"{self._title}: {figures.verdict}", soft_wrap=True)
+        if stats.loader_bound:
+            self._console.print(f"{self._title}: {stats.verdict}", soft_wrap=True)
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""

@@ -15,7 +15,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule
 
 from vcycle.config.run import RunConfig
-from vcycle.models import check_model, commit_statistics, memory_format, set_group_size
+from vcycle.models import check_model, commit_statistics, memory_format, set_norm_group
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
@@ -32,12 +32,12 @@ def rehearse(
     before = _as_checkpoints_keep_it(model.state_dict(), config.model.name)
     shape, clips = plan.baseline.shape, 0
     try:
-        for shape in plan.mini_batches():
+        for shape in plan.shapes:
             clips = 2
             check_model(model.module, [shape], num_classes=num_classes, num_clips=clips)
-        for shape, batch_size, norm_group in _mini_batches(plan):
-            clips = batch_size // (fabric.world_size * config.accumulate)
-            set_group_size(model, norm_group)
+        for kind in plan.mini_batches():
+            shape, clips = kind.shape, kind.batch_size // (fabric.world_size * config.accumulate)
+            set_norm_group(model, kind.norm_group)
             fabric.backward(model(_zeros(clips, shape, model)).sum())
             if fabric.world_size > 1:
                 _check_all_learn(model)
@@ -87,13 +87,3 @@ def _zeros(clips: int, shape: Shape, model: _FabricModule) -> torch.Tensor:
     size = (clips, 3, shape.frames, shape.height, shape.width)
     device = next(model.parameters()).device
     return torch.zeros(size, device=device).contiguous(memory_format=memory_format(model))
-
-
-def _mini_batches(plan: Plan) -> list[tuple[Shape, int, int | None]]:
-    """Every (shape, batch size, norm group) that a step of the plan may have."""
-    kinds = {
-        (short.shape, short.batch_size, short.norm_group)
-        for phase in plan.phases
-        for short in phase.base.short_cycle
-    }
-    return sorted(kinds, key=lambda kind: (kind[0], kind[1], kind[2] or 0))

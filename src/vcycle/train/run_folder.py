@@ -28,8 +28,8 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from vcycle.config.run import RunConfig
-from vcycle.data.loader_stats import Figures
-from vcycle.data.writing import write_whole
+from vcycle.data.atomic import write_atomic
+from vcycle.data.loader_stats import LoaderStats
 from vcycle.schedule.plan import Plan, Step
 
 
@@ -97,9 +97,9 @@ class RunFolder:
         if not self._writes:
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path / "config.yaml", config_text(config))
+        write_atomic(self.path / "config.yaml", config_text(config))
         values = {"recipe": config.recipe, **plan.to_dict()}
-        write_whole(self.path / "plan.json", json.dumps(values, indent=1) + "\n")
+        write_atomic(self.path / "plan.json", json.dumps(values, indent=1) + "\n")
         first_phase = plan.phase_of(first_step) if first_step < len(plan) else len(plan.phases)
         for name, key, first in (
             ("metrics.jsonl", "step", first_step),
@@ -109,7 +109,7 @@ class RunFolder:
             file = self.path / name
             rows = read_rows(file) if file.exists() and first_step else []
             kept = [json.dumps(row) + "\n" for row in rows if row[key] < first]
-            write_whole(file, "".join(kept))
+            write_atomic(file, "".join(kept))
 
     @property
     def _bad_videos_file(self) -> Path:
@@ -142,7 +142,7 @@ class RunFolder:
         bad = {path: reason for videos in self.bad_videos for path, reason in videos.items()}
         if bad.keys() - self._listed.keys():
             self._listed = {**self._listed, **bad}
-            write_whole(self._bad_videos_file, json.dumps(self._listed, indent=1) + "\n")
+            write_atomic(self._bad_videos_file, json.dumps(self._listed, indent=1) + "\n")
         rows, self._rows = self._rows, []
         if not rows:
             return
@@ -166,16 +166,16 @@ class RunFolder:
                 f"longer warm-up, or full precision if it is mixed"
             )
 
-    def add_phase(self, phase: int, figures: Figures) -> None:
+    def add_phase(self, phase: int, stats: LoaderStats) -> None:
         """Append what the loader did in a phase; a resumed one counts from where it went on."""
         if self._writes:
             row = {
                 "phase": phase,
-                "clips_per_second": figures.clips_per_second,
-                "wait_share": figures.wait_share,
-                "workers": figures.num_workers,
-                "workers_needed": figures.workers_needed,
-                "verdict": figures.verdict,
+                "clips_per_second": stats.clips_per_second,
+                "wait_share": stats.wait_share,
+                "workers": stats.num_workers,
+                "workers_needed": stats.workers_needed,
+                "verdict": stats.verdict,
             }
             with (self.path / "phases.jsonl").open("a") as file:
                 file.write(json.dumps(row) + "\n")
@@ -202,7 +202,7 @@ class RunFolder:
                 "waiting_seconds": sum(row["waiting_seconds"] for row in steps),
                 "bad_videos": len(self._listed),
             }
-            write_whole(self.path / "result.json", json.dumps(result, indent=1) + "\n")
+            write_atomic(self.path / "result.json", json.dumps(result, indent=1) + "\n")
         shared: dict[str, Any] = self._fabric.broadcast(result)
         return shared
 
@@ -214,7 +214,7 @@ class RunFolder:
         torch.distributed.all_gather_object(lists, self._listed)
         united = {path: reason for listed in lists for path, reason in listed.items()}
         if self._writes and united:
-            write_whole(self._bad_videos_file, json.dumps(united, indent=1) + "\n")
+            write_atomic(self._bad_videos_file, json.dumps(united, indent=1) + "\n")
         elif not self._writes:
             self._bad_videos_file.unlink(missing_ok=True)
         self._listed = united

@@ -23,13 +23,13 @@ from vcycle.data.sampler import PlanSampler
 from vcycle.models import (
     SubBatchNorm3d,
     build_model,
-    check_group_size,
+    check_norm_group,
     convert,
     defer_statistics,
     load_weights,
     memory_format,
     precise_bn,
-    set_group_size,
+    set_norm_group,
 )
 from vcycle.schedule.baseline import LearningRate
 from vcycle.schedule.plan import Multigrid, Plan
@@ -127,16 +127,15 @@ def check_parts(config: RunConfig, plan: Plan, model: nn.Module, fabric: Fabric)
     batch norm has no groups.
     """
     has_groups = any(isinstance(module, SubBatchNorm3d) for module in model.modules())
-    for phase in plan.phases:
-        for short in phase.base.short_cycle:
-            clips, rest = divmod(short.batch_size, config.accumulate)
-            if rest:
-                raise ValueError(
-                    f"accumulate {config.accumulate}: it does not divide the batch of "
-                    f"{short.batch_size} clips at {short.shape}"
-                )
-            if has_groups and short.norm_group is not None:
-                check_group_size(short.norm_group, batch_clips=clips, num_parts=fabric.world_size)
+    for kind in plan.mini_batches():
+        clips, rest = divmod(kind.batch_size, config.accumulate)
+        if rest:
+            raise ValueError(
+                f"accumulate {config.accumulate}: it does not divide the batch of "
+                f"{kind.batch_size} clips at {kind.shape}"
+            )
+        if has_groups and kind.norm_group is not None:
+            check_norm_group(kind.norm_group, batch_clips=clips, num_parts=fabric.world_size)
 
 
 def make_train_loader(
@@ -192,7 +191,7 @@ def estimate_norms(model: nn.Module, config: RunConfig, videos: Manifest, fabric
     )
     group = config.multigrid.norm_group
     plan = Plan(same_shape, Multigrid.off(norm_group=group, rule=config.multigrid.rule))
-    set_group_size(model, group)
+    set_norm_group(model, group)
     layout = memory_format(model)
     with closing(make_train_loader(config, plan, videos, fabric)) as batches:
         clips = (

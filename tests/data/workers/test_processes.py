@@ -211,11 +211,11 @@ def test_the_loader_counts_its_work(manifest):
     for _ in loader:
         time.sleep(0.02)
     elapsed = time.monotonic() - began
-    figures = loader.take_figures()
+    figures = loader.take_stats()
     assert (figures.num_clips, figures.num_batches, figures.num_workers) == (16, 4, 2)
     assert 0.08 <= figures.use_seconds < elapsed
     assert figures.work_seconds > 0
-    assert loader.take_figures().num_clips == 0
+    assert loader.take_stats().num_clips == 0
 
 
 def test_the_loader_counts_the_batch_in_use_once_and_without_pauses(manifest):
@@ -223,11 +223,11 @@ def test_the_loader_counts_the_batch_in_use_once_and_without_pauses(manifest):
     batches = iter(loader)
     next(batches)
     time.sleep(0.2)
-    assert loader.take_figures().use_seconds >= 0.2
+    assert loader.take_stats().use_seconds >= 0.2
     began = time.monotonic()
     time.sleep(0.2)
     pause = time.monotonic() - began
     loader.leave_out(pause)
     next(batches)
-    assert loader.take_figures().use_seconds <= time.monotonic() - began - pause + 0.1
+    assert loader.take_stats().use_seconds <= time.monotonic() - began - pause + 0.1
     loader.close()

@@ -90,7 +90,7 @@ def test_the_batches_are_those_of_processes(manifest, tmp_path, loader_of, num_w
     assert len(decode_threads()) == num_workers
     assert threads.bad_videos == processes.bad_videos
     assert len(threads.bad_videos) == 2
-    figures = threads.take_figures()
+    figures = threads.take_stats()
     assert (figures.num_clips, figures.num_batches) == (32, 8)
     assert figures.work_seconds > 0
 

@@ -1,4 +1,4 @@
-"""Files that appear under their name when they are whole.
+"""Files that appear under their name when they are complete.
 
 Each is written as ``.name.PID`` beside its place and then renamed, so that a run that is killed
 leaves no half file under a name that anything reads.
@@ -16,7 +16,7 @@ _PARTIAL = re.compile(r"\.(.+)\.\d+", re.DOTALL)
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic(path: Path) -> Iterator[Path]:
     """A file to write, which becomes ``path`` at the end and vanishes if there is an error."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -27,9 +27,9 @@ def whole(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file at once."""
-    with whole(path) as partial:
+def write_atomic(path: Path, text: str) -> None:
+    """Write a text file that appears under its name when it is complete."""
+    with atomic(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
