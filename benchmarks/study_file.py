@@ -16,6 +16,7 @@ import yaml
 
 from vcycle.config.fields import config_from
 from vcycle.config.run import RunConfig
+from vcycle.schedule.multigrid import Multigrid
 
 Values = Mapping[str, Any]
 
@@ -25,18 +26,29 @@ class Method:
     """A schedule, at one or more lengths.
 
     A length is in ``unit``: a share of the baseline's steps, or a multiple of its epochs.
-    ``lengths`` maps each to the number of rounds that it waits. ``config`` are fields of a run's
-    configuration; ``full_shape`` those that change for a second evaluation, at the full shape.
+    ``lengths`` maps each to the number of rounds that it waits. ``tuned`` says which lengths have
+    a rate chosen for them: each, or the first, whose rate serves the others. ``schedule`` is one
+    of the named schedules, ``config`` are further fields of a run's configuration, and
+    ``full_shape`` those that change for a second evaluation, at the full shape.
     """
 
     name: str
     title: str
+    schedule: str
     unit: Literal["steps", "epochs"]
     lengths: Mapping[float, int]
+    tuned: Literal["each", "first"] = "first"
     config: Values = field(default_factory=dict)
     full_shape: Values | None = None
 
+    @property
+    def first_length(self) -> float:
+        return next(iter(self.lengths))
+
     def __post_init__(self) -> None:
+        Multigrid.named(self.schedule)
+        if self.tuned not in ("each", "first"):
+            raise ValueError(f"tuned {self.tuned!r}: give each or first")
         if self.unit not in ("steps", "epochs"):
             raise ValueError(f"unit {self.unit!r}: give steps or epochs")
         if not self.lengths or not all(length > 0 for length in self.lengths):
@@ -48,8 +60,9 @@ class Task:
     """A data set in a regime: what the methods are compared on.
 
     ``videos`` is ``people`` for a folder of clips that is parted by person, or, for generated
-    videos, how many there are to train and to validate. ``methods`` names those that run here.
-    ``pretrained_on`` names the task whose baseline's runs give the weights to start from.
+    videos, how many there are to train and to validate. ``methods`` names those that run here, and
+    ``rates`` are tried instead of the study's. ``pretrained_on`` names the task whose baseline's
+    runs give the weights to start from.
     """
 
     dataset: str
@@ -57,6 +70,7 @@ class Task:
     videos: Literal["people"] | Mapping[str, int]
     methods: tuple[str, ...]
     config: Values = field(default_factory=dict)
+    rates: tuple[float, ...] = ()
     wait: int = 0
     pretrained_on: str | None = None
 
@@ -142,10 +156,9 @@ class Study:
         for number, task in enumerate(self.tasks):
             for place, (method, length, wait) in enumerate(self._lengths(task)):
                 first = task.wait + wait
-                placed += [
-                    ((first, number, -1, place), Run(task, method, length, 0, rate=rate))
-                    for rate in self.rates
-                ]
+                if method.tuned == "each" or length == method.first_length:
+                    tuning = self.tuning(task, method, length)
+                    placed += [((first, number, -1, place), run) for run in tuning]
                 placed += [
                     ((first + seed, number, fold, place), Run(task, method, length, seed, fold))
                     for seed in range(self.seeds)
@@ -154,21 +167,21 @@ class Study:
         placed.sort(key=lambda pair: pair[0])
         return [run for _, run in placed]
 
-    def needed_by(self, run: Run) -> list[Run]:
-        """The runs that must be complete before a final run: its tuning, and its pre-training."""
-        if run.role == "tuning":
-            return [] if run.task.pretrained_on is None else [self.pretraining(run)]
-        tuning = [Run(run.task, run.method, run.length, 0, rate=rate) for rate in self.rates]
-        return tuning if run.task.pretrained_on is None else [*tuning, self.pretraining(run)]
+    def tuning(self, task: Task, method: Method, length: float) -> list[Run]:
+        """The runs that choose a length's rate, one for each rate that is tried."""
+        at = length if method.tuned == "each" else method.first_length
+        return [Run(task, method, at, 0, rate=rate) for rate in task.rates or self.rates]
 
-    def pretraining(self, run: Run) -> Run:
+    def pretraining(self, run: Run) -> Run | None:
         """The baseline's run of the same seed, first fold, on the task to start from."""
+        if run.task.pretrained_on is None:
+            return None
         task = next(task for task in self.tasks if task.name == run.task.pretrained_on)
-        return Run(task, self.baseline, next(iter(self.baseline.lengths)), run.seed, 0)
+        return Run(task, self.baseline, self.baseline.first_length, run.seed, 0)
 
     def baseline_clips(self, task: Task) -> int:
         """Clips of the whole baseline of a task."""
-        whole = Run(task, self.baseline, next(iter(self.baseline.lengths)), 0, 0)
+        whole = Run(task, self.baseline, self.baseline.first_length, 0, 0)
         return self.config_of(whole, rate=1.0).plan().num_clips
 
     def _lengths(self, task: Task) -> Iterator[tuple[Method, float, int]]:
@@ -187,7 +200,8 @@ class Study:
         weights: str | None = None,
     ) -> RunConfig:
         """The configuration of one run; ValueError for a field that no run has."""
-        values = _merged(self.config, run.task.config, run.method.config)
+        schedule = {"multigrid": asdict(Multigrid.named(run.method.schedule))}
+        values = _merged(schedule, self.config, run.task.config, run.method.config)
         if run.method.unit == "epochs":
             length: dict[str, Any] = {"epoch_factor": run.length}
         else:
@@ -221,15 +235,21 @@ def read_study(file: Path) -> Study:
             Method(name=name, **fields) for name, fields in values.pop("methods").items()
         )
         tasks = tuple(
-            Task(**{**fields, "methods": tuple(fields["methods"])})
+            Task(
+                **{**fields, **{name: tuple(fields.get(name, ())) for name in ("methods", "rates")}}
+            )
             for fields in values.pop("tasks")
         )
-        rates = tuple(float(rate) for rate in values.pop("rates"))
+        rates = tuple(values.pop("rates"))
         return Study(name=file.stem, rates=rates, methods=methods, tasks=tasks, **values)
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file}: no study in it ({' '.join(str(error).split())})") from error
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
+
+
+def _with_tuples(fields: Values) -> dict[str, Any]:
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in fields.items()}
 
 
 def _merged(*layers: Values) -> dict[str, Any]:

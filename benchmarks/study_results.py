@@ -21,7 +21,7 @@ from study_file import Run, Study, Task
 from study_iso import Curve, gain_at_equal_cost, iso_speedup
 from study_runs import StudyFolder
 from study_timing import seconds_of
-from vcycle.data.writing import write_whole
+from vcycle.data.atomic import write_atomic
 
 COSTS = ("seconds", "multiply_adds", "steps")
 PACKAGES = ("torch", "av", "numpy", "lightning-fabric")
@@ -47,7 +47,7 @@ def collect(folder: StudyFolder, file: Path) -> None:
         "rows": rows,
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps(values, indent=1) + "\n")
+    write_atomic(file, json.dumps(values, indent=1) + "\n")
     print(f"{file}: {len(rows)} of {len(study.runs())} runs")
 
 
@@ -139,7 +139,7 @@ def curve(rows: Iterable[Row], method: str, *, score: str, cost: str) -> Curve:
 
 def _whole_cost(study: Study, rows: Iterable[Row], cost: str) -> float | None:
     """Of the whole baseline."""
-    whole = next(iter(study.baseline.lengths))
+    whole = study.baseline.first_length
     for row in rows:
         if (row["method"], row["length"]) == (study.baseline.name, whole):
             found: float | None = row[cost]

@@ -24,8 +24,8 @@ from study_data import prepare_parts
 from study_file import Run, Study, at_full_shape
 from vcycle.cli.eval import evaluate_run
 from vcycle.config.run import RunConfig
+from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
-from vcycle.data.writing import write_whole
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.cost import clip_cost
@@ -72,24 +72,23 @@ class StudyFolder:
         """
         if run.rate is not None:
             return run.rate
-        tried = [each for each in self.study.needed_by(run) if each.role == "tuning"]
-        rows = [self.row(each) for each in tried]
+        rows = [self.row(each) for each in self.study.tuning(run.task, run.method, run.length)]
         if any(row is None for row in rows):
             return None
         losses = [(row["loss"], row["rate"]) for row in rows if row and row["loss"] is not None]
         if not losses:
-            raise ValueError(f"{run.point}: no rate of {list(self.study.rates)} trains it")
+            raise ValueError(f"{run.point}: no rate trains it; add smaller ones to the study")
         return float(min(losses)[1])
 
     def config(self, run: Run) -> RunConfig | None:
         """A run's configuration; None while what it needs is not complete."""
-        if any(self.row(each) is None for each in self.study.needed_by(run)):
+        rate, weights = self.rate(run), None
+        if (before := self.study.pretraining(run)) is not None:
+            if self.row(before) is None:
+                return None
+            weights = str(self.run_folder(before) / "checkpoint.pt")
+        if rate is None:
             return None
-        rate = self.rate(run)
-        assert rate is not None
-        weights = None
-        if run.task.pretrained_on is not None:
-            weights = str(self.run_folder(self.study.pretraining(run)) / "checkpoint.pt")
         manifest = self.manifest(run)
         num_videos = len(Manifest.read(manifest).split("train"))
         return self.study.config_of(
@@ -140,7 +139,7 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     scores: dict[str, Any] = dict.fromkeys(("videos", "top1", "loss"))
-    with path.with_suffix(".log").open("a") as log:
+    with path.with_name(f"{path.name}.log").open("a") as log:
         try:
             result = train(config, path, resume=resume, title=run.name, console=Console(file=log))
         except ValueError as error:
@@ -155,7 +154,7 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
                 seen = evaluate_run(full, path, split="val")
                 row |= {"full_shape_top1": seen["top1"], "full_shape_loss": seen["loss"]}
     row |= scores
-    write_whole(path / "row.json", json.dumps(row, indent=1) + "\n")
+    write_atomic(path / "row.json", json.dumps(row, indent=1) + "\n")
     return row
 
 

@@ -22,8 +22,8 @@ from rich.console import Console
 from study_file import Run
 from study_runs import StudyFolder
 from vcycle.config.run import RunConfig
+from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
-from vcycle.data.writing import write_whole
 from vcycle.train.loop import train
 from vcycle.train.run_folder import read_rows
 
@@ -40,7 +40,7 @@ def time_steps(folder: StudyFolder) -> None:
     for run in firsts.values():
         if (run.task.dataset, run.task.regime, run.method.name) not in done:
             rows += _time(folder, run)
-            write_whole(file, json.dumps(rows, indent=1) + "\n")
+            write_atomic(file, json.dumps(rows, indent=1) + "\n")
 
 
 def _time(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:
@@ -98,10 +98,10 @@ def seconds_of(config: RunConfig, rows: list[dict[str, Any]]) -> dict[str, float
     """
     timed = {(row["shape"], row["clips"]): row for row in rows}
     total = {"seconds": 0.0, "decode_seconds": 0.0}
-    for (shape, clips), count in config.plan().step_counts().items():
-        row = timed.get((str(shape), clips))
+    for each in config.plan().mini_batches():
+        row = timed.get((str(each.shape), each.batch_size))
         if row is None:
             return dict.fromkeys(total)
         for key in total:
-            total[key] += count * row[key]
+            total[key] += each.steps * row[key]
     return dict(total)
