@@ -1,7 +1,7 @@
-"""Accuracy of a model on a data set, from its scores for every view of every video.
+"""Accuracy of a model on a dataset, from its scores for every view of every video.
 
 In: scores of views, in any order, from any process. Out: top-1 and top-5 accuracy, or mean average
-precision where videos have several labels. The views of a video are combined as in the paper's
+precision if videos have several labels. The views of a video are combined as in the paper's
 evaluation: the mean of their softmax (section 4), or the maximum of their sigmoid (section 7).
 """
 
