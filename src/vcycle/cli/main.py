@@ -12,11 +12,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from vcycle.cli.data import add_data_flags
+from vcycle.cli.eval import add_eval_flags
 from vcycle.cli.plan import add_plan_flags, run_plan_command
-from vcycle.config.flags import FIELDS_HELP, FlagParser, add_config_flags, run_config
+from vcycle.cli.train import add_train_flags
+from vcycle.config.flags import FIELDS_HELP, FlagParser
 from vcycle.schedule.shape import Shape
 
 
@@ -79,16 +80,9 @@ def _add_runs(commands: argparse._SubParsersAction[FlagParser]) -> None:
     plan.set_defaults(run=run_plan_command, takes_fields=True)
 
     training = commands.add_parser("train", help="train as a recipe says", epilog=FIELDS_HELP)
-    add_config_flags(training)
-    training.add_argument("--folder", help="run folder, runs/RECIPE unless given")
-    training.add_argument("--resume", action="store_true", help="go on from the checkpoint there")
-    training.set_defaults(run=_train, takes_fields=True)
-
+    add_train_flags(training)
     evaluation = commands.add_parser("eval", help="score a run's checkpoint", epilog=FIELDS_HELP)
-    evaluation.add_argument("folder", help="a run folder")
-    evaluation.add_argument("--split", default="val", help="of the manifest (default: val)")
-    evaluation.add_argument("--json", action="store_true", help="print JSON")
-    evaluation.set_defaults(run=_eval, takes_fields=True)
+    add_eval_flags(evaluation)
 
 
 def _add_bench(bench: FlagParser) -> None:
@@ -102,27 +96,6 @@ def _add_bench(bench: FlagParser) -> None:
     loader.add_argument("--no-peers", action="store_true", help="leave other libraries out")
     loader.add_argument("--json", action="store_true", help="print JSON")
     loader.set_defaults(run=_bench_loader)
-
-
-def _train(options: argparse.Namespace, fields: Sequence[str]) -> None:
-    from vcycle.train.loop import train
-    from vcycle.train.setup import leave_processes
-
-    config = run_config(options, fields)
-    try:
-        train(config, options.folder or Path("runs") / config.recipe, resume=options.resume)
-    finally:
-        leave_processes()
-
-
-def _eval(options: argparse.Namespace, fields: Sequence[str]) -> None:
-    from vcycle.cli.eval import run_eval_command
-    from vcycle.train.setup import leave_processes
-
-    try:
-        run_eval_command(options, fields)
-    finally:
-        leave_processes()
 
 
 def _models(options: argparse.Namespace, _: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Accuracy of a model on a data set, from its scores for every view of every video.
+"""Accuracy of a model on a dataset, from its scores for every view of every video.
 
 In: scores of views, in any order, from any process. Out: top-1 and top-5 accuracy and the loss, or
 mean average precision if videos have several labels. The views of a video are combined by the mean
