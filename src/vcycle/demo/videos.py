@@ -4,8 +4,9 @@ A class is a pair (what, how): one of three shapes doing one of four motions, al
 that every class has a twin that shares its look and another that shares its motion. ``rises`` and
 ``falls`` have the same frames in opposite order: no single frame tells them apart. Everything else
 (colours, background, distractors, size, speed, camera shake, noise, frame rate, picture size and
-length) says nothing about the class, and differs between the splits: hues and texture scales of
-train and val come from disjoint intervals.
+length) says nothing about the class. The splits differ: hues and texture scales of train and val
+come from disjoint intervals. The coloured noise of the backgrounds is drawn alike in both, so that
+their pixels do share hues.
 
 The same arguments write the same bytes.
 """

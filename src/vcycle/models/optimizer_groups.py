@@ -1,8 +1,8 @@
 """Which parameters decay: optimizer groups as in the authors' code.
 
 In: a model. Out: two groups for a torch optimizer: norm layers' weights and offsets, which do not
-decay, and everything else, biases included, which does: by 1e-4 in the paper (section 4), by 1e-6 on
-Something-Something V2 in the official configuration.
+decay, and everything else, biases included, which does: by 1e-4 in the paper (section 4), by 1e-6
+on Something-Something V2 in the official configuration.
 """
 
 from __future__ import annotations
