@@ -16,7 +16,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
-from vcycle.models import SubBatchNorm3d, build_model, convert_batch_norm, defer_statistics, load_weights
+from vcycle.models import (
+    SubBatchNorm3d,
+    build_model,
+    convert_batch_norm,
+    defer_statistics,
+    load_weights,
+)
 
 
 def make_fabric(config: RunConfig) -> Fabric:
