@@ -1,12 +1,16 @@
-# `make test` and `make demo` set up everything they need in .venv the first time.
+# `make test`, `make demo` and `make proof` set up what they need in .venv the first time.
 PYTHON ?= python3
+DATASETS ?= datasets
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test check clean
+.PHONY: demo proof test check clean
 
 demo: $(INSTALLED)
 	$(BIN)/vcycle demo
+
+proof: $(INSTALLED)
+	$(BIN)/python benchmarks/study.py benchmarks/study/proof.yaml --datasets $(DATASETS)
 
 test: check
 	$(BIN)/python -m pytest

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from study_file import Study, Task
 from vcycle.data.manifest import Manifest
-from vcycle.datasets.annotations import list_folder
+from vcycle.datasets.class_folders import list_folder
 from vcycle.datasets.index import index_videos
 from vcycle.demo.videos import write_videos
 

@@ -74,7 +74,7 @@ def done(study: Study, tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     """The whole small study, carried out in its own order, and timed."""
     folder = StudyFolder(study, tmp_path_factory.mktemp("done"), Path("nowhere"))
     run_study(folder, study.runs(), console=SILENT)
-    time_steps(folder)
+    time_steps(folder, study.runs())
     return folder
 
 

@@ -24,7 +24,7 @@ from vcycle.models import (
     SubBatchNorm3d,
     build_model,
     check_norm_group,
-    convert,
+    convert_batch_norm,
     defer_statistics,
     load_weights,
     memory_format,
@@ -94,7 +94,7 @@ def build(
     ValueError where the configuration asks for pre-trained weights and names no file.
     """
     torch.manual_seed(config.seed)
-    model = convert(
+    model = convert_batch_norm(
         build_model(config.model.name, num_classes=manifest.num_classes, **config.model.options)
     )
     if fresh and config.model.weights is not None:
