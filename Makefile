@@ -1,14 +1,18 @@
-# `make test`, `make demo`, `make docs` and `make dist` set up what they need in .venv the first time.
+# Each target sets up what it needs in .venv the first time.
 PYTHON ?= python3
+DATASETS ?= datasets
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 DOCS_INSTALLED := .venv/.docs-installed
 FRESH := build/fresh-venv
 
-.PHONY: demo test check docs dist clean
+.PHONY: demo proof test check docs dist clean
 
 demo: $(INSTALLED)
 	$(BIN)/vcycle demo
+
+proof: $(INSTALLED)
+	$(BIN)/python benchmarks/study.py benchmarks/study/proof.yaml --datasets $(DATASETS)
 
 test: check
 	$(BIN)/python -m pytest

@@ -61,7 +61,7 @@ def _do(study: Study, folder: StudyFolder, options: argparse.Namespace) -> None:
         for run in runs:
             print(run.name, (folder.row(run) or {}).get("top1", "-"))
     elif options.time:
-        time_steps(folder)
+        time_steps(folder, runs)
     elif options.collect:
         collect(folder, options.collect)
     else:

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from study_data import prepare_parts
 from study_file import Run, Study, at_full_shape
-from vcycle.cli.eval import evaluate_run
+from vcycle.evaluate.run import evaluate_run
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
@@ -195,7 +195,8 @@ class _Progress:
 
     def __init__(self, folder: StudyFolder, runs: list[Run], console: Console) -> None:
         self._folder, self._runs, self._console = folder, runs, console
-        self._pixels = {run.name: self._num_pixels(run) for run in runs}
+        points = {run.point: run for run in runs}
+        self._pixels = {point: self._num_pixels(run) for point, run in points.items()}
         self._seconds = 0.0
         self._done = 0.0
 
@@ -205,9 +206,9 @@ class _Progress:
 
     def done(self, run: Run, row: dict[str, Any], *, seconds: float) -> None:
         self._seconds += seconds
-        self._done += self._pixels[run.name]
+        self._done += self._pixels[run.point]
         rest = [each for each in self._runs if self._folder.row(each) is None]
-        left = sum(self._pixels[each.name] for each in rest) * self._seconds / self._done
+        left = sum(self._pixels[each.point] for each in rest) * self._seconds / self._done
         said = row.get("failed") or f"top-1 {row['top1']:.1%}, loss {row['loss']:.3f}"
         number = len(self._runs) - len(rest)
         self._console.print(

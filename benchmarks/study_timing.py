@@ -31,12 +31,12 @@ _STEPS = 72
 """Of the timed plans: some of each mini-batch."""
 
 
-def time_steps(folder: StudyFolder) -> None:
-    """Time every method of every task; those that are timed already are not timed again."""
+def time_steps(folder: StudyFolder, runs: list[Run]) -> None:
+    """Time the methods of ``runs`` on their tasks; what is timed already is not timed again."""
     file = folder.path / "steps.json"
     rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
     done = {(row["dataset"], row["regime"], row["method"]) for row in rows}
-    firsts = {(run.task.name, run.method.name): run for run in reversed(folder.study.runs())}
+    firsts = {(run.task.name, run.method.name): run for run in reversed(runs)}
     for run in firsts.values():
         if (run.task.dataset, run.task.regime, run.method.name) not in done:
             rows += _time(folder, run)
