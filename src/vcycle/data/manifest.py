@@ -1,7 +1,7 @@
-"""The manifest: one table of videos, with what they show and what a probe found in them.
+"""The manifest: one table of videos, with their labels and what a probe found in them.
 
-On disk it is ``manifest.csv`` with ``classes.txt`` beside it (line number = label), so that it can
-be read, sorted and edited by hand. In memory it is a frozen ``Manifest`` that workers can share.
+On disk it is ``manifest.csv`` with ``classes.txt`` beside it (line number = label), to be read,
+sorted and edited by hand. In memory it is a frozen ``Manifest`` that workers can share.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vcycle.data.tables import (
     whole_number,
 )
 
-# What a manifest is on disk, with the lists of what is not in it.
+# The files of a manifest, with the tables of what is not in it.
 MANIFEST_FILES = ("manifest.csv", "classes.txt", "listed.csv", "bad.csv", "missing.csv")
 
 _FIX = "correct it, or index the videos again"
@@ -50,8 +50,8 @@ class Manifest:
     root: Path
     classes: tuple[str, ...]
     videos: tuple[Video, ...]
-    multi_label: bool = False  # targets are multi-hot; so once any video has other than one label
-    listed: tuple[tuple[str, int], ...] = ()  # videos of each split by the dataset's own account
+    multi_label: bool = False  # multi-hot targets; always so if a video has other than one label
+    listed: tuple[tuple[str, int], ...] = ()  # videos of each split, by the dataset's own lists
 
     def __post_init__(self) -> None:
         several = any(len(video.labels) != 1 or video.spans for video in self.videos)
@@ -65,18 +65,18 @@ class Manifest:
         return len(self.classes)
 
     def split(self, name: str) -> Manifest:
-        """The videos of one split; ValueError names the splits there are."""
+        """The videos of one split; raises ValueError, with the splits there are, if it has none."""
         videos = tuple(video for video in self.videos if video.split == name)
         if not videos:
             known = ", ".join(sorted({video.split for video in self.videos})) or "none"
             raise ValueError(
-                f"split {name!r}: no video of {self.root} is in it; it has {known}; index it with "
-                f"a larger --val-share, or change the split column of manifest.csv"
+                f"split {name!r}: {self.root} has {known}; index it with a larger --val-share, or "
+                f"change the split column of manifest.csv"
             )
         return replace(self, videos=videos)
 
     def coverage(self, split: str) -> float:
-        """Which share of the split's listed videos is here; 1 where no list is known."""
+        """The share of the split's listed videos that is here; 1 if there is no list."""
         num_listed = dict(self.listed).get(split, 0)
         found = sum(video.split == split for video in self.videos)
         return found / num_listed if num_listed else 1.0
@@ -92,7 +92,10 @@ class Manifest:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Manifest:
-        """Read ``manifest.csv``, given the file or its folder; ValueError names what is wrong."""
+        """Read ``manifest.csv``, given the file or its folder.
+
+        Raises ValueError, with the file and line, if a file is missing or a value is wrong.
+        """
         file = Path(path)
         if file.is_dir():
             file = file / "manifest.csv"
@@ -114,11 +117,10 @@ class Manifest:
         return cls(file.parent, classes, tuple(videos), listed=_read_listed(file.parent))
 
     def write(self, directory: str | os.PathLike[str] | None = None) -> Path:
-        """Write ``manifest.csv`` and ``classes.txt``, each at once; returns the manifest's path.
+        """Write ``manifest.csv`` and ``classes.txt``, each atomically; returns the manifest's path.
 
-        At no moment is there a ``manifest.csv`` beside classes that are not its own.
-
-        Raises ValueError for what could not be read back.
+        At no time is there a ``manifest.csv`` beside another manifest's classes. Raises ValueError
+        if a class or path could not be read back.
         """
         folder = Path(directory) if directory is not None else self.root
         with placed(str(folder), "correct it"):
@@ -134,7 +136,7 @@ class Manifest:
         folder.mkdir(parents=True, exist_ok=True)
         file, classes_file = folder / "manifest.csv", folder / "classes.txt"
         if not classes_file.is_file() or classes_file.read_bytes() != classes.encode():
-            file.unlink(missing_ok=True)  # its labels number the classes that there were
+            file.unlink(missing_ok=True)  # its labels are those of the old classes
             write_atomic(classes_file, classes)
         if self.listed:
             rows = "".join(f"{split},{count}\n" for split, count in self.listed)
@@ -144,7 +146,7 @@ class Manifest:
 
 
 def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:
-    """A table of videos and why they are left out; no file when none is."""
+    """Write a table of videos and why they are left out; no file if there are none."""
     if not reasons:
         path.unlink(missing_ok=True)
         return
@@ -156,7 +158,7 @@ def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:
 
 
 def check_path(path: str) -> None:
-    """Raise ValueError unless a manifest can name a video by this path or URI."""
+    """Raises ValueError if a manifest cannot name a video by this path or URI."""
     check_line(path, "path")
     parts = PurePosixPath(path).parts
     if "://" not in path and (path.startswith("/") or ".." in parts or not parts):
@@ -166,14 +168,14 @@ def check_path(path: str) -> None:
 
 
 def check_class(name: str) -> None:
-    """Raise ValueError unless a line of ``classes.txt`` can be this name."""
+    """Raises ValueError if this name cannot be a line of ``classes.txt``."""
     check_line(name, "class")
     if not name.strip():
         raise ValueError("a class has no name")
 
 
 def _read_classes(file: Path) -> tuple[str, ...]:
-    """A name a line, which only a newline ends; blank lines at the end name nothing."""
+    """One name per line, ended by a newline alone; blank lines at the end are ignored."""
     text = read_text(file, fix=_FIX).rstrip("\n")
     names = text.split("\n") if text else []
     for line, name in enumerate(names, start=1):
@@ -210,8 +212,8 @@ def _video_of_row(row: Mapping[str, str], *, num_classes: int) -> Video:
     for label in labels:
         if label >= num_classes:
             raise ValueError(
-                f"label {label} of {row['path']} is out of range; classes.txt names "
-                f"{num_classes} classes, 0 to {num_classes - 1}"
+                f"label {label} of {row['path']}: classes.txt names {num_classes} classes, 0 to "
+                f"{num_classes - 1}"
             )
     return Video(
         path=row["path"],

@@ -1,4 +1,4 @@
-"""What is known of one video: where it is, what a probe found, what it shows; or why it is bad.
+"""The metadata of one video: where it is, what a probe found, what it shows; or why it is bad.
 
 Plain values, which go to workers and back. Nothing here opens a video.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# What a video can have, of each of its facts: from the least to the most.
+# What probes and manifests may claim, which files and people can get wrong: least and most.
 _RANGES = {
     "num_frames": (1, 10**8),
     "frame_rate": (0.001, 10**6),
@@ -16,8 +16,6 @@ _RANGES = {
     "height": (1, 10**5),
     "rotation": (0, 359),
     "key_interval": (0, 10**8),
-    "offset": (0, 10**18),
-    "num_bytes": (0, 10**18),
 }
 
 
@@ -25,7 +23,7 @@ _RANGES = {
 class VideoInfo:
     """What a probe found: counts, seconds, and pixels as displayed (rotation already applied).
 
-    Raises ValueError for a fact that no video has, such as a frame rate of 0.
+    Raises ValueError if a value is none that a video has, such as a frame rate of 0.
     """
 
     num_frames: int
@@ -34,14 +32,14 @@ class VideoInfo:
     width: int
     height: int
     codec: str = ""
-    rotation: int = 0  # degrees counter-clockwise that the stored picture is turned for display
-    key_interval: int = 0  # frames from one key frame to the next; 1: all are, 0: not known
+    rotation: int = 0  # degrees counter-clockwise by which the display turns the stored frame
+    key_interval: int = 0  # frames from one key frame to the next; 1: all are, 0: unknown
 
     def __post_init__(self) -> None:
         for name, (least, most) in _RANGES.items():
-            value = getattr(self, name, least)  # a Video has more facts than a probe finds
+            value = getattr(self, name)
             if not least <= value <= most:
-                raise ValueError(f"{name} is {value}; a video has {least} to {most}")
+                raise ValueError(f"{name} {value}: a video has {least} to {most}")
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Location:
 
     uri: str
     offset: int = 0
-    num_bytes: int = 0  # 0: the whole file
+    num_bytes: int = 0  # 0: all of the file
 
     @property
     def is_local(self) -> bool:
@@ -75,7 +73,7 @@ class UnreadableVideo(Exception):  # noqa: N818  what it is, not what went wrong
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says, for people: at most 200 characters of one line."""
+    """An exception's message on one line, cut at 200 characters."""
     if isinstance(error, MemoryError):
         return "not enough memory"
     text = getattr(error, "strerror", None)  # of an OSError, or of FFmpeg
@@ -86,27 +84,35 @@ def one_line(error: BaseException) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Video(VideoInfo):
-    """One line of a manifest: where the video is, what it shows, and the facts of its probe.
+    """One line of a manifest: where the video is, what it shows, and what its probe found.
 
-    ``spans`` says from which second to which each of ``labels`` holds; without spans they hold
-    for the whole video. ``offset`` and ``num_bytes`` name a part of a file, such as a tar shard.
+    ``spans`` are the start and end in seconds of each of ``labels``; without spans they hold for
+    the whole video. ``offset`` and ``num_bytes`` name a part of a file, such as a tar shard.
+
+    Raises ValueError as ``VideoInfo`` does, and if the part of the file is none.
     """
 
     path: str  # relative to the manifest's folder, with forward slashes; or a URI
     labels: tuple[int, ...]
     split: str
-    flip: bool = True  # whether a mirrored clip still deserves its labels
+    flip: bool = True  # whether a mirrored clip keeps its labels
     spans: tuple[tuple[float, float], ...] = ()
     offset: int = 0
     num_bytes: int = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("offset", "num_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} {getattr(self, name)}: give 0 or more bytes")
+
     @property
     def source(self) -> Location:
-        """Which bytes it names, by the manifest's own path: no other video has the same."""
+        """Its bytes, by the manifest's own path: unique within the manifest."""
         return Location(self.path, self.offset, self.num_bytes)
 
     def labels_between(self, start_seconds: float, end_seconds: float) -> tuple[int, ...]:
-        """The labels that hold at any moment of an interval, each once, in order."""
+        """The labels that hold at any time in an interval, each once, sorted."""
         if not self.spans:
             return self.labels
         held = (

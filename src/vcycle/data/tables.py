@@ -1,7 +1,7 @@
 """Text, CSV and JSON files that people and datasets write, read line by line.
 
-A file and a function that parses one line go in, what it returned comes out. Whatever is wrong
-leaves as one ValueError: file and line, the mistake, and ``fix``, what to do about it.
+A file and a function that parses one line go in; what the function returned comes out. Whatever is
+wrong leaves as one ValueError: file and line, the mistake, and ``fix``, what to do about it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @contextmanager
 def placed(where: str, fix: str) -> Iterator[None]:
-    """Says of a ValueError inside where it is and what to do."""
+    """Add to a ValueError inside where it is and what to do."""
     try:
         yield
     except ValueError as error:
@@ -29,7 +29,7 @@ def placed(where: str, fix: str) -> Iterator[None]:
 
 
 def read_text(path: str | os.PathLike[str], *, fix: str) -> str:
-    """A file's text in UTF-8, with ``\\n`` at the ends of lines whatever the file has."""
+    """A file's UTF-8 text, with every line ending turned into ``\\n``."""
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"{file}: not found; {fix}")
@@ -40,7 +40,7 @@ def read_text(path: str | os.PathLike[str], *, fix: str) -> str:
 
 
 def parse_lines(path: str | os.PathLike[str], parse: Callable[[str], T], *, fix: str) -> list[T]:
-    """What ``parse`` makes of each line that is not blank. Only a newline ends a line."""
+    """What ``parse`` returns for each line that is not blank. Only a newline ends a line."""
     found = []
     for count, line in enumerate(read_text(path, fix=fix).split("\n"), start=1):
         if line.strip():
@@ -56,9 +56,10 @@ def parse_table(
     *,
     fix: str,
 ) -> list[T]:
-    """What ``parse`` makes of each row of a CSV file, given as column -> value.
+    """What ``parse`` returns for each row of a CSV file, given as column -> value.
 
-    ``columns`` must be there; every row must have as many values as there are columns.
+    Raises ValueError if one of ``columns`` is missing, or a row has more or fewer values than
+    there are columns.
     """
     table = csv.reader(io.StringIO(read_text(path, fix=fix), newline=""))
     found = []
@@ -82,7 +83,7 @@ def parse_table(
 def parse_items(
     path: str | os.PathLike[str], parse: Callable[[Mapping[str, Any]], T], *, fix: str
 ) -> list[T]:
-    """What ``parse`` makes of each object of a JSON file's list."""
+    """What ``parse`` returns for each object in a JSON file's list."""
     items = _json(path, fix)
     if not isinstance(items, list):
         raise ValueError(f"{path}: is not a list of videos; {fix}")
@@ -90,7 +91,7 @@ def parse_items(
     for count, item in enumerate(items, start=1):
         with placed(f"{path} item {count}", fix):
             if not isinstance(item, dict):
-                raise ValueError("is not an object with a video's facts")
+                raise ValueError("is not an object with a video's metadata")
             found.append(parse(item))
     return found
 
@@ -98,7 +99,7 @@ def parse_items(
 def parse_object(
     path: str | os.PathLike[str], parse: Callable[[Mapping[str, Any]], T], *, fix: str
 ) -> T:
-    """What ``parse`` makes of a JSON file's one object."""
+    """What ``parse`` returns for a JSON file's one object."""
     found = _json(path, fix)
     with placed(str(path), fix):
         if not isinstance(found, dict):
@@ -107,7 +108,7 @@ def parse_object(
 
 
 def word(row: Mapping[str, Any], name: str) -> str:
-    """A value that must be there, as text on one line."""
+    """A required value, as text on one line."""
     value = row.get(name, "")
     if not isinstance(value, str):
         raise ValueError(f"{name} {quoted(str(value))} is not text")
@@ -118,7 +119,7 @@ def word(row: Mapping[str, Any], name: str) -> str:
 
 
 def check_line(text: str, name: str) -> None:
-    """Raise ValueError unless ``text`` can be one line of a UTF-8 file."""
+    """Raises ValueError if ``text`` cannot be one line of a UTF-8 file."""
     if any(character in text for character in "\n\r\0"):
         raise ValueError(f"{name} {quoted(text)} has a line break or a zero byte in it")
     try:
@@ -128,25 +129,25 @@ def check_line(text: str, name: str) -> None:
 
 
 def quoted(text: str) -> str:
-    """The start of a text, for a message of one line."""
+    """The start of a text, quoted for a message."""
     return repr(text[:60])
 
 
 def number(text: str, name: str) -> float:
-    """A number from 0 on, not infinite."""
+    """A finite number of at least 0."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise ValueError(f"{name} {quoted(text)} is not a number from 0 on")
+        raise ValueError(f"{name} {quoted(text)} is not a number of at least 0")
     return value
 
 
 def whole_number(text: str, name: str) -> int:
-    """A whole number from 0 on."""
-    if not text.strip().isdecimal() or len(text) > 20:
-        raise ValueError(f"{name} {quoted(text)} is not a whole number from 0 on")
+    """An integer of at least 0."""
+    if not text.strip().isdecimal():
+        raise ValueError(f"{name} {quoted(text)} is not a whole number of at least 0")
     return int(text)
 
 
