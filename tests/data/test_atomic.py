@@ -22,9 +22,14 @@ def test_a_file_appears_only_when_it_is_complete(tmp_path):
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "a.txt"
     write_atomic(path, "old")
-    with pytest.raises(KeyboardInterrupt), atomic(path) as partial:
-        partial.write_text("half")
-        raise KeyboardInterrupt
+
+    def be_killed():
+        with atomic(path) as partial:
+            partial.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        be_killed()
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 
