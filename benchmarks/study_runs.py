@@ -22,10 +22,10 @@ from rich.console import Console
 
 from study_data import prepare_parts
 from study_file import Run, Study, at_full_shape
-from vcycle.evaluate.run import evaluate_run
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate.run import evaluate_run
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.cost import clip_cost
