@@ -32,7 +32,7 @@ def test_no_video_has_such_metadata(change):
 
 @pytest.mark.parametrize("name", ["offset", "num_bytes"])
 def test_a_part_of_a_file_has_no_negative_bounds(name):
-    with pytest.raises(ValueError, match=f"{name} -1: give 0 or more bytes"):
+    with pytest.raises(ValueError, match=f"{name} -1: a video has at least 0"):
         dataclasses.replace(VIDEO, **{name: -1})
 
 

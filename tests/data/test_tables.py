@@ -40,7 +40,7 @@ def test_json_that_is_no_list_of_objects_is_named(tmp_path):
     file = tmp_path / "a.json"
     for content, message in (
         ("{}", "a.json: is not a list of videos; fix it"),
-        ("[1]", "a.json item 1: is not an object with a video's metadata; fix it"),
+        ("[1]", "a.json item 1: is not an object that describes a video; fix it"),
         ("[\n1,\n}", "a.json line 3: is not JSON"),
     ):
         file.write_text(content)
