@@ -16,7 +16,8 @@ from typing import Any
 from update import fill
 
 from vcycle.cli.plan import PlanReport, plan_values
-from vcycle.config.flags import FlagParser, add_config_flags, run_config
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_config_flags, run_config
 from vcycle.config.recipes import PAPER_RECIPES, k400_slowfast_r50
 from vcycle.report.plan_plot import draw_plans
 from vcycle.schedule.plan import Multigrid, Plan
@@ -49,14 +50,14 @@ ABLATIONS = [
     "k400-slowfast-r50 --no-fine-tuning",
     "k400-slowfast-r50 --baseline-steps 32685",
 ]
-OWN_VIDEOS = "finetune --num-videos 1000 --num-gpus 2"
+OWN_VIDEOS = "finetune --num-videos 1000 --gpus 2"
 
 
 def values_of(run: str) -> dict[str, Any]:
     """What ``vcycle plan RUN --json`` prints, without the phases."""
-    parser = FlagParser()
+    parser = FlagParser(word="recipe")
     add_config_flags(parser)
-    config = run_config(*parser.parse_known_args(run.split()))
+    config = run_config(parser.parse_args(run.split()))
     values = plan_values(PlanReport(config, config.plan()))
     del values["phases"], values["flags"]
     return values

@@ -8,26 +8,44 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from vcycle.config.flags import read_config
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_field_flags, read_config
 from vcycle.config.run import RunConfig
-from vcycle.evaluate.evaluate import evaluate
-from vcycle.train.checkpoint import load_checkpoint
-from vcycle.train.setup import build, estimate_norms, make_eval_loader, make_fabric, read_manifest
 
 
-def run_eval_command(options: argparse.Namespace, fields: Sequence[str]) -> None:
-    """Evaluate and print."""
+def add_eval_flags(parser: FlagParser) -> None:
+    """Add the flags of ``vcycle eval``, and those of fields."""
+    parser.usage = f"{parser.prog} RUN [flags]"
+    add_field_flags(parser)
+    parser.add_argument("folder", help="a run folder")
+    parser.add_argument("--split", default="val", help="of the manifest (default: val)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run_eval_command)
+
+
+def run_eval_command(options: argparse.Namespace) -> None:
+    """Evaluate and print; all processes leave together."""
+    from vcycle.train.setup import leave_processes
+
+    try:
+        _score(options)
+    finally:
+        leave_processes()
+
+
+def _score(options: argparse.Namespace) -> None:
     folder = Path(options.folder)
     if not (folder / "config.yaml").is_file():
         raise ValueError(
             f"run folder {folder}: no config.yaml in it; give a folder of vcycle train"
         )
-    result = evaluate_run(read_config(folder / "config.yaml", fields), folder, split=options.split)
+    result = evaluate_run(
+        read_config(folder / "config.yaml", options.fields), folder, split=options.split
+    )
     if int(os.environ.get("RANK", 0)):
         return  # of several processes one prints
     if options.json:
@@ -44,7 +62,20 @@ def run_eval_command(options: argparse.Namespace, fields: Sequence[str]) -> None
 
 
 def evaluate_run(config: RunConfig, folder: Path, *, split: str) -> dict[str, Any]:
-    """The scores of the checkpoint in ``folder``; ValueError where it does not fit the manifest."""
+    """The scores of the checkpoint in ``folder``.
+
+    Raises ValueError if it does not fit the manifest or the model.
+    """
+    from vcycle.evaluate.evaluate import evaluate
+    from vcycle.train.checkpoint import load_checkpoint
+    from vcycle.train.setup import (
+        build,
+        estimate_norms,
+        make_eval_loader,
+        make_fabric,
+        read_manifest,
+    )
+
     manifest = read_manifest(config)
     videos = manifest.split(split)
     fabric = make_fabric(config)

@@ -1,0 +1,32 @@
+"""``vcycle train``: train as a recipe says.
+
+In: a recipe and flags. Out: a run folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_config_flags, run_config
+
+
+def add_train_flags(parser: FlagParser) -> None:
+    """Add the flags of ``vcycle train``: those of every run, and where it is written."""
+    add_config_flags(parser)
+    parser.add_argument("--folder", help="run folder, runs/RECIPE unless given")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint there")
+    parser.set_defaults(run=run_train_command)
+
+
+def run_train_command(options: argparse.Namespace) -> None:
+    """Train; all processes leave together."""
+    from vcycle.train.loop import train
+    from vcycle.train.setup import leave_processes
+
+    config = run_config(options)
+    try:
+        train(config, options.folder or Path("runs") / config.recipe, resume=options.resume)
+    finally:
+        leave_processes()
