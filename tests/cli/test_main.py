@@ -76,8 +76,8 @@ def test_a_decoder_that_does_not_work_is_refused_before_step_0(
     arguments = ["--data", str(synthetic_videos), "--folder", str(folder)]
     assert main(["train", "demo", *arguments, "--data.decoder", decoder]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"vcycle: decoder is '{decoder}'")
-    assert "use 'pyav'" in error or "'pyav' or 'torchcodec' elsewhere" in error
+    assert error.startswith(f"vcycle: decoder '{decoder}'")
+    assert "give 'pyav'" in error or "'pyav' or 'torchcodec' elsewhere" in error
     assert error.count("\n") == 1
     assert not (folder / "metrics.jsonl").exists()
 

@@ -13,7 +13,7 @@ from vcycle.config.flags import add_config_flags, run_config
 
 
 def add_train_flags(parser: FlagParser) -> None:
-    """Add the flags of ``vcycle train``: those of every run, and where it is written."""
+    """Add the flags of ``vcycle train``: those of every run, and where it writes."""
     add_config_flags(parser)
     parser.add_argument("--folder", help="run folder, runs/RECIPE unless given")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint there")
@@ -21,12 +21,13 @@ def add_train_flags(parser: FlagParser) -> None:
 
 
 def run_train_command(options: argparse.Namespace) -> None:
-    """Train; all processes leave together."""
-    from vcycle.train.loop import train
-    from vcycle.train.setup import leave_processes
+    """Train. Raises ValueError for what a user got wrong."""
+    config = run_config(options)  # what a user got wrong must not wait for torch
 
-    config = run_config(options)
+    from vcycle.evaluate.setup import destroy_process_group
+    from vcycle.train.loop import train
+
     try:
         train(config, options.folder or Path("runs") / config.recipe, resume=options.resume)
     finally:
-        leave_processes()
+        destroy_process_group()
