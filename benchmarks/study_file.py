@@ -217,14 +217,14 @@ class Study:
                 "baseline": {"num_videos": num_videos, "learning_rate": {"base": rate}},
             },
         )
-        return config_from(values, [])
+        return config_from(values, {})
 
 
 def at_full_shape(run: Run, config: RunConfig) -> RunConfig | None:
     """``config`` changed for a second evaluation; None for a method that needs none."""
     if run.method.full_shape is None:
         return None
-    return config_from(_merged(asdict(config), run.method.full_shape), [])
+    return config_from(_merged(asdict(config), run.method.full_shape), {})
 
 
 def read_study(file: Path) -> Study:
