@@ -16,7 +16,8 @@ from tests.data.plans import FakePlan, FakeStep
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.sampler import PlanSampler, clip_requests, video_indices, view_requests
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
 

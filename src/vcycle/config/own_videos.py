@@ -10,7 +10,7 @@ import math
 
 from vcycle.config.run import Model, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 
 _MODEL = "slowfast_r50_8x8"
