@@ -108,9 +108,12 @@ def test_warnings(classes, rows, warning):
 def test_names_that_are_nearly_the_same(train, val):
     rows = [*FINE, (f"train/{train}.mp4", 0, "train"), (f"val/{val}.mp4", 0, "val")]
     rows += [("v_run_g02_c01.mp4", 0, "train"), ("p4 take 1.mp4", 0, "val")]
+    first, second = (f"{train}.mp4", f"{val}.mp4")
+    if train == val:
+        first, second = (f"train/{first}", f"val/{second}")
     assert split_warnings(manifest_of(("run", "sit"), *rows)) == [
-        f"1 pair of nearly the same name in train and val, such as train/{train}.mp4 and "
-        f"val/{val}.mp4; if they show one scene or person, keep them together, as with "
+        f"1 pair of nearly the same name in train and val, such as {first} and "
+        f"{second}; if they show one scene or person, keep them together, as with "
         "--group-pattern '(.+)_'"
     ]
     other = [(path, 1 if path.startswith("val/") else label, split) for path, label, split in rows]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from vcycle.data.manifest import Manifest
+from vcycle.datasets.choices import Choices
 from vcycle.datasets.index import index_videos
-from vcycle.datasets.own_videos import list_folder, list_videos
+from vcycle.datasets.own_videos import index_own_videos, list_folder
 
 
 def paths(listing, split):
@@ -63,12 +65,11 @@ def test_groups_stay_on_one_side(put):
     assert in_val.isdisjoint(path.split("_")[2] for path in paths(listing, "train"))
 
 
-def test_a_pattern_for_videos_that_have_splits_is_refused(put):
-    root = put("train/run/a_1.mp4", "val/run/b_1.mp4")
-    with pytest.raises(
-        ValueError, match="the videos are in folders of splits already; leave it out"
-    ):
-        list_folder(root, group_pattern="_(.)")
+def test_a_pattern_for_videos_that_have_splits_is_noted(put):
+    listing = list_folder(put("train/run/a_1.mp4", "val/run/b_1.mp4"), group_pattern="_(.)")
+    assert listing.notes == (
+        "group_pattern '_(.)' is not used: the videos are in folders of splits",
+    )
 
 
 def test_videos_beside_the_classes_are_noted(put):
@@ -105,8 +106,32 @@ def test_a_folder_that_cannot_be_indexed_is_described(tmp_path, names, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_table_or_a_folder(put):
+def test_a_table_or_a_folder(put, tmp_path):
     root = put("run/a.mp4", "run/b.mp4")
     (root / "videos.csv").write_text("path,label\nrun/a.mp4,run\n")
-    assert len(list_videos(root).entries) == 2
-    assert len(list_videos(root / "videos.csv").entries) == 1
+    assert len(index_own_videos(root, num_workers=0).manifest) == 2
+    assert len(index_own_videos(root / "videos.csv", num_workers=0).manifest) == 1
+    out = tmp_path / "out"
+    assert len(index_own_videos(root, out, num_workers=0).manifest) == 2
+    assert len(Manifest.read(out)) == 2
+
+
+def test_choices_are_kept_until_others_are_made(put):
+    root = put(*(f"{c}/p{k // 4}_{k}.mp4" for c in "ab" for k in range(16)))
+
+    def val_persons(**choices):
+        videos = index_own_videos(root, choices=Choices(**choices), num_workers=0).manifest.videos
+        names = [video.path.split("/")[1] for video in videos if video.split == "val"]
+        return len(names), len({name.split("_")[0] for name in names})
+
+    assert val_persons(val_share=0.25, group_pattern="(p[0-9])_") == (8, 1)
+    assert val_persons() == (8, 1)
+    assert val_persons(val_share=0.5) == (16, 2)
+    assert val_persons(group_pattern="", val_share=0.25)[0] == 8
+    assert val_persons()[1] > 1
+    with pytest.raises(ValueError, match="is not a regular expression"):
+        val_persons(group_pattern="(")
+    assert Choices.read(root) == Choices(None, 0.25, "")
+    (root / "index.json").write_text('{"val": 1}')
+    with pytest.raises(ValueError, match=r"index\.json: is not JSON of flip, val_share"):
+        val_persons()

@@ -67,7 +67,7 @@ def _add_prepare(prepare: argparse.ArgumentParser) -> None:
 _Flags = list[tuple[str, dict[str, Any]]]
 _VIDEOS = ("ROOT", "the folder that holds the videos")
 _DIVIDE: _Flags = [
-    ("--val-share", {"type": float, "default": 0.1, "help": "of each class, without splits (0.1)"}),
+    ("--val-share", {"type": float, "help": "of each class, without splits (0.1)"}),
     (
         "--group-pattern",
         {
@@ -134,39 +134,29 @@ def _synth(options: argparse.Namespace, _: Sequence[str]) -> None:
 
 
 def _index(options: argparse.Namespace, _: Sequence[str]) -> None:
+    from vcycle.datasets.choices import Choices
     from vcycle.datasets.index import index_videos
+    from vcycle.datasets.own_videos import index_own_videos
 
-    listing = _listing(options)
+    is_own = options.dataset in ("folder", "table")
+    listing = None if is_own else _published(options)
     with progress_bar("probing videos", Console()) as progress:
-        indexed = index_videos(
-            listing,
-            options.out,
-            flip=options.flip,
-            num_workers=options.workers,
-            progress=progress,
-        )
+        how = {"num_workers": options.workers, "progress": progress}
+        if listing is None:
+            choices = Choices(options.flip, options.val_share, options.group_pattern)
+            videos = getattr(options, "videos", None)
+            indexed = index_own_videos(options.root, options.out, choices, videos=videos, **how)
+        else:
+            indexed = index_videos(listing, options.out, flip=options.flip, **how)
     print(indexed)
     print(indexed.report())
 
 
-def _listing(options: argparse.Namespace) -> Listing:
+def _published(options: argparse.Namespace) -> Listing:
     from vcycle.datasets import annotations
-    from vcycle.datasets.own_videos import list_folder
-    from vcycle.datasets.video_table import list_table
 
     root = options.root
     match options.dataset:
-        case "folder":
-            return list_folder(
-                root, val_share=options.val_share, group_pattern=options.group_pattern
-            )
-        case "table":
-            return list_table(
-                root,
-                videos=options.videos,
-                val_share=options.val_share,
-                group_pattern=options.group_pattern,
-            )
         case "kinetics":
             return annotations.list_kinetics(root, *options.tables)
         case "something":

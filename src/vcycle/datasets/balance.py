@@ -105,7 +105,9 @@ def _near_identical(manifest: Manifest) -> Iterable[str]:
         is_numbered = num_names < 2 or len(kept) > _VIDEOS_PER_NAME * num_names
         pairs += _on_both_sides(bare if is_numbered else kept)
     if pairs:
-        first, second = sorted(pairs)[0]
+        first, second = min(pairs)
+        if PurePosixPath(first).name != PurePosixPath(second).name:
+            first, second = PurePosixPath(first).name, PurePosixPath(second).name
         yield (
             f"{counted(len(pairs), 'pair')} of nearly the same name in train and val, such as "
             f"{first} and {second}; if they show one scene or person, keep them together, as with "

@@ -37,13 +37,14 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     numbers = {name: label for label, name in enumerate(classes)}
     labels = [(numbers[name],) for _, name, _ in found]
     paths = [path for _, _, path in found]
+    notes = _strays(top, [folder for _, folder in splits] or [top])
     if splits:
-        splitting.check_unused("the videos are in folders of splits already")
+        notes += splitting.unused("the videos are in folders of splits")
         chosen = [split for split, _, _ in found]
     else:
         chosen = splitting.divide(paths, labels)
     entries = tuple(map(Entry, paths, labels, chosen))
-    return Listing(top, classes, entries, notes=_strays(top, [d for _, d in splits] or [top]))
+    return Listing(top, classes, entries, notes=notes)
 
 
 def _strays(top: Path, parents: list[Path]) -> tuple[str, ...]:

@@ -20,13 +20,13 @@ from vcycle.data.decode.video import probe
 from vcycle.data.manifest import MANIFEST_FILES, Manifest, locate, write_reasons
 from vcycle.data.metadata import Location, Video, VideoInfo
 from vcycle.datasets.balance import split_table, split_warnings
+from vcycle.datasets.choices import CHOICES_FILE, Choices
 from vcycle.datasets.journal import Journal, file_stamp
 from vcycle.datasets.listing import Entry, Listing
 from vcycle.datasets.mirroring import mirroring
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video, run_jobs
 
 _JOURNAL = "probes.jsonl"
-Known = dict[str, tuple[object, VideoInfo | Failed]]  # stamp and outcome of each source
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def index_videos(
 ) -> Indexed:
     """Probe every listed video and write the manifest to ``directory`` (the videos' by default).
 
-    ``flip`` says whether clips may be mirrored; None repeats what an earlier run was told, else
+    ``flip`` says whether clips may be mirrored; None repeats an earlier choice, else
     they may unless classes tell left from right. A video that takes longer than ``limit_seconds``
     to probe is bad. Raises ValueError if no video decodes, or if another run is writing there.
     """
@@ -71,28 +71,25 @@ def index_videos(
     out = Path(directory) if directory is not None else listing.root
     out.mkdir(parents=True, exist_ok=True)
     with Journal(out / _JOURNAL) as journal:
-        remove_partials(out, MANIFEST_FILES)
-        known, chosen = _earlier_runs(journal)
-        if flip is not None and flip != chosen:
-            journal.add({"flip": flip})
-            chosen = flip
+        remove_partials(out, (*MANIFEST_FILES, CHOICES_FILE))
+        choices = Choices(flip).with_earlier(Choices.read(out))
         found = _probe_all(
             listing,
             journal,
-            known,
             num_workers=num_workers,
             limit_seconds=limit_seconds,
             progress=progress,
         )
-        mirrored, note = mirroring(listing.classes, chosen)
+        mirrored, note = mirroring(listing.classes, choices.flip)
         notes = (*listing.notes, *([note] if note else ()))
-        return _write(listing, out, found, flip=mirrored, notes=notes)
+        indexed = _write(listing, out, found, flip=mirrored, notes=notes)
+        choices.keep(out)
+        return indexed
 
 
 def _probe_all(
     listing: Listing,
     journal: Journal,
-    known: Known,
     *,
     num_workers: int,
     limit_seconds: float,
@@ -101,7 +98,11 @@ def _probe_all(
     """The outcome for each source: of an earlier run if the file is unchanged, else of this one."""
     sources = {str(entry.source): entry.source for entry in listing.entries}
     stamps = _stamps(listing.root, sources)
-    found = {name: outcome for name, (stamp, outcome) in known.items() if stamp == stamps.get(name)}
+    found = {
+        name: outcome
+        for name, (stamp, outcome) in _known(journal).items()
+        if stamp == stamps.get(name)
+    }
     todo = [source for name, source in sources.items() if name not in found]
     job = _ProbeJob(listing.root, listing.frame_rate)
     outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=lambda _: limit_seconds)
@@ -127,20 +128,16 @@ def _stamps(root: Path, sources: dict[str, Location]) -> dict[str, list[int]]:
     return {name: stamps[source.uri] for name, source in sources.items()}
 
 
-def _earlier_runs(journal: Journal) -> tuple[Known, bool | None]:
-    """Stamps and outcomes of earlier runs, the last for each source; and the last ``flip``."""
-    known: Known = {}
-    flip: bool | None = None
+def _known(journal: Journal) -> dict[str, tuple[object, VideoInfo | Failed]]:
+    """Stamps and outcomes of earlier runs, the last for each source."""
+    known: dict[str, tuple[object, VideoInfo | Failed]] = {}
     for row in journal.rows():
-        if "flip" in row:
-            flip = bool(row["flip"])
-            continue
         try:
             outcome = VideoInfo(**row["info"]) if "info" in row else Failed(row["reason"])
             known[row["path"]] = row["stamp"], outcome
         except (KeyError, TypeError, ValueError):  # written by another version: probe again
             continue
-    return known, flip
+    return known
 
 
 def _write(

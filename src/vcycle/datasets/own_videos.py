@@ -1,29 +1,55 @@
 """Videos of one's own, in any of the forms in which people keep them.
 
-A folder or a table goes in, a ``Listing`` comes out. A folder holds a folder for each class, a
-``metadata.csv`` as Hugging Face datasets do, or WebDataset shards.
+A folder or a table goes in, a ``Listing`` or a manifest comes out. A folder holds a folder for each
+class, a ``metadata.csv`` as Hugging Face datasets do, or WebDataset shards.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from vcycle.data.tables import counted
+from vcycle.datasets.choices import Choices
 from vcycle.datasets.class_folders import list_class_folders
 from vcycle.datasets.folders import IMAGE_SUFFIXES, VIDEO_SUFFIXES, videos_under
+from vcycle.datasets.index import Indexed, index_videos
 from vcycle.datasets.listing import Listing, dataset_folder
 from vcycle.datasets.splits import Splitting
 from vcycle.datasets.video_table import TABLE_SUFFIXES, list_metadata, list_table, metadata_tables
 from vcycle.datasets.webdataset import list_shards, shards_under
 
 
-def list_videos(
-    source: str | os.PathLike[str], *, val_share: float = 0.1, group_pattern: str | None = None
-) -> Listing:
-    """A folder of videos, or a table of them, see ``list_folder`` and ``list_table``."""
-    read = list_table if Path(source).suffix.lower() in TABLE_SUFFIXES else list_folder
-    return read(source, val_share=val_share, group_pattern=group_pattern)
+def index_own_videos(
+    source: str | os.PathLike[str],
+    directory: str | os.PathLike[str] | None = None,
+    choices: Choices = Choices(),
+    *,
+    videos: str | os.PathLike[str] | None = None,
+    num_workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Indexed:
+    """Index a folder of videos or a table of them, with the choices of earlier runs kept.
+
+    See ``list_folder``, ``list_table`` and ``index_videos``. The manifest is written to
+    ``directory``, by default beside the videos.
+    """
+    is_table = Path(source).suffix.lower() in TABLE_SUFFIXES or Path(source).is_file()
+    beside = (videos or Path(source).parent) if is_table else source
+    folder = Path(directory if directory is not None else beside)
+    choices = choices.with_earlier(Choices.read(folder))
+    val_share = 0.1 if choices.val_share is None else choices.val_share
+    pattern = choices.group_pattern or None
+    if is_table:
+        listing = list_table(source, videos=videos, val_share=val_share, group_pattern=pattern)
+    else:
+        listing = list_folder(source, val_share=val_share, group_pattern=pattern)
+    indexed = index_videos(
+        listing, folder, flip=choices.flip, num_workers=num_workers, progress=progress
+    )
+    choices.keep(folder)
+    return indexed
 
 
 def list_folder(

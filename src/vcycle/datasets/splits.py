@@ -40,10 +40,11 @@ class Splitting:
             groups = groups_by_pattern(names, self.group_pattern)
         return split_videos(labels, groups or names, val_share=self.val_share)
 
-    def check_unused(self, reason: str) -> None:
-        """Raise ValueError if there is a pattern but the videos have splits already."""
-        if self.group_pattern is not None:
-            raise ValueError(f"group_pattern {self.group_pattern!r}: {reason}; leave it out")
+    def unused(self, reason: str) -> tuple[str, ...]:
+        """A note that the pattern is not used, if there is one."""
+        if self.group_pattern is None:
+            return ()
+        return (f"group_pattern {self.group_pattern!r} is not used: {reason}",)
 
 
 def groups_by_pattern(names: Sequence[str], pattern: str) -> list[str]:

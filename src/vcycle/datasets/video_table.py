@@ -102,8 +102,9 @@ def _listing(top: Path, rows: Sequence[_Listed], splitting: Splitting, *, where:
     numbers = {name: label for label, name in enumerate(classes)}
     labels = [tuple(numbers[name] for name in row.labels) for row in rows]
     splits = [row.split for row in rows]
+    notes: tuple[str, ...] = ()
     if any(splits):
-        splitting.check_unused(f"the videos of {where} have splits already")
+        notes = splitting.unused("the table has splits")
         if not all(splits):
             path = rows[splits.index("")].path
             raise ValueError(f"{where}: {path} has no split and others have; give each one a split")
@@ -124,7 +125,7 @@ def _listing(top: Path, rows: Sequence[_Listed], splitting: Splitting, *, where:
                 end_seconds=row.end_seconds,
             )
         )
-    return make_listing(top, classes, found)
+    return replace(make_listing(top, classes, found), notes=notes)
 
 
 def _read(table: Path, folder: Path) -> list[_Listed]:

@@ -54,8 +54,9 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     """
     dataset_folder(top)
     splits = {shard: _split_of(shard.relative_to(top)) for shard in shards}
+    notes: tuple[str, ...] = ()
     if any(splits.values()):
-        splitting.check_unused("the names of shards tell the splits")
+        notes = splitting.unused("the names of shards tell the splits")
         for shard, split in splits.items():
             if not split:
                 raise ValueError(f"{shard}: names no split and other shards do; rename it")
@@ -74,7 +75,7 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
         Entry(path, label, split, offset=sample.offset, num_bytes=sample.num_bytes)
         for path, label, split, (_, sample) in zip(paths, labels, chosen, found, strict=True)
     )
-    return Listing(top, classes, entries)
+    return Listing(top, classes, entries, notes=notes)
 
 
 def _split_of(shard: Path) -> str:
