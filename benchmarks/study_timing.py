@@ -25,8 +25,10 @@ from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.batch import normalize
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate.loaders import make_train_loader
+from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
 from vcycle.models import commit_statistics, memory_format, set_norm_group
-from vcycle.train.setup import make_fabric, make_model, make_train_loader, read_manifest
+from vcycle.train.optim import make_optimizer
 
 _STEPS = 60
 """Of the timed plans: some of each mini-batch."""
@@ -79,7 +81,8 @@ def _timed(config: RunConfig) -> Times:
         data=replace(config.data, num_workers=0),
     )
     plan, fabric, manifest = config.plan(), make_fabric(config), read_manifest(config)
-    model, optimizer = make_model(config, manifest, fabric)
+    network = make_network(config, num_classes=manifest.num_classes, fabric=fabric)
+    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer))
     times: Times = {}
     with closing(make_train_loader(config, plan, manifest.split("train"), fabric)) as loader:
         batches = iter(loader)
