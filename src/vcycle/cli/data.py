@@ -94,7 +94,7 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
 
 
-def _synth(options: argparse.Namespace, _: Sequence[str]) -> None:
+def _synth(options: argparse.Namespace) -> None:
     from vcycle.demo.videos import write_videos
 
     with progress_bar("writing videos", Console()) as progress:
@@ -108,7 +108,7 @@ def _synth(options: argparse.Namespace, _: Sequence[str]) -> None:
     print(f"{len(manifest)} videos of {manifest.num_classes} classes in {options.folder}")
 
 
-def _index(options: argparse.Namespace, _: Sequence[str]) -> None:
+def _index(options: argparse.Namespace) -> None:
     from vcycle.datasets.index import index_videos
 
     listing = _listing(options)
@@ -140,7 +140,7 @@ def _listing(options: argparse.Namespace) -> Listing:
             return annotations.list_hmdb51(root, options.splits, split=options.split)
 
 
-def _prepare(options: argparse.Namespace, _: Sequence[str]) -> None:
+def _prepare(options: argparse.Namespace) -> None:
     from vcycle.data.manifest import Manifest
     from vcycle.datasets.prepare import Preparation, check_apart, prepare_videos
 
