@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from vcycle.data.sampler import PlanSampler
 from vcycle.demo.comparison import demo_configs
-from vcycle.models import build_model, convert, set_norm_group
+from vcycle.models import build_model, convert_batch_norm, set_norm_group
 from vcycle.train.optim import make_optimizer, set_learning_rate
 from vcycle.train.progress import Display
 from vcycle.train.run_folder import RunFolder
@@ -37,7 +37,9 @@ def main() -> None:
     torch.set_num_threads(1)
     config = demo_configs(Path("videos"), quick=False)["multigrid"]
     plan = config.plan()
-    model = convert(build_model(config.model.name, num_classes=12, **config.model.options))
+    model = convert_batch_norm(
+        build_model(config.model.name, num_classes=12, **config.model.options)
+    )
     optimizer = make_optimizer(model, config.optimizer)
     requests = iter(PlanSampler(plan, config.baseline.num_videos, config.seed))
 

@@ -1,6 +1,6 @@
 """Write the generated parts of docs/plans.md: figure 2, and the tables of the recipes.
 
-python docs/draw_plans.py           write pictures, docs/results/plans.json and the tables
+python docs/draw_plans.py           write the figure, docs/results/plans.json and the tables
 python docs/draw_plans.py --check   exit 1 if the JSON, a table or the figure is out of date
 """
 
@@ -22,7 +22,7 @@ from vcycle.report.plan_plot import draw_plans
 from vcycle.schedule.plan import Multigrid, Plan
 
 DOCS = Path(__file__).parent
-FIGURE = DOCS / "pictures" / "figure2.svg"
+FIGURE = DOCS / "figures" / "figure2.svg"
 PRINTED = {
     "k400-slowfast-r50": "3.4x (section 4.1)",
     **{

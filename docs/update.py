@@ -3,7 +3,7 @@
     python docs/update.py           fill the tables from docs/results/*.json
     python docs/update.py --check   exit 1 if a table is out of date
 
-`docs/results/demo.json` is the `summary.json` of `make demo`, and `docs/pictures/demo.png` its
+`docs/results/demo.json` is the `summary.json` of `make demo`, and `docs/figures/demo.png` its
 `curves.png`. `docs/results/loader.json` is what `vcycle bench loader --json` prints, and
 `docs/results/models.json` what `benchmarks/models.py` does. The table of models comes from the
 builders' signatures and docstrings.
@@ -93,7 +93,7 @@ def models_table() -> str:
             names.setdefault(getattr(builder, "func", builder), []).append(text)
     lines = ["| names | what it is | options |", "| --- | --- | --- |"]
     for builder, texts in names.items():
-        summary = inspect.getdoc(builder).split("\n")[0].rstrip(".")
+        summary = inspect.getdoc(builder).split("\n")[0].rstrip(".").replace("``", "`")
         parameters = inspect.signature(builder).parameters.values()
         options = [f"`{p.name}={p.default!r}`" for p in parameters if p.name != "num_classes"]
         lines.append(f"| {', '.join(texts)} | {summary} | {', '.join(options)} |")

@@ -30,7 +30,7 @@ def main(folder: str, *, steps: int = 200) -> None:
     plan = vcycle.Plan(baseline, vcycle.Multigrid())
 
     # Any module that takes (B, 3, T, H, W) and pools globally; its batch norms are swapped.
-    model = vcycle.convert(
+    model = vcycle.convert_batch_norm(
         nn.Sequential(
             nn.Conv3d(3, 16, (3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False),
             nn.BatchNorm3d(16),

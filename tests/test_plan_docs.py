@@ -21,7 +21,7 @@ def test_the_tables_and_the_figure_are_up_to_date() -> None:
     [
         ("plans.md", "| 3.43x |", "| 3.44x |"),
         ("results/plans.json", '"steps": 32685', '"steps": 32684'),
-        ("pictures/figure2.svg", "</svg>", "<g/></svg>"),
+        ("figures/figure2.svg", "</svg>", "<g/></svg>"),
     ],
 )
 def test_the_check_sees_a_change(

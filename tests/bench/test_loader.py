@@ -29,7 +29,7 @@ def test_every_source_at_every_shape(tmp_path):
         remark=remarks.append,
     )
     assert seen == rows
-    assert remarks == ["1 of 3 videos left out: they do not decode whole"]
+    assert remarks == ["1 of 3 videos left out: they do not decode to the end"]
     sources = ["prepared", "floor_prepared", "raw", "floor"]
     assert [(row.shape, row.source) for row in rows] == [
         (shape, source) for shape in ("4x32", "8x48") for source in sources
@@ -40,7 +40,7 @@ def test_every_source_at_every_shape(tmp_path):
 def test_a_folder_without_videos_is_named(tmp_path):
     with pytest.raises(ValueError, match="holds no readable video"):
         bench_loader(tmp_path)
-    with pytest.raises(ValueError, match="no such directory"):
+    with pytest.raises(ValueError, match="no such folder"):
         bench_loader(tmp_path / "nowhere")
     (tmp_path / "text.mp4").write_text("no video")
     with pytest.raises(ValueError, match="holds no readable video"):
@@ -56,12 +56,12 @@ def damaged(path):
     path.write_bytes(content)
 
 
-def test_only_videos_that_decode_whole_are_measured(tmp_path):
+def test_only_videos_that_decode_to_the_end_are_measured(tmp_path):
     damaged(tmp_path / "half.mp4")
-    with pytest.raises(ValueError, match=f"^{tmp_path}: no video in it decodes whole"):
+    with pytest.raises(ValueError, match=f"^{tmp_path}: no video in it decodes to the end"):
         bench_loader(tmp_path, **SMALL, peers=False)
     (tmp_path / "class" / "deep").mkdir(parents=True)
-    encode(tmp_path / "class" / "deep" / "whole.mp4", numbered_frames(40, 64, 96))
+    encode(tmp_path / "class" / "deep" / "intact.mp4", numbered_frames(40, 64, 96))
     remarks = []
     for _ in range(2):  # the second time the prepared videos are there, and are no raw ones
         rows = bench_loader(
@@ -72,7 +72,7 @@ def test_only_videos_that_decode_whole_are_measured(tmp_path):
             remark=remarks.append,
         )
         assert len(rows) == 4
-    assert remarks == 2 * ["1 of 2 videos left out: they do not decode whole"]
+    assert remarks == 2 * ["1 of 2 videos left out: they do not decode to the end"]
 
 
 def test_a_peer_that_fails_is_left_out(tmp_path, monkeypatch):
@@ -92,4 +92,4 @@ def test_a_peer_that_fails_is_left_out(tmp_path, monkeypatch):
 @pytest.mark.parametrize("number", ["0", "-3"])
 def test_a_number_of_clips_that_is_none(tmp_path, capfd, number):
     assert main(["bench", "loader", str(tmp_path), "--num-clips", number]) == 2
-    assert f"vcycle: num_clips is {number}; use at least 1\n" == capfd.readouterr().err
+    assert f"vcycle: num_clips {number}: use at least 1\n" == capfd.readouterr().err

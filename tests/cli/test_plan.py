@@ -461,11 +461,11 @@ def test_the_value_of_a_field_is_no_recipe(
         ),
         (
             ["k400-slowfast-r50-small-baseline", "--long-cycle-shapes", "2"],
-            "--long-cycle-shapes: recipe k400-slowfast-r50-small-baseline has no long cycle",
+            "--long-cycle-shapes: the schedule has no long cycle; leave it out",
         ),
         (
             ["k400-slowfast-r50-small-baseline", "--short-cycle-shapes", "2"],
-            "--short-cycle-shapes: recipe k400-slowfast-r50-small-baseline has no short cycle",
+            "--short-cycle-shapes: the schedule has no short cycle; leave it out",
         ),
         (
             [KINETICS, "--epoch-factor", "0.0005"],

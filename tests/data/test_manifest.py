@@ -1,4 +1,4 @@
-"""The manifest: what is written is read, and what is wrong is named with its cure."""
+"""The manifest: what is written is read, and what is wrong is named with its fix."""
 
 from __future__ import annotations
 
@@ -117,18 +117,15 @@ def edit(tmp_path, change):
         ({"path": "a\nb.mp4"}, r"path 'a\nb.mp4' has a line break"),
         ({"flip": "yes"}, "flip 'yes' is not a whole number"),
         ({"frame_rate": "fast"}, "frame_rate 'fast' is not a number"),
-        ({"frame_rate": "0"}, "frame_rate is 0.0; a video has 0.001 to 1000000"),
+        ({"frame_rate": "0"}, "frame_rate 0.0: a video has at least 0.001"),
         ({"frame_rate": "-30"}, "frame_rate '-30'"),
         ({"frame_rate": "nan"}, "frame_rate 'nan'"),
         ({"frame_rate": "inf"}, "frame_rate 'inf'"),
-        ({"num_frames": "0"}, "num_frames is 0; a video has 1 to 100000000"),
-        ({"num_frames": "100000001"}, "num_frames is 100000001"),
-        ({"num_frames": "1" * 5000}, "num_frames '111"),
+        ({"num_frames": "0"}, "num_frames 0: a video has at least 1"),
         ({"num_frames": "3.5"}, "num_frames '3.5' is not a whole number"),
         ({"duration_seconds": "nan"}, "duration_seconds 'nan'"),
-        ({"width": "0"}, "width is 0"),
+        ({"width": "0"}, "width 0: a video has at least 1"),
         ({"height": "-4"}, "height '-4'"),
-        ({"rotation": "360"}, "rotation is 360"),
         ({"offset": "-1"}, "offset '-1'"),
         ({"num_bytes": "-1"}, "num_bytes '-1'"),
         ({"labels": "0", "spans": "zero-2"}, "start 'zero' is not a number"),
@@ -185,7 +182,7 @@ def test_no_video_has_such_facts():
     for change in ({"frame_rate": 0.0}, {"frame_rate": math.nan}, {"num_frames": 0}, {"width": 0}):
         with pytest.raises(ValueError, match="a video has"):
             dataclasses.replace(VIDEO, **change)
-    with pytest.raises(ValueError, match="offset is -1"):
+    with pytest.raises(ValueError, match="offset -1"):
         dataclasses.replace(VIDEO, offset=-1)
 
 

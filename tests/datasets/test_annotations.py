@@ -11,12 +11,12 @@ import pytest
 from vcycle.data.manifest import Manifest
 from vcycle.datasets.annotations import (
     list_charades,
-    list_folder,
     list_hmdb51,
     list_kinetics,
     list_something,
     list_ucf101,
 )
+from vcycle.datasets.class_folders import list_folder
 from vcycle.datasets.index import index_videos
 
 
@@ -36,7 +36,7 @@ def test_a_folder_for_each_class(put):
 
 def test_splits_and_classes_beside_each_other_are_refused(put):
     root = put("train/run/a.mp4", "run/b.mp4", "notes/c.txt")
-    with pytest.raises(ValueError, match="holds 'train', a split, and 'run', which is none; put"):
+    with pytest.raises(ValueError, match="holds 'train', a split, and 'run', which is not; put"):
         list_folder(root)
 
 
@@ -47,7 +47,7 @@ def test_a_folder_without_splits_is_split_by_name(put):
     assert len(listing.entries) == 80
     again = list_folder(put("run/100.mp4"), val_share=0.25)
     assert set(paths(listing, "val")) <= set(paths(again, "val"))
-    with pytest.raises(ValueError, match="no such directory"):
+    with pytest.raises(ValueError, match="no such folder"):
         list_folder(root / "nowhere")
     (root / "empty").mkdir()
     with pytest.raises(ValueError, match="no folder in it holds a video"):
@@ -73,7 +73,7 @@ def test_kinetics(put, tmp_path):
         list_kinetics(root, table)
 
 
-def test_kinetics_finds_videos_beside_a_stray_picture_and_by_links(put, tmp_path):
+def test_kinetics_finds_videos_beside_a_stray_image_and_by_links(put, tmp_path):
     root = put("store/x/abc_000000_000010.mp4", "train/contact_sheet.png")
     (root / "train" / "run").symlink_to(root / "store")
     (root / "train" / "up").symlink_to("..")
@@ -135,12 +135,12 @@ def test_charades(put, tmp_path):
     assert Manifest.read(root) == manifest
 
 
-def test_charades_as_folders_of_pictures(tmp_path):
+def test_charades_as_folders_of_frames(tmp_path):
     rgb = tmp_path / "Charades_v1_rgb"
     (rgb / "46GP8").mkdir(parents=True)
     for k in range(1, 31):
-        picture = av.VideoFrame.from_ndarray(np.zeros((24, 32, 3), np.uint8), format="rgb24")
-        picture.save(str(rgb / "46GP8" / f"46GP8-{k:06d}.jpg"))
+        frame = av.VideoFrame.from_ndarray(np.zeros((24, 32, 3), np.uint8), format="rgb24")
+        frame.save(str(rgb / "46GP8" / f"46GP8-{k:06d}.jpg"))
     (tmp_path / "Charades_v1_classes.txt").write_text("c000 Holding some clothes\n")
     columns = "id,subject,scene,quality,relevance,verified,script,objects,descriptions,actions"
     head = f"{columns},length\n"

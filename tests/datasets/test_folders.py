@@ -1,4 +1,4 @@
-"""What lies under a folder as people have them: links, stray pictures, odd names."""
+"""What lies under a folder as people have them: links, stray images, odd names."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_folder_that_cannot_be_read_is_listed(under, shut):
     assert under() == ["open/a.mp4", "shut"]
 
 
-def test_a_stray_picture_hides_nothing(under, tmp_path):
+def test_a_stray_image_hides_nothing(under, tmp_path):
     assert under("train/run/a.mp4", "train/x.png") == ["train/run/a.mp4"]
     assert under("train/run/b/1.jpg", "train/run/b/2.jpg") == ["train/run/a.mp4", "train/run/b"]
     (tmp_path / "train/run/b/empty").mkdir()

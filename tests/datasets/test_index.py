@@ -20,9 +20,10 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import UnreadableVideo
 from vcycle.data.workers.lifetime import process_context
 from vcycle.datasets import index as index_module
-from vcycle.datasets.annotations import Listing, list_folder
+from vcycle.datasets.class_folders import list_folder
 from vcycle.datasets.index import index_videos
 from vcycle.datasets.journal import Journal
+from vcycle.datasets.listing import Listing
 
 NUM_VIDEOS = 6
 
@@ -59,10 +60,10 @@ def interrupt(done, _):
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_after_an_interruption_the_same_bytes_come_out(videos, tmp_path, num_workers):
     listing = list_folder(videos)
-    for out in ("whole", "stopped", "killed"):
+    for out in ("complete", "stopped", "killed"):
         (tmp_path / out).mkdir()
-    index_videos(listing, tmp_path / "whole", num_workers=num_workers)
-    expected = contents(tmp_path / "whole")
+    index_videos(listing, tmp_path / "complete", num_workers=num_workers)
+    expected = contents(tmp_path / "complete")
     assert set(expected) == {"manifest.csv", "classes.txt", "listed.csv", "bad.csv"}
 
     with pytest.raises(KeyboardInterrupt):
@@ -170,8 +171,7 @@ def test_two_runs_do_not_write_to_one_folder(videos, tmp_path):
         )
     assert other.returncode == 2
     assert other.stderr == (
-        f"vcycle: {tmp_path}: another run is writing there; wait for it or choose another "
-        "directory\n"
+        f"vcycle: {tmp_path}: another run is writing there; wait for it or choose another folder\n"
     )
 
 
@@ -183,13 +183,13 @@ def test_what_is_wrong_is_one_line_that_names_a_file_that_is_there(videos, tmp_p
     assert not (tmp_path / "bad.csv").exists()
     command = ["data", "index", "folder", str(videos), "--out", str(tmp_path / "out")]
     assert main([*command, "--workers", "-1"]) == 2
-    assert capsys.readouterr().err == "vcycle: num_workers is -1; use 0 or more processes\n"
+    assert capsys.readouterr().err == "vcycle: num_workers -1: use 0 or more processes\n"
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_of_pictures_that_cannot_be_listed_is_bad(tmp_path, monkeypatch):
+def test_a_folder_of_frames_that_cannot_be_listed_is_bad(tmp_path, monkeypatch):
     (tmp_path / "train/run/a").mkdir(parents=True)
-    (tmp_path / "train/run/a/1.jpg").write_bytes(b"no picture")
+    (tmp_path / "train/run/a/1.jpg").write_bytes(b"no image")
     encode(tmp_path / "train/run/b.mp4", numbered_frames(10, 32, 48))
 
     def unreadable(folder, *, frame_rate):

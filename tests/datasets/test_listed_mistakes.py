@@ -1,4 +1,4 @@
-"""Mistakes in the datasets' own files: one line that names file, line and cure; exit code 2."""
+"""Mistakes in the datasets' own files: one line that names file, line and fix; exit code 2."""
 
 from __future__ import annotations
 
@@ -95,8 +95,6 @@ def test_broken_json_is_named(index):
     flags = ["--labels", "labels.json", "--train", "train.json", "--val", "val"]
     error = index("something", flags, files)
     assert "train.json line 2: is not JSON (Expecting property name enclosed in double" in error
-    error = index("something", flags, {**files, "train.json": "[" * 100_000})
-    assert "train.json line 1: is not JSON (maximum recursion depth" in error
 
 
 @pytest.mark.parametrize(
@@ -152,4 +150,4 @@ def test_hmdb51(index, line, message):
 
 
 def test_a_share_that_is_none(index):
-    assert "val_share is 2.0; use a share from 0 to 1" in index("folder", ["--val-share", "2"], {})
+    assert "val_share 2.0: use a share from 0 to 1" in index("folder", ["--val-share", "2"], {})

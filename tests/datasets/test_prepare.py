@@ -15,8 +15,9 @@ import pytest
 from tests.encode import encode, numbered_frames, rotate_display
 from vcycle.cli.main import main
 from vcycle.data.dataset import ClipDataset, ClipRequest
-from vcycle.data.decode.encode import encode_pictures
-from vcycle.data.decode.video import iterate_pictures, probe, read_clip
+from vcycle.data.decode.encode import encode_video_frames
+from vcycle.data.decode.probe import probe
+from vcycle.data.decode.video import iterate_frames, read_clip
 from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, Video
@@ -105,7 +106,7 @@ def test_nothing_is_prepared_among_the_originals(originals, capsys):
     for inside in ("fast", "a/fast"):
         assert main(["data", "prepare", str(originals.root), str(originals.root / inside)]) == 2
         error = capsys.readouterr().err
-        assert error.endswith("holds the originals; prepare into a directory outside it\n")
+        assert error.endswith("holds the originals; choose a folder outside it\n")
         assert error.count("\n") == 1
         assert not (originals.root / inside).exists()
     videos = [dataclasses.replace(v, path=f"videos/{v.path}") for v in originals.videos]
@@ -182,13 +183,6 @@ def prepare_one(path, out, *, num_workers=0, **facts):
     return prepared.bad.get(path.name), prepared.manifest
 
 
-def test_a_strip_too_wide_for_the_encoder_is_shrunk(tmp_path):
-    path = encode(tmp_path / "v.mkv", numbered_frames(2, 4, 20000), codec="ffv1", pix_fmt="yuv420p")
-    reason, manifest = prepare_one(path, tmp_path / "out")
-    assert reason is None
-    assert (manifest.videos[0].height, manifest.videos[0].width) == (4, 16384)
-
-
 def test_the_longest_names_are_shortened(tmp_path):
     path = encode(tmp_path / f"{251 * 'n'}.mkv", numbered_frames(4, 32, 48))
     reason, manifest = prepare_one(path, tmp_path / "out")
@@ -212,19 +206,19 @@ def test_one_video_never_ends_a_preparation(tmp_path, monkeypatch, num_workers, 
     def hostile(place, info):
         if place.uri == str(path):
             raise error
-        return iterate_pictures(place, info)
+        return iterate_frames(place, info)
 
-    monkeypatch.setattr(prepare_module, "iterate_pictures", hostile)
+    monkeypatch.setattr(prepare_module, "iterate_frames", hostile)
     out = tmp_path / "out"
     found, manifest = prepare_one(path, out, num_workers=num_workers)
     assert (found, len(manifest)) == (reason, 1)
-    monkeypatch.setattr(prepare_module, "iterate_pictures", iterate_pictures)
+    monkeypatch.setattr(prepare_module, "iterate_frames", iterate_frames)
     found, manifest = prepare_one(path, out, num_workers=num_workers)
     assert (found, len(manifest)) == (None, 2)
 
 
 def on_a_full_disk(_, *arguments, **options):
-    return encode_pictures("/dev/full", *arguments, **options)
+    return encode_video_frames("/dev/full", *arguments, **options)
 
 
 def as_if_on_a_full_disk(path, *_, **__):
@@ -239,7 +233,7 @@ def as_if_on_a_full_disk(path, *_, **__):
 def test_a_full_disk_ends_the_run_with_one_line(
     originals, tmp_path, monkeypatch, capsys, num_workers, encoder, named
 ):
-    monkeypatch.setattr(prepare_module, "encode_pictures", encoder)
+    monkeypatch.setattr(prepare_module, "encode_video_frames", encoder)
     command = ["data", "prepare", str(originals.root), str(tmp_path / "out")]
     assert main([*command, "--workers", str(num_workers)]) == 2
     assert capsys.readouterr().err in (
@@ -251,12 +245,15 @@ def test_a_full_disk_ends_the_run_with_one_line(
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--workers", "-1"], "num_workers is -1; use 0 or more processes"),
-        (["--shard-mb", "-1"], "shard_bytes is -1000000; use a positive size, or 0 for no shards"),
-        (["--base-uri", "s3://b"], "base_uri is 's3://b', which is of shards; give their size"),
+        (["--workers", "-1"], "num_workers -1: use 0 or more processes"),
+        (["--shard-mb", "-1"], "shard_bytes -1000000: use a positive size, or 0 for no shards"),
+        (
+            ["--base-uri", "s3://b"],
+            "base_uri 's3://b': shards are served from there; give their size",
+        ),
         (
             ["--shard-mb", "1", "--base-uri", "/data/shards"],
-            "base_uri is '/data/shards'; use a URI such as s3://bucket/kinetics",
+            "base_uri '/data/shards': use a URI such as s3://bucket/kinetics",
         ),
     ],
 )

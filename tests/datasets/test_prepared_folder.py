@@ -19,7 +19,9 @@ import pytest
 
 from tests.encode import encode, numbered_frames
 from vcycle.cli.main import main
-from vcycle.data.decode.video import iterate_pictures, probe, source_of
+from vcycle.data.decode.container import source_of
+from vcycle.data.decode.probe import probe
+from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo, Video
 from vcycle.data.workers.lifetime import process_context
@@ -64,7 +66,7 @@ def contents(folder):
 
 
 def frames_of(manifest):
-    return [sum(1 for _ in iterate_pictures(manifest.locate(v), v)) for v in manifest.videos]
+    return [sum(1 for _ in iterate_frames(manifest.locate(v), v)) for v in manifest.videos]
 
 
 def test_a_folder_with_other_things_is_refused_and_left_as_it_is(originals, tmp_path, capsys):
@@ -76,7 +78,7 @@ def test_a_folder_with_other_things_is_refused_and_left_as_it_is(originals, tmp_
         assert main([*command, *flags]) == 2
         assert capsys.readouterr().err == (
             f"vcycle: {copy}: holds a, which `vcycle data prepare` did not write; "
-            "choose an empty directory\n"
+            "choose an empty folder\n"
         )
     assert contents(copy) == before
     (copy / "prepared.json").write_text("[1]")
@@ -130,7 +132,7 @@ def test_another_dataset_is_refused(originals, tmp_path):
 def test_files_stay_files_and_shards_stay_shards(originals, tmp_path, first, then, reason):
     prepare(originals, tmp_path / "out", **first)
     before = contents(tmp_path / "out")
-    with pytest.raises(ValueError, match=f"prepared otherwise .{reason}.; choose another direct"):
+    with pytest.raises(ValueError, match=f"prepared otherwise .{reason}.; choose another folder"):
         prepare(originals, tmp_path / "out", **then)
     assert contents(tmp_path / "out") == before
 
@@ -152,9 +154,9 @@ def test_what_is_new_or_changed_is_prepared_and_nothing_else(
 
     def noted(place, info):
         worked_on.append(Path(place.uri).name)
-        return iterate_pictures(place, info)
+        return iterate_frames(place, info)
 
-    monkeypatch.setattr(prepare_module, "iterate_pictures", noted)
+    monkeypatch.setattr(prepare_module, "iterate_frames", noted)
     again = prepare(dataclasses.replace(originals, videos=videos), out, shard_bytes=shard_bytes)
     worked_on = [name for name in worked_on if name.endswith(".mkv")]
     assert worked_on == ["1.mkv", "2.mkv", "3.mkv", "4.mkv"]
@@ -175,7 +177,7 @@ def samples_of(folder):
 
 
 def test_another_frame_rate_in_the_manifest_is_a_change(originals, tmp_path):
-    """As of folders of pictures, which have none of their own."""
+    """As of folders of frames, which have none of their own."""
     prepare(originals, tmp_path / "out")
     videos = tuple(dataclasses.replace(video, frame_rate=5.0) for video in originals.videos)
     again = prepare(dataclasses.replace(originals, videos=videos), tmp_path / "out").manifest
@@ -189,14 +191,14 @@ def test_a_video_that_failed_is_told_each_time_and_may_succeed(
     def hostile(place, info):
         if place.uri.endswith("2.mkv"):
             raise UnreadableVideo(place.uri, "no frame decodes")
-        return iterate_pictures(place, info)
+        return iterate_frames(place, info)
 
-    monkeypatch.setattr(prepare_module, "iterate_pictures", hostile)
+    monkeypatch.setattr(prepare_module, "iterate_frames", hostile)
     for _ in range(2):
         prepared = prepare(originals, tmp_path / "out", shard_bytes=shard_bytes)
         assert prepared.bad == {"a/2.mkv": "no frame decodes"}
         assert len(prepared.manifest) == 4
-    monkeypatch.setattr(prepare_module, "iterate_pictures", iterate_pictures)
+    monkeypatch.setattr(prepare_module, "iterate_frames", iterate_frames)
     prepared = prepare(originals, tmp_path / "out", shard_bytes=shard_bytes)
     assert frames_of(prepared.manifest) == [4, 5, 6, 6, 7, 8]
     assert not (tmp_path / "out/bad.csv").exists()
@@ -268,8 +270,8 @@ def _prepare_until(manifest, out, options, moment):
 @pytest.mark.parametrize("shard_bytes", [0, SHARD_BYTES])
 def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(originals, tmp_path, shard_bytes):
     options = {"shard_bytes": shard_bytes}
-    prepare(originals, tmp_path / "whole", **options)
-    expected = contents(tmp_path / "whole")
+    prepare(originals, tmp_path / "complete", **options)
+    expected = contents(tmp_path / "complete")
     assert ("shard-000001.tar" in expected) == bool(shard_bytes)
     context = process_context()
     left_to_do = []
@@ -298,12 +300,12 @@ def interrupt(done, _):
 @pytest.mark.parametrize("shard_bytes", [0, SHARD_BYTES])
 def test_interrupted_with_workers_it_goes_on_to_the_same_bytes(originals, tmp_path, shard_bytes):
     options = {"shard_bytes": shard_bytes, "num_workers": 2}
-    prepare(originals, tmp_path / "whole", **options)
+    prepare(originals, tmp_path / "complete", **options)
     with pytest.raises(KeyboardInterrupt):
         prepare(originals, tmp_path / "out", progress=interrupt, **options)
     assert not list((tmp_path / "out").rglob(".*"))
     prepare(originals, tmp_path / "out", **options)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "out") == contents(tmp_path / "complete")
 
 
 def test_no_half_written_file_stays(originals, tmp_path, monkeypatch):
@@ -313,13 +315,13 @@ def test_no_half_written_file_stays(originals, tmp_path, monkeypatch):
     def slow(place, info):
         if ".2.mkv.mp4." in place.uri:  # it has been written and is read again
             time.sleep(60)
-        return iterate_pictures(place, info)
+        return iterate_frames(place, info)
 
-    monkeypatch.setattr(prepare_module, "iterate_pictures", slow)
+    monkeypatch.setattr(prepare_module, "iterate_frames", slow)
     prepared = prepare(originals, out, num_workers=2, limit_seconds=3)
     assert prepared.bad == {"a/2.mkv": "took longer than the time limit"}
     assert not list(out.rglob(".*"))
-    monkeypatch.setattr(prepare_module, "iterate_pictures", iterate_pictures)
+    monkeypatch.setattr(prepare_module, "iterate_frames", iterate_frames)
     stale = [out / "a/.2.mkv.mp4.999999", out / ".manifest.csv.999999", out / ".bad.csv.999999"]
     mine = [out / "a/.mine.mp4.999999", out / "a/.2.mkv.mp4.old", out / "b/.2.mkv.mp4.999999"]
     for file in (*stale, *mine):

@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 
-from vcycle.data.decode.video import probe
+from vcycle.data.decode.probe import probe
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import VideoInfo
 from vcycle.demo.videos import CLASSES, HOWS, draw_scene, render, write_videos

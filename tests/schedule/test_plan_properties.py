@@ -18,7 +18,17 @@ from vcycle.schedule.shape import Shape
 
 factors = st.sampled_from([0.25, 0.4, 0.5, 0.5**0.5, 0.8, 1.0])
 pairs = st.lists(st.tuples(factors, factors), max_size=4)
-long_cycles = pairs.map(lambda coarse: LongCycle((*coarse, (1.0, 1.0))))
+
+
+@st.composite
+def long_cycles(draw: st.DrawFn) -> LongCycle:
+    """Any shapes, for equal shares of the steps or others."""
+    shapes = (*draw(pairs), (1.0, 1.0))
+    parts = draw(st.lists(st.integers(1, 4), min_size=len(shapes), max_size=len(shapes)))
+    shares = tuple(part / sum(parts) for part in parts)
+    return LongCycle(shapes, draw(st.none() | st.just(shares)))
+
+
 short_cycles = pairs.map(lambda near: ShortCycle(tuple(near)))
 learning_rates = st.builds(
     LearningRate,
@@ -51,7 +61,7 @@ def baselines(draw: st.DrawFn) -> Baseline:
 def plans(draw: st.DrawFn) -> Plan:
     baseline = draw(baselines())
     multigrid = Multigrid(
-        long_cycle=draw(st.none() | long_cycles),
+        long_cycle=draw(st.none() | long_cycles()),
         short_cycle=draw(st.none() | short_cycles),
         epoch_factor=draw(st.floats(0.5, 3)),
         steps=draw(st.none() | st.integers(200, 3000)),
@@ -189,7 +199,11 @@ def test_clips_steps_and_groups_add_up(plan: Plan) -> None:
     for in_stage, (start, end) in zip(stages, pairwise((0, *ends)), strict=True):
         counts = [phase.steps for phase in in_stage]
         assert min(counts) >= 1
-        assert max(counts) - min(counts) <= 1
+        shares = [1 / len(counts)] * len(counts)
+        if in_stage[0].kind == "cycle" and multigrid.long_cycle and multigrid.long_cycle.shares:
+            shares = list(multigrid.long_cycle.shares)
+        for count, part in zip(counts, shares, strict=True):
+            assert abs(count - part * sum(counts)) < 1 + 1e-6
         share = len(plan) * (end - start) / baseline.steps
         assert abs(sum(counts) - share) <= (1 if multigrid.steps else 10)
     for base in {phase.base for phase in plan.phases}:

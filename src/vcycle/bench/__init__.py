@@ -1,1 +1,1 @@
-"""What a user measures on their own machine, with their own videos."""
+"""Measurements that users make on their own machine, with their own videos."""

@@ -1,7 +1,7 @@
-"""What a clip costs on this machine: our raw and prepared paths, the bare decode, and peers.
+"""The cost of a clip on this machine: raw and prepared videos, the bare decode, and peers.
 
-The same grids on the same videos for every source, one after another on one thread. A row is
-its ``source``, ``shape``, ``clips_per_second`` (wall clock) and ``cpu_ms_per_clip``.
+A folder of videos goes in. Every source reads the same grids of the same videos on one thread, and
+gives a row for each shape: clips per second (wall clock) and CPU milliseconds a clip.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from vcycle.bench.peers import PEERS, is_usable
-from vcycle.bench.videos import prepare_whole
+from vcycle.bench.videos import prepare_intact
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import ClipDataset, ClipRequest
 from vcycle.data.decode.resample import keep_freed_memory
@@ -62,15 +62,15 @@ def bench_loader(
 
     Prepares them first, into ``prepared_dir`` or a temporary folder. Sources: ``raw``,
     ``prepared``, ``floor`` and ``floor_prepared`` (decoding the same frames and nothing else), and
-    the peers that are installed. Videos that do not decode whole are left out, and so is a peer
-    that fails; ``remark`` is told. Raises ValueError when no video is left.
+    the peers that are installed. Videos that do not decode to the end are left out, and so is a
+    peer that fails; ``remark`` is told. Raises ValueError if no video is left.
     """
     if num_clips < 1:
-        raise ValueError(f"num_clips is {num_clips}; use at least 1")
+        raise ValueError(f"num_clips {num_clips}: use at least 1")
     grids = {text: Shape.parse(text) for text in shapes}
     remark = remark or (lambda text: None)
     with _folder(prepared_dir) as folder, _one_thread():
-        raw, prepared = prepare_whole(
+        raw, prepared = prepare_intact(
             Path(video_dir),
             folder,
             preparation,
@@ -130,7 +130,7 @@ def _measure(
 
 
 def _batch(dataset: ClipDataset, requests: list[ClipRequest]) -> Batch:
-    """What a worker and the loader do for a batch: decode, resample, collate, label."""
+    """Make a batch as a worker and the loader do: decode, resample, collate, label."""
     pixels = _memory((len(requests), *requests[0].clip_shape))
     clips = [dataset.read(request, out=out) for out, request in zip(pixels, requests, strict=True)]
     return Batch(
@@ -142,7 +142,7 @@ def _batch(dataset: ClipDataset, requests: list[ClipRequest]) -> Batch:
 
 @lru_cache(maxsize=1)
 def _memory(shape: tuple[int, ...]) -> torch.Tensor:
-    """What batches are decoded into, again and again, as the loader's workers do."""
+    """Memory that batches are decoded into, reused as the loader's workers do."""
     return torch.empty(shape, dtype=torch.uint8)
 
 
@@ -153,8 +153,8 @@ def _decode_only(dataset: ClipDataset, requests: list[ClipRequest]) -> None:
         place = dataset.manifest.locate(video)
         try:
             decode_only(place, grid, all_key_frames=video.key_interval == 1)
-        except UnreadableVideo as error:  # a substitute would be another clip than other sources'
-            raise ValueError(f"{error}; take it out of the folder") from None
+        except UnreadableVideo as error:  # a substitute would be a different clip for each source
+            raise ValueError(f"{error}; remove it from the folder") from None
 
 
 def _peer_batch(read_clip: Callable[[str, VideoInfo, Grid], NDArray[np.uint8]]) -> Read:

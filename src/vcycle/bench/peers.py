@@ -1,7 +1,7 @@
-"""How other libraries would deliver the same clip, each by its own fastest documented way.
+"""The same clip from other libraries, each by its fastest documented way.
 
-All of them decode whole frames; the crop and the bilinear scaling are then torch's. Decoding is
-told to use one thread.
+A path and a grid go in, (T, H, W, 3) uint8 pixels come out. The libraries decode full frames on one
+thread; torch crops and scales them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vcycle.data.metadata import VideoInfo
 
 
 def _resample(frames: torch.Tensor, grid: Grid) -> NDArray[np.uint8]:
-    """(T, H, W, 3) uint8 whole frames -> the grid's crop, scaled and mirrored."""
+    """(T, H, W, 3) uint8 full frames -> the grid's crop, scaled and mirrored."""
     pixels: NDArray[np.uint8] = crop_and_scale(frames, grid).contiguous().numpy()
     return pixels
 
@@ -58,10 +58,10 @@ def _pytorchvideo(path: str, info: VideoInfo, grid: Grid) -> NDArray[np.uint8]:
 
 
 def is_usable(name: str) -> bool:
-    """Whether a peer is installed and what it needs is there."""
+    """Whether a peer and the libraries that it loads are installed."""
     try:
         importlib.import_module(_MODULES[name])
-    except (ImportError, RuntimeError, OSError):  # a library that it loads is missing
+    except (ImportError, RuntimeError, OSError):  # one of its shared libraries is missing
         return False
     return True
 

@@ -1,6 +1,6 @@
-"""``vcycle data``: generated videos, the manifest of a dataset, a form of it that decodes fast.
+"""``vcycle data``: generate videos, index a dataset, prepare it so that it decodes fast.
 
-In: flags. Out: files and a manifest, and a line that says what was done.
+Flags go in; files, a manifest and a line that says what was done come out.
 """
 
 from __future__ import annotations
@@ -15,21 +15,26 @@ from rich.console import Console
 from vcycle.report.progress_bar import progress_bar
 
 if TYPE_CHECKING:
-    from vcycle.datasets.annotations import Listing
+    from vcycle.datasets.listing import Listing
 
 
 def add_data_flags(parser: argparse.ArgumentParser) -> None:
     """Add the actions of ``vcycle data`` and their flags."""
     actions = parser.add_subparsers(title="actions", required=True)
+    _add_synth(actions.add_parser("synth", help="write generated action videos and their manifest"))
+    _add_index(actions.add_parser("index", help="write the manifest of a dataset"))
+    _add_prepare(actions.add_parser("prepare", help="rewrite a dataset so that it decodes fast"))
 
-    synth = actions.add_parser("synth", help="write generated action videos and their manifest")
+
+def _add_synth(synth: argparse.ArgumentParser) -> None:
     synth.add_argument("folder", help="where they are written")
     synth.add_argument("--train-videos", type=int, default=1200)
     synth.add_argument("--val-videos", type=int, default=240)
     synth.add_argument("--seed", type=int, default=0, help="the same seed writes the same files")
     synth.set_defaults(run=_synth)
 
-    index = actions.add_parser("index", help="write the manifest of a dataset")
+
+def _add_index(index: argparse.ArgumentParser) -> None:
     datasets = index.add_subparsers(title="datasets", required=True, dest="dataset")
     flags: dict[str, Sequence[tuple[str, dict[str, object]]]] = {
         "folder": [("--val-share", {"type": float, "default": 0.1, "help": "without val/"})],
@@ -57,7 +62,8 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
         _add_workers(dataset)
         dataset.set_defaults(run=_index)
 
-    prepare = actions.add_parser("prepare", help="rewrite a dataset so that it decodes fast")
+
+def _add_prepare(prepare: argparse.ArgumentParser) -> None:
     prepare.add_argument("manifest", help="the manifest of the originals, which are only read")
     prepare.add_argument("out", help="where the rewritten videos and their manifest go")
     prepare.add_argument("--short-side", type=int, help="in pixels (256)")
@@ -112,11 +118,12 @@ def _index(options: argparse.Namespace, _: Sequence[str]) -> None:
 
 def _listing(options: argparse.Namespace) -> Listing:
     from vcycle.datasets import annotations
+    from vcycle.datasets.class_folders import list_folder
 
     root = options.root
     match options.dataset:
         case "folder":
-            return annotations.list_folder(root, val_share=options.val_share)
+            return list_folder(root, val_share=options.val_share)
         case "kinetics":
             return annotations.list_kinetics(root, *options.tables)
         case "something":

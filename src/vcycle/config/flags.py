@@ -19,7 +19,7 @@ from vcycle.config.fields import config_from, read_values
 from vcycle.config.recipes import USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import SCHEDULES, Multigrid
 
 _FLAGS: dict[str, dict[str, Any]] = {
     "--config": {"metavar": "FILE", "help": "start from a run's config.yaml instead"},
@@ -28,6 +28,10 @@ _FLAGS: dict[str, dict[str, Any]] = {
         "help": "training videos of finetune and scratch; else counted in --data.manifest",
     },
     "--num-gpus": {"type": int, "help": "GPUs of finetune and scratch, 1 to 8; else 1"},
+    "--schedule": {
+        "metavar": "|".join(SCHEDULES),
+        "help": "another schedule than the recipe's; fields and the flags below change it further",
+    },
     "--epoch-factor": {"type": float, "help": "epochs, times the baseline's"},
     "--long-cycle-shapes": {
         "type": int,
@@ -130,8 +134,15 @@ def run_config(options: argparse.Namespace, left_over: Sequence[str]) -> RunConf
     else:
         if options.num_videos is not None or options.num_gpus is not None:
             raise ValueError("--num-videos and --num-gpus: --config has chosen the batch already")
-        config = read_config(Path(options.config), fields)
+        config = _scheduled(read_config(Path(options.config)), options)
+        config = config_from(asdict(config), fields, other_flags=PLAN_FLAGS)
     return _change_plan(config, options)
+
+
+def _scheduled(config: RunConfig, options: argparse.Namespace) -> RunConfig:
+    if options.schedule is None:
+        return config
+    return replace(config, multigrid=config.multigrid.with_schedule(options.schedule))
 
 
 def _of_recipe(name: str, options: argparse.Namespace, fields: Sequence[str]) -> RunConfig:
@@ -141,14 +152,14 @@ def _of_recipe(name: str, options: argparse.Namespace, fields: Sequence[str]) ->
         raise ValueError(
             f"--baseline.num_videos: recipe {name} is sized by --num-videos; give that instead"
         )
-    config = recipe(name, num_videos=num_videos, num_gpus=num_gpus)
+    config = _scheduled(recipe(name, num_videos=num_videos, num_gpus=num_gpus), options)
     if not fields:
         return config
     changed = config_from(asdict(config), fields, other_flags=PLAN_FLAGS)
     if name not in USER_RECIPES or num_videos is not None or not changed.data.manifest:
         return changed
     num_videos = len(Manifest.read(changed.data.manifest).split("train"))
-    config = recipe(name, num_videos=num_videos, num_gpus=num_gpus)
+    config = _scheduled(recipe(name, num_videos=num_videos, num_gpus=num_gpus), options)
     return config_from(asdict(config), fields, other_flags=PLAN_FLAGS)
 
 
@@ -171,6 +182,8 @@ def _check_flags(options: argparse.Namespace, names: Sequence[str]) -> None:
         changing = [each.name for each in dataclass_fields(Multigrid)]
         for field in (each for each in changing if each not in _OF_BASELINES):
             _check_pair(no_multigrid, field, names, "a baseline has no cycles")
+    if no_multigrid and options.schedule is not None:
+        raise ValueError(f"{no_multigrid} and --schedule: a baseline has none; leave one out")
     both = "both fix the steps"
     if options.baseline_steps is not None and options.epoch_factor is not None:
         raise ValueError(f"--baseline-steps and --epoch-factor: {both}; leave one out")
@@ -230,12 +243,12 @@ def _ablated(config: RunConfig, options: argparse.Namespace) -> Multigrid:
     multigrid = config.multigrid
     if options.long_cycle_shapes is not None:
         if multigrid.long_cycle is None:
-            raise ValueError(f"--long-cycle-shapes: recipe {config.recipe} has no long cycle")
+            raise ValueError("--long-cycle-shapes: the schedule has no long cycle; leave it out")
         long_cycle = multigrid.long_cycle.last(options.long_cycle_shapes)
         multigrid = replace(multigrid, long_cycle=long_cycle)
     if options.short_cycle_shapes is not None:
         if multigrid.short_cycle is None:
-            raise ValueError(f"--short-cycle-shapes: recipe {config.recipe} has no short cycle")
+            raise ValueError("--short-cycle-shapes: the schedule has no short cycle; leave it out")
         short_cycle = multigrid.short_cycle.last(options.short_cycle_shapes)
         multigrid = replace(multigrid, short_cycle=short_cycle)
     if options.no_fine_tuning:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vcycle.data.decode import torchcodec as torchcodec_video
+from vcycle.data.decode.torchcodec import read_clip_torchcodec
 from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import Grid, GridRange, View, draw_grid, view_grid
 from vcycle.data.manifest import Manifest
@@ -166,7 +166,7 @@ class ClipDataset:
                 place, grid, out=out.numpy(), all_key_frames=all_key_frames, limit_seconds=limit
             )
         else:
-            torchcodec_video.read_clip(
+            read_clip_torchcodec(
                 place, grid, out=out, all_key_frames=all_key_frames, limit_seconds=limit
             )
 

@@ -1,7 +1,7 @@
-"""The manifest: one table of videos, with what they show and what a probe found in them.
+"""The manifest: a table of videos with their labels and their metadata.
 
-On disk it is ``manifest.csv`` with ``classes.txt`` beside it (line number = label), so that it can
-be read, sorted and edited by hand. In memory it is a frozen ``Manifest`` that workers can share.
+On disk it is ``manifest.csv`` beside ``classes.txt`` (line number = label), which people can read,
+sort and edit. In memory it is a frozen ``Manifest`` that workers share.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from vcycle.data.tables import (
     whole_number,
 )
 
-# What a manifest is on disk, with the lists of what is not in it.
+# A manifest on disk, with the lists of what is not in it.
 MANIFEST_FILES = ("manifest.csv", "classes.txt", "listed.csv", "bad.csv", "missing.csv")
 
 _FIX = "correct it, or index the videos again"
-_WHOLE = (
+_INTEGERS = (
     *("num_frames", "width", "height", "rotation", "key_interval"),
     *("offset", "num_bytes"),
 )
@@ -50,8 +50,8 @@ class Manifest:
     root: Path
     classes: tuple[str, ...]
     videos: tuple[Video, ...]
-    multi_label: bool = False  # targets are multi-hot; so once any video has other than one label
-    listed: tuple[tuple[str, int], ...] = ()  # videos of each split by the dataset's own account
+    multi_label: bool = False  # multi-hot targets; True if any video has spans or not one label
+    listed: tuple[tuple[str, int], ...] = ()  # videos in each split as the dataset lists them
 
     def __post_init__(self) -> None:
         several = any(len(video.labels) != 1 or video.spans for video in self.videos)
@@ -65,7 +65,7 @@ class Manifest:
         return len(self.classes)
 
     def split(self, name: str) -> Manifest:
-        """The videos of one split; ValueError names the splits there are."""
+        """The videos of one split. Raises ValueError, naming the splits, if it is empty."""
         videos = tuple(video for video in self.videos if video.split == name)
         if not videos:
             known = ", ".join(sorted({video.split for video in self.videos})) or "none"
@@ -76,13 +76,13 @@ class Manifest:
         return replace(self, videos=videos)
 
     def coverage(self, split: str) -> float:
-        """Which share of the split's listed videos is here; 1 where no list is known."""
+        """The share of the split's listed videos that is here; 1 if nothing was listed."""
         num_listed = dict(self.listed).get(split, 0)
         found = sum(video.split == split for video in self.videos)
         return found / num_listed if num_listed else 1.0
 
     def locate(self, video: Video) -> Location:
-        """Where this machine finds the video's bytes."""
+        """Where the video's bytes are on this machine."""
         uri = video.path
         if "://" not in uri:
             uri = str(self.root / uri)
@@ -92,7 +92,10 @@ class Manifest:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Manifest:
-        """Read ``manifest.csv``, given the file or its folder; ValueError names what is wrong."""
+        """Read ``manifest.csv``, given the file or its folder.
+
+        Raises ValueError, naming file and line, if it cannot be read.
+        """
         file = Path(path)
         if file.is_dir():
             file = file / "manifest.csv"
@@ -114,11 +117,10 @@ class Manifest:
         return cls(file.parent, classes, tuple(videos), listed=_read_listed(file.parent))
 
     def write(self, directory: str | os.PathLike[str] | None = None) -> Path:
-        """Write ``manifest.csv`` and ``classes.txt``, each at once; returns the manifest's path.
+        """Write ``manifest.csv`` and ``classes.txt``, each atomically; returns the manifest's path.
 
-        At no moment is there a ``manifest.csv`` beside classes that are not its own.
-
-        Raises ValueError for what could not be read back.
+        A ``manifest.csv`` never lies beside classes that are not its own. Raises ValueError if a
+        path or class could not be read back.
         """
         folder = Path(directory) if directory is not None else self.root
         with placed(str(folder), "correct it"):
@@ -134,7 +136,7 @@ class Manifest:
         folder.mkdir(parents=True, exist_ok=True)
         file, classes_file = folder / "manifest.csv", folder / "classes.txt"
         if not classes_file.is_file() or classes_file.read_bytes() != classes.encode():
-            file.unlink(missing_ok=True)  # its labels number the classes that there were
+            file.unlink(missing_ok=True)  # its labels index the old classes
             write_atomic(classes_file, classes)
         if self.listed:
             rows = "".join(f"{split},{count}\n" for split, count in self.listed)
@@ -144,7 +146,7 @@ class Manifest:
 
 
 def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:
-    """A table of videos and why they are left out; no file when none is."""
+    """Write a table of videos and why they are left out; no file if there are none."""
     if not reasons:
         path.unlink(missing_ok=True)
         return
@@ -156,7 +158,7 @@ def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:
 
 
 def check_path(path: str) -> None:
-    """Raise ValueError unless a manifest can name a video by this path or URI."""
+    """Raise ValueError if a manifest cannot name a video by this path or URI."""
     check_line(path, "path")
     parts = PurePosixPath(path).parts
     if "://" not in path and (path.startswith("/") or ".." in parts or not parts):
@@ -166,14 +168,14 @@ def check_path(path: str) -> None:
 
 
 def check_class(name: str) -> None:
-    """Raise ValueError unless a line of ``classes.txt`` can be this name."""
+    """Raise ValueError if the name cannot be a line of ``classes.txt``."""
     check_line(name, "class")
     if not name.strip():
         raise ValueError("a class has no name")
 
 
 def _read_classes(file: Path) -> tuple[str, ...]:
-    """A name a line, which only a newline ends; blank lines at the end name nothing."""
+    """One name a line; blank lines at the end are ignored. Only a newline ends a line."""
     text = read_text(file, fix=_FIX).rstrip("\n")
     names = text.split("\n") if text else []
     for line, name in enumerate(names, start=1):
@@ -222,7 +224,7 @@ def _video_of_row(row: Mapping[str, str], *, num_classes: int) -> Video:
         duration_seconds=number(row["duration_seconds"], "duration_seconds"),
         codec=row["codec"],
         spans=_spans(row["spans"], num_labels=len(labels)),
-        **{name: whole_number(row[name], name) for name in _WHOLE},
+        **{name: whole_number(row[name], name) for name in _INTEGERS},
     )
 
 

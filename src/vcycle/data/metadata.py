@@ -1,31 +1,24 @@
-"""What is known of one video: where it is, what a probe found, what it shows; or why it is bad.
+"""Metadata of one video: where it is, what a probe found, its labels; or why it is bad.
 
-Plain values, which go to workers and back. Nothing here opens a video.
+Plain values, which are sent to workers and back. No video is opened.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# What a video can have, of each of its facts: from the least to the most.
-_RANGES = {
-    "num_frames": (1, 10**8),
-    "frame_rate": (0.001, 10**6),
-    "duration_seconds": (0, 10**9),
-    "width": (1, 10**5),
-    "height": (1, 10**5),
-    "rotation": (0, 359),
-    "key_interval": (0, 10**8),
-    "offset": (0, 10**18),
-    "num_bytes": (0, 10**18),
-}
+_LEAST = {"num_frames": 1, "frame_rate": 0.001, "width": 1, "height": 1}  # 0 for the others
+_NUMBERS = (
+    *("num_frames", "frame_rate", "duration_seconds", "width", "height", "rotation"),
+    *("key_interval", "offset", "num_bytes"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VideoInfo:
     """What a probe found: counts, seconds, and pixels as displayed (rotation already applied).
 
-    Raises ValueError for a fact that no video has, such as a frame rate of 0.
+    Raises ValueError if a value is impossible, such as a frame rate of 0.
     """
 
     num_frames: int
@@ -34,23 +27,24 @@ class VideoInfo:
     width: int
     height: int
     codec: str = ""
-    rotation: int = 0  # degrees counter-clockwise that the stored picture is turned for display
-    key_interval: int = 0  # frames from one key frame to the next; 1: all are, 0: not known
+    rotation: int = 0  # degrees counter-clockwise to turn the stored frame for display
+    key_interval: int = 0  # frames from one key frame to the next; 1 if all are, 0 if unknown
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _RANGES.items():
-            value = getattr(self, name, least)  # a Video has more facts than a probe finds
-            if not least <= value <= most:
-                raise ValueError(f"{name} is {value}; a video has {least} to {most}")
+        for name in _NUMBERS:
+            least = _LEAST.get(name, 0)
+            value = getattr(self, name, least)  # offset and num_bytes are a Video's
+            if not value >= least:  # NaN is not, either
+                raise ValueError(f"{name} {value}: a video has at least {least}")
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a video's bytes are: a file or URI, or ``num_bytes`` of it from ``offset`` on."""
+    """Where a video's bytes are: a file or URI, or ``num_bytes`` of it from ``offset``."""
 
     uri: str
     offset: int = 0
-    num_bytes: int = 0  # 0: the whole file
+    num_bytes: int = 0  # 0 for the entire file
 
     @property
     def is_local(self) -> bool:
@@ -75,7 +69,7 @@ class UnreadableVideo(Exception):  # noqa: N818  what it is, not what went wrong
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says, for people: at most 200 characters of one line."""
+    """An exception's message for people: one line of at most 200 characters."""
     if isinstance(error, MemoryError):
         return "not enough memory"
     text = getattr(error, "strerror", None)  # of an OSError, or of FFmpeg
@@ -86,27 +80,27 @@ def one_line(error: BaseException) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Video(VideoInfo):
-    """One line of a manifest: where the video is, what it shows, and the facts of its probe.
+    """One line of a manifest: where the video is, its labels and its metadata.
 
-    ``spans`` says from which second to which each of ``labels`` holds; without spans they hold
-    for the whole video. ``offset`` and ``num_bytes`` name a part of a file, such as a tar shard.
+    ``spans`` are the seconds, start and end, in which each of ``labels`` holds; without spans they
+    hold throughout. ``offset`` and ``num_bytes`` are the bytes of a video within a tar shard.
     """
 
     path: str  # relative to the manifest's folder, with forward slashes; or a URI
     labels: tuple[int, ...]
     split: str
-    flip: bool = True  # whether a mirrored clip still deserves its labels
+    flip: bool = True  # whether a mirrored clip has the same labels
     spans: tuple[tuple[float, float], ...] = ()
     offset: int = 0
     num_bytes: int = 0
 
     @property
     def source(self) -> Location:
-        """Which bytes it names, by the manifest's own path: no other video has the same."""
+        """The bytes of the video, by the manifest's path; the same for lines of the same video."""
         return Location(self.path, self.offset, self.num_bytes)
 
     def labels_between(self, start_seconds: float, end_seconds: float) -> tuple[int, ...]:
-        """The labels that hold at any moment of an interval, each once, in order."""
+        """The labels that hold at any moment of an interval, sorted, each once."""
         if not self.spans:
             return self.labels
         held = (

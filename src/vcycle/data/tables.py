@@ -1,7 +1,7 @@
-"""Text, CSV and JSON files that people and datasets write, read line by line.
+"""Read text, CSV and JSON files that people and datasets write.
 
-A file and a function that parses one line go in, what it returned comes out. Whatever is wrong
-leaves as one ValueError: file and line, the mistake, and ``fix``, what to do about it.
+A file and a function that parses one row go in, the parsed rows come out. A mistake is one
+ValueError: file and line, the mistake, and ``fix``, what to do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @contextmanager
 def placed(where: str, fix: str) -> Iterator[None]:
-    """Says of a ValueError inside where it is and what to do."""
+    """Add to a ValueError raised inside where it is and what to do."""
     try:
         yield
     except ValueError as error:
@@ -29,7 +29,7 @@ def placed(where: str, fix: str) -> Iterator[None]:
 
 
 def read_text(path: str | os.PathLike[str], *, fix: str) -> str:
-    """A file's text in UTF-8, with ``\\n`` at the ends of lines whatever the file has."""
+    """A file's UTF-8 text, with ``\\n`` as the end of every line."""
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"{file}: not found; {fix}")
@@ -40,7 +40,7 @@ def read_text(path: str | os.PathLike[str], *, fix: str) -> str:
 
 
 def parse_lines(path: str | os.PathLike[str], parse: Callable[[str], T], *, fix: str) -> list[T]:
-    """What ``parse`` makes of each line that is not blank. Only a newline ends a line."""
+    """Parse each line that is not blank. Only a newline ends a line."""
     found = []
     for count, line in enumerate(read_text(path, fix=fix).split("\n"), start=1):
         if line.strip():
@@ -56,9 +56,9 @@ def parse_table(
     *,
     fix: str,
 ) -> list[T]:
-    """What ``parse`` makes of each row of a CSV file, given as column -> value.
+    """Parse each row of a CSV file, given as column -> value.
 
-    ``columns`` must be there; every row must have as many values as there are columns.
+    Raises ValueError if one of ``columns`` is missing or a row has more or fewer values.
     """
     table = csv.reader(io.StringIO(read_text(path, fix=fix), newline=""))
     found = []
@@ -82,7 +82,7 @@ def parse_table(
 def parse_items(
     path: str | os.PathLike[str], parse: Callable[[Mapping[str, Any]], T], *, fix: str
 ) -> list[T]:
-    """What ``parse`` makes of each object of a JSON file's list."""
+    """Parse each object of a JSON file's list."""
     items = _json(path, fix)
     if not isinstance(items, list):
         raise ValueError(f"{path}: is not a list of videos; {fix}")
@@ -90,7 +90,7 @@ def parse_items(
     for count, item in enumerate(items, start=1):
         with placed(f"{path} item {count}", fix):
             if not isinstance(item, dict):
-                raise ValueError("is not an object with a video's facts")
+                raise ValueError("is not an object that describes a video")
             found.append(parse(item))
     return found
 
@@ -98,7 +98,7 @@ def parse_items(
 def parse_object(
     path: str | os.PathLike[str], parse: Callable[[Mapping[str, Any]], T], *, fix: str
 ) -> T:
-    """What ``parse`` makes of a JSON file's one object."""
+    """Parse a JSON file's one object."""
     found = _json(path, fix)
     with placed(str(path), fix):
         if not isinstance(found, dict):
@@ -107,7 +107,7 @@ def parse_object(
 
 
 def word(row: Mapping[str, Any], name: str) -> str:
-    """A value that must be there, as text on one line."""
+    """A required value: text on one line."""
     value = row.get(name, "")
     if not isinstance(value, str):
         raise ValueError(f"{name} {quoted(str(value))} is not text")
@@ -118,7 +118,7 @@ def word(row: Mapping[str, Any], name: str) -> str:
 
 
 def check_line(text: str, name: str) -> None:
-    """Raise ValueError unless ``text`` can be one line of a UTF-8 file."""
+    """Raise ValueError if ``text`` cannot be one line of a UTF-8 file."""
     if any(character in text for character in "\n\r\0"):
         raise ValueError(f"{name} {quoted(text)} has a line break or a zero byte in it")
     try:
@@ -128,25 +128,25 @@ def check_line(text: str, name: str) -> None:
 
 
 def quoted(text: str) -> str:
-    """The start of a text, for a message of one line."""
+    """The start of a text in quotes, for a one-line message."""
     return repr(text[:60])
 
 
 def number(text: str, name: str) -> float:
-    """A number from 0 on, not infinite."""
+    """A finite number of at least 0."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise ValueError(f"{name} {quoted(text)} is not a number from 0 on")
+        raise ValueError(f"{name} {quoted(text)} is not a number of at least 0")
     return value
 
 
 def whole_number(text: str, name: str) -> int:
-    """A whole number from 0 on."""
-    if not text.strip().isdecimal() or len(text) > 20:
-        raise ValueError(f"{name} {quoted(text)} is not a whole number from 0 on")
+    """A whole number of at least 0."""
+    if not text.strip().isdecimal():
+        raise ValueError(f"{name} {quoted(text)} is not a whole number of at least 0")
     return int(text)
 
 
@@ -154,7 +154,6 @@ def _json(path: str | os.PathLike[str], fix: str) -> Any:
     text = read_text(path, fix=fix)
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        where = f"{path} line {getattr(error, 'lineno', 1)}"
-        reason = getattr(error, "msg", str(error))
-        raise ValueError(f"{where}: is not JSON ({reason}); {fix}") from None
+    except json.JSONDecodeError as error:
+        where = f"{path} line {error.lineno}"
+        raise ValueError(f"{where}: is not JSON ({error.msg}); {fix}") from None

@@ -1,7 +1,7 @@
-"""The videos that lie under a folder: files of known suffixes, and folders of pictures.
+"""The videos under a folder: files of known suffixes, and folders of frames.
 
-Links are followed. A folder that cannot be read is passed on as if it were a video, so that its
-probe says why. Nothing here opens a video.
+Links are followed. A folder that cannot be read is returned as if it were a video, so that its
+probe says why. No video is opened.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".flv", ".wmv"}
 )
-_PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
 
 
 def videos_under(folder: Path) -> list[Path]:
-    """Video files and folders of pictures, at any depth, in the order of their names.
+    """Video files and folders of frames, at any depth, sorted by name.
 
-    Each folder is visited once, by its own name rather than by a link's, and none that holds
-    ``folder`` itself. A folder of pictures has no videos in it, and no subfolder that holds
-    anything: a stray picture does not make one.
+    Each folder is visited once, under its own name rather than a link's, and never one that holds
+    ``folder`` itself. A folder of frames holds images, no video and no subfolder with content, so
+    a stray image does not make one.
     """
     found: list[Path] = []
     seen = {_identity(above) for above in (*folder.absolute().parents, *folder.resolve().parents)}
@@ -38,8 +38,8 @@ def videos_under(folder: Path) -> list[Path]:
             found.append(here)
             continue
         videos = [here / name for name in files if Path(name).suffix.lower() in VIDEO_SUFFIXES]
-        pictures = any(Path(name).suffix.lower() in _PICTURE_SUFFIXES for name in files)
-        if pictures and not videos and here != folder and not any(map(_is_used, folders + links)):
+        images = any(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in files)
+        if images and not videos and here != folder and not any(map(_is_used, folders + links)):
             found.append(here)
             continue
         found += videos
@@ -51,14 +51,14 @@ def videos_under(folder: Path) -> list[Path]:
 def plain_name(path: Path, top: Path) -> str:
     """A path's name under ``top`` with forward slashes, as one line of UTF-8.
 
-    What cannot be written so is escaped. No file has the name then: its probe will say so.
+    Other bytes are escaped. The name is then no file's, and its probe says ``not found``.
     """
     name = os.fsencode(path.relative_to(top).as_posix()).decode(errors="backslashreplace")
     return name.replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _content(folder: Path) -> tuple[list[Path], list[Path], list[str]]:
-    """The folders in a folder, the links to folders, and the names of all else."""
+    """The folders in a folder, the links to folders, and the names of the rest."""
     folders, links, files = [], [], []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -74,12 +74,12 @@ def _content(folder: Path) -> tuple[list[Path], list[Path], list[str]]:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads nowhere, or in a circle
+    except OSError:  # a broken or circular link
         return False
 
 
 def _is_used(folder: Path) -> bool:
-    """Whether a folder holds anything, as far as one can see."""
+    """Whether a folder holds anything; True if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return any(True for _ in entries)
@@ -88,5 +88,5 @@ def _is_used(folder: Path) -> bool:
 
 
 def _identity(folder: Path) -> tuple[int, int]:
-    facts = folder.stat()
-    return facts.st_dev, facts.st_ino
+    status = folder.stat()
+    return status.st_dev, status.st_ino

@@ -1,8 +1,8 @@
-"""Index a dataset: probe what is listed, in parallel, and write the manifest.
+"""Index a dataset: probe the listed videos in parallel and write the manifest.
 
-Probes are kept in a journal as they come, so an interrupted run goes on where it was. What does
-not decode is quarantined in ``bad.csv``, what is listed but absent in ``missing.csv``. A video that
-changed, took too long or ended the process that read it is probed again by the next run.
+Each probe is appended to a journal, so the next run continues after an interruption. Videos that do
+not decode are listed in ``bad.csv``, absent ones in ``missing.csv``. The next run probes again what
+changed, hit the time limit or killed its worker.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from urllib.parse import quote
 
 from vcycle.data.atomic import remove_partials
 from vcycle.data.decode.frame_folder import probe_frames
-from vcycle.data.decode.video import probe
+from vcycle.data.decode.probe import probe
 from vcycle.data.manifest import MANIFEST_FILES, Manifest, write_reasons
 from vcycle.data.metadata import Location, Video, VideoInfo
-from vcycle.datasets.annotations import Entry, Listing
 from vcycle.datasets.journal import Journal, file_stamp
+from vcycle.datasets.listing import Entry, Listing
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video, run_jobs
 
 _JOURNAL = "probes.jsonl"
@@ -28,7 +28,7 @@ _JOURNAL = "probes.jsonl"
 
 @dataclass(frozen=True)
 class Indexed:
-    """What an index found: the manifest, and names with reasons of what is not in it."""
+    """The manifest, and what was left out of it and why."""
 
     manifest: Manifest
     missing: tuple[tuple[str, str], ...]  # (name, split)
@@ -53,8 +53,8 @@ def index_videos(
 ) -> Indexed:
     """Probe every listed video and write the manifest to ``directory`` (the videos' by default).
 
-    A video that takes longer than ``limit_seconds`` to probe counts as bad. Raises ValueError
-    when none of them decodes, and when another run is writing there.
+    A video that takes longer than ``limit_seconds`` to probe is bad. Raises ValueError if no video
+    decodes, or if another run is writing there.
     """
     check_num_workers(num_workers)
     out = Path(directory) if directory is not None else listing.root
@@ -79,7 +79,7 @@ def _probe_all(
     limit_seconds: float,
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, VideoInfo | Failed]:
-    """What was found in each path, by this run or, of a file that is the same, by an earlier."""
+    """The outcome for each path: of an earlier run if the file is unchanged, else of this one."""
     stamps = {entry.path: file_stamp(listing.root / entry.path) for entry in listing.entries}
     found = {
         path: outcome
@@ -101,19 +101,19 @@ def _probe_all(
 
 
 def _known(journal: Journal) -> dict[str, tuple[object, VideoInfo | Failed]]:
-    """Stamps and outcomes of earlier runs; the last one of each path counts."""
+    """Stamps and outcomes of earlier runs, the last for each path."""
     known: dict[str, tuple[object, VideoInfo | Failed]] = {}
     for row in journal.rows():
         try:
             outcome = VideoInfo(**row["info"]) if "info" in row else Failed(row["reason"])
             known[row["path"]] = row["stamp"], outcome
-        except (KeyError, TypeError, ValueError):  # of another version: it is probed again
+        except (KeyError, TypeError, ValueError):  # written by another version: probe again
             continue
     return known
 
 
 def _write(listing: Listing, out: Path, found: dict[str, VideoInfo | Failed]) -> Indexed:
-    """The manifest, ``bad.csv`` and ``missing.csv``, all in the listing's order or sorted."""
+    """Write the manifest, ``bad.csv`` and ``missing.csv``."""
     bad = {
         entry.path: failed.reason
         for entry in listing.entries
@@ -139,7 +139,7 @@ def _write(listing: Listing, out: Path, found: dict[str, VideoInfo | Failed]) ->
 
 
 def _nothing(listing: Listing, out: Path, *, num_bad: int) -> str:
-    """Why there is no manifest, by the files that were written instead."""
+    """Why there is no manifest, and which file says more."""
     problems = []
     if num_bad:
         problems.append(f"none of {num_bad} videos decodes (see {out}/bad.csv)")
@@ -160,7 +160,7 @@ def _video(entry: Entry, info: VideoInfo, path: str) -> Video:
 
 
 def _path(root: Path, out: Path, path: str) -> str:
-    """Relative where the manifest lies above the videos, a URI elsewhere."""
+    """A path relative to the manifest's folder if that holds the video, else a URI."""
     file = (root / path).absolute()
     folder = out.absolute()
     if file.is_relative_to(folder):

@@ -1,7 +1,7 @@
-"""A journal: what a run has done so far, so that the next one goes on where it was interrupted.
+"""A journal of what a run has done, so that the next run continues after an interruption.
 
-In a file of JSON lines, appended as things are done. The last line of a run that was killed may be
-cut short; such a line is as if it had never been.
+It is a file of JSON lines, appended as work is done. The last line of a killed run may be cut short
+and is then ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 class Journal:
     """``rows`` reads those of earlier runs; ``add`` appends one. One process has it open.
 
-    Entering raises ValueError where another run has it open.
+    Entering raises ValueError if another run has it open.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +45,7 @@ class Journal:
             self._file.close()
 
     def rows(self) -> Iterator[Row]:
-        """The rows so far, as they are read: none is kept. None may be added meanwhile."""
+        """The rows so far, streamed from the file. Add none while reading."""
         self._file.seek(0)
         for line in self._file:
             row = _row(line)
@@ -67,7 +67,7 @@ def _row(line: str) -> Row | None:
 
 
 def _lock(file: TextIO, path: Path) -> None:
-    """A lock of this process: its workers do not inherit it, and it ends when the process does."""
+    """Lock the file until this process ends; workers do not inherit the lock."""
     if sys.platform == "win32":
         return
     import fcntl
@@ -76,16 +76,16 @@ def _lock(file: TextIO, path: Path) -> None:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         raise ValueError(
-            f"{path.parent}: another run is writing there; wait for it or choose another directory"
+            f"{path.parent}: another run is writing there; wait for it or choose another folder"
         ) from None
-    except OSError:  # a file system that knows no locks
+    except OSError:  # a file system without locks
         return
 
 
 def file_stamp(path: Path) -> list[int]:
-    """What changes when a file does: its size and time; zeros for one that is not there."""
+    """A file's size in bytes and time of change in nanoseconds; zeros if it does not exist."""
     try:
-        facts = path.stat()
+        status = path.stat()
     except (OSError, ValueError):
         return [0, 0]
-    return [facts.st_size, facts.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns]

@@ -1,6 +1,6 @@
-"""One job a video, in processes that may die or hang: the job fails with a reason, the rest go on.
+"""Run one job per video in worker processes; a worker that dies or hangs fails its job only.
 
-For work that touches every video once (probing, preparing, generating).
+For work that touches every video once: probing, preparing, generating.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ Result = TypeVar("Result")
 class Failed:
     """Why a job gave no result, in one line.
 
-    ``passing`` says that the reason may be the machine's rather than the video's (a time limit, a
-    process that died, memory, input and output), so that another run may succeed.
+    ``passing``: the reason may be the machine's rather than the video's (a time limit, a worker
+    that died, memory, input and output), so another run may succeed.
     """
 
     reason: str
     passing: bool = False
 
 
-# The place that is written to is at fault, whichever video shows it first.
+# The output disk is at fault, not the video.
 _NO_PLACE_TO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 @contextlib.contextmanager
 def one_video(place: str) -> Iterator[None]:
-    """Whatever goes wrong inside is this video's failure: it becomes UnreadableVideo.
+    """Turn any error inside into ``UnreadableVideo``.
 
-    Except a full or read-only disk, which is an OSError: every other video would fail of it too.
+    A full or read-only disk stays an OSError: every other video would fail with it, too.
     """
     try:
         yield
@@ -59,9 +59,9 @@ def one_video(place: str) -> Iterator[None]:
 
 
 def check_num_workers(num_workers: int) -> None:
-    """Raise ValueError for a number of worker processes that makes no sense."""
+    """Raise ValueError if the number of worker processes is negative."""
     if num_workers < 0:
-        raise ValueError(f"num_workers is {num_workers}; use 0 or more processes")
+        raise ValueError(f"num_workers {num_workers}: use 0 or more processes")
 
 
 def run_jobs(
@@ -71,11 +71,12 @@ def run_jobs(
     num_workers: int,
     limit_seconds: Callable[[Job], float] = lambda job: math.inf,
 ) -> Iterator[tuple[Job, Result | Failed]]:
-    """Results as they come. With 0 workers they are made here, in order and without time limits.
+    """Yield each job and its result as they finish.
 
-    UnreadableVideo, a dead process and a job's ``limit_seconds`` exceeded become Failed. An OSError
-    ends the run as it is. Any other exception is a mistake of the program: a RuntimeError with its
-    traceback from a worker, itself with 0 workers. Raises ValueError for fewer than 0 workers.
+    With 0 workers the jobs run in this process, in order and without time limits.
+    ``UnreadableVideo``, a dead worker and a job that exceeds ``limit_seconds`` give ``Failed``. An
+    OSError ends the run. Any other exception is a bug: raised as it is with 0 workers, as a
+    RuntimeError with its traceback from a worker. Raises ValueError if ``num_workers`` is negative.
     """
     check_num_workers(num_workers)
     if num_workers == 0:
@@ -137,11 +138,11 @@ class _JobWorker(Generic[Job, Result]):
 
     def give(self, job: Job, *, deadline: float) -> None:
         self.job, self.deadline = (job,), deadline
-        with contextlib.suppress(BrokenPipeError):  # ``outcome`` finds out that it is dead
+        with contextlib.suppress(BrokenPipeError):  # ``outcome`` reports that it is dead
             self.tasks.send(job)
 
     def outcome(self) -> tuple[Job, Result | Failed] | None:
-        """The job's outcome, if it has one now."""
+        """The job and its outcome if it has finished, failed or timed out, else None."""
         if self.job is None:
             return None
         job, result = self.job[0], None

@@ -1,9 +1,9 @@
 """Rewrite a dataset into the form that decodes fastest at every grid.
 
-Small pictures, every one a key frame (or one in ``key_interval``), no B-frames, no CABAC: a clip
-then costs what its own frames cost. The originals are only read. A file appears under its name
-when it is complete and has been decoded again; running the same command resumes, and prepares what
-is new in the manifest, has changed, or failed before.
+Small frames, each a key frame (or one in ``key_interval``), without B-frames and CABAC: a clip then
+costs what its own frames cost. The originals are only read. A file appears under its name when it
+is complete and has been decoded again. The same command resumes, and prepares what is new in the
+manifest, has changed, or failed before.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vcycle.data.atomic import atomic
-from vcycle.data.decode.encode import encode_pictures
-from vcycle.data.decode.video import iterate_pictures, probe
+from vcycle.data.decode.encode import encode_video_frames
+from vcycle.data.decode.probe import probe
+from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest, write_reasons
 from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo
 from vcycle.datasets.journal import file_stamp
@@ -27,7 +28,6 @@ from vcycle.datasets.parallel import Failed, check_num_workers, one_video, run_j
 from vcycle.datasets.prepared_folder import PreparedFolder, Stamp, open_prepared_folder
 from vcycle.datasets.prepared_names import prepared_names
 
-_MAX_SIDE = 16384  # pixels, of x264
 _PRESETS = (
     *("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower"),
     *("veryslow", "placebo"),
@@ -39,9 +39,8 @@ class Preparation:
     """How videos are rewritten.
 
     ``short_side`` in pixels (never enlarged), ``key_interval`` in frames, ``quality`` as x264's
-    CRF (smaller is better and larger on disk). The defaults read fastest: where every frame is a
-    key frame, nothing but the frames of a clip is decoded. They take about as many bytes as 480p
-    originals do.
+    CRF (smaller is better and larger on disk). The defaults read fastest: if every frame is a key
+    frame, only the frames of a clip are decoded. They take about as many bytes as 480p originals.
     """
 
     short_side: int = 256
@@ -51,18 +50,18 @@ class Preparation:
 
     def __post_init__(self) -> None:
         if self.short_side < 16:
-            raise ValueError(f"short_side is {self.short_side}; use at least 16 pixels")
+            raise ValueError(f"short_side {self.short_side}: use at least 16 pixels")
         if self.key_interval < 1:
-            raise ValueError(f"key_interval is {self.key_interval}; use at least 1 frame")
+            raise ValueError(f"key_interval {self.key_interval}: use at least 1 frame")
         if self.preset not in _PRESETS:
-            raise ValueError(f"preset is {self.preset!r}; use one of {', '.join(_PRESETS)}")
+            raise ValueError(f"preset {self.preset!r}: use one of {', '.join(_PRESETS)}")
         if not 0 <= self.quality <= 51:
-            raise ValueError(f"quality is {self.quality}; use a CRF from 0 (best) to 51")
+            raise ValueError(f"quality {self.quality}: use a CRF from 0 (best) to 51")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What came out: the new manifest, the videos left out, and what it cost."""
+    """The new manifest, the videos left out, and the cost in seconds and bytes."""
 
     manifest: Manifest
     bad: dict[str, str]  # path -> reason
@@ -84,16 +83,14 @@ def _megabytes(num_bytes: int) -> str:
 
 
 def check_apart(manifest: Manifest, directory: str | os.PathLike[str]) -> None:
-    """Raise ValueError for a directory among the originals, where another index would find it."""
+    """Raise ValueError if ``directory`` lies among the originals, where an index would find it."""
     folders = [
         PurePosixPath(video.path).parent for video in manifest.videos if "://" not in video.path
     ]
     if folders:
         held = manifest.root.resolve() / os.path.commonpath(folders)
         if Path(directory).resolve().is_relative_to(held):
-            raise ValueError(
-                f"{directory}: {held} holds the originals; prepare into a directory outside it"
-            )
+            raise ValueError(f"{directory}: {held} holds the originals; choose a folder outside it")
 
 
 def prepare_videos(
@@ -109,25 +106,25 @@ def prepare_videos(
 ) -> Prepared:
     """Rewrite every video of ``manifest`` under ``directory``, with a manifest of its own.
 
-    With ``shard_bytes`` the files end up in tar shards of about that size, to be served from
+    With ``shard_bytes`` the files are packed into tar shards of about that size, to be served from
     ``base_uri`` if it is given, such as ``s3://bucket/kinetics``. A video that cannot be read, or
-    takes longer than ``limit_seconds`` and a tenth of a second a frame, is listed in ``bad.csv``,
+    takes longer than ``limit_seconds`` plus a tenth of a second a frame, is listed in ``bad.csv``
     and tried again by the next run.
 
-    Raises ValueError for the originals' own directory, one that holds anything else, or one
+    Raises ValueError if ``directory`` holds the originals or anything else that is not ours, or was
     prepared from other originals, with other settings, or into shards of another size or URI;
-    OSError for a full disk.
+    OSError if the disk is full.
     """
     started = time.monotonic()
     _check(num_workers=num_workers, shard_bytes=shard_bytes, base_uri=base_uri)
     root, source = Path(directory), manifest.root.resolve()
     if root.resolve() == source:
-        raise ValueError(f"{root}: holds the originals; prepare into another directory")
+        raise ValueError(f"{root}: holds the originals; choose another folder")
     record = {"source": str(source), **asdict(preparation)}
     record |= {"shard_bytes": shard_bytes, "base_uri": base_uri}
     names = prepared_names(manifest.videos)
     named = [(names[video.source], video) for video in manifest.videos]
-    lines: dict[str, list[Video]] = {}  # of the manifest, by the name of what is made from them
+    lines: dict[str, list[Video]] = {}  # of the manifest, by the name of the prepared file
     for name, video in named:
         lines.setdefault(name, []).append(video)
     with open_prepared_folder(root, record) as folder:
@@ -158,11 +155,13 @@ def prepare_videos(
 def _check(*, num_workers: int, shard_bytes: int, base_uri: str) -> None:
     check_num_workers(num_workers)
     if shard_bytes < 0:
-        raise ValueError(f"shard_bytes is {shard_bytes}; use a positive size, or 0 for no shards")
+        raise ValueError(f"shard_bytes {shard_bytes}: use a positive size, or 0 for no shards")
     if base_uri and not shard_bytes:
-        raise ValueError(f"base_uri is {base_uri!r}, which is of shards; give their size as well")
+        raise ValueError(
+            f"base_uri {base_uri!r}: shards are served from there; give their size, too"
+        )
     if base_uri and "://" not in base_uri:
-        raise ValueError(f"base_uri is {base_uri!r}; use a URI such as s3://bucket/kinetics")
+        raise ValueError(f"base_uri {base_uri!r}: use a URI such as s3://bucket/kinetics")
 
 
 def _rewrite(
@@ -174,7 +173,7 @@ def _rewrite(
     limit_seconds: float,
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, str]:
-    """Prepare the videos, by name, that the folder does not hold; why some could not be."""
+    """Prepare the videos, by name, that the folder does not hold; returns reasons for failures."""
     stamps = {name: job.stamp(video) for name, video in videos.items()}
     folder.own(videos)
     todo = [(name, video) for name, video in videos.items() if not folder.holds(name, stamps[name])]
@@ -202,34 +201,34 @@ def _num_bytes(manifest: Manifest) -> int:
 
 
 def _size(place: Location) -> int:
-    """Of what is there now: 0 for what is elsewhere, or gone."""
+    """In bytes; 0 if the video is remote or gone."""
     if place.num_bytes or not place.is_local:
         return place.num_bytes
     path = Path(place.uri)
     try:
         files = list(path.iterdir())
-    except OSError:  # not a folder of pictures
+    except OSError:  # not a folder of frames
         files = [path]
     return sum(file_stamp(file)[0] for file in files)
 
 
 @dataclass(frozen=True)
 class _PrepareJob:
-    """Rewrites a video under a name; a value, so that it can go to another process."""
+    """Rewrites a video under a name; a plain value, so that it can be sent to a worker."""
 
     originals: Manifest  # without its videos
     root: Path
     preparation: Preparation
 
     def stamp(self, video: Video) -> Stamp:
-        """What the prepared file depends on, beside the settings. A remote file has no time."""
+        """What the prepared file depends on, beside the settings; no time if it is remote."""
         place = self.originals.locate(video)
         file = file_stamp(Path(place.uri)) if place.is_local else [0, 0]
         known = [video.path, video.offset, video.num_bytes, video.num_frames, video.frame_rate]
         return [*known, *file]
 
     def __call__(self, task: tuple[str, Video]) -> tuple[VideoInfo, int]:
-        """What a probe finds in the prepared file, and its bytes."""
+        """The prepared file's metadata and its size in bytes."""
         name, video = task
         target = self.root / name
         place = self.originals.locate(video)
@@ -240,10 +239,10 @@ class _PrepareJob:
                 return info, partial.stat().st_size
 
     def _write(self, place: Location, video: Video, path: Path) -> VideoInfo:
-        pictures = iterate_pictures(place, video)
-        written = encode_pictures(
+        frames = iterate_frames(place, video)
+        written = encode_video_frames(
             path,
-            _scaled(pictures, self.preparation.short_side),
+            _scaled(frames, self.preparation.short_side),
             frame_rate=Fraction(video.frame_rate).limit_denominator(100_000),
             key_interval=self.preparation.key_interval,
             quality=self.preparation.quality,
@@ -253,25 +252,20 @@ class _PrepareJob:
             raise UnreadableVideo(str(place), "no frame decodes")
         again = Location(str(path))
         info = probe(again)
-        decoded = sum(1 for _ in iterate_pictures(again, info))
+        decoded = sum(1 for _ in iterate_frames(again, info))
         if decoded != written:
             raise UnreadableVideo(str(place), f"{written} frames written, {decoded} read back")
         return info
 
 
-def _scaled(pictures: Iterator[Any], short_side: int) -> Iterator[Any]:
-    """Pictures of even size, as displayed, their shorter side at most ``short_side``.
-
-    Their longer one is at most what x264 takes: a picture more than 64 times as wide as high is
-    made smaller than asked for.
-    """
+def _scaled(frames: Iterator[Any], short_side: int) -> Iterator[Any]:
+    """Frames of even size, as displayed, their shorter side at most ``short_side`` pixels."""
     size: tuple[int, int] | None = None
-    for picture in pictures:
+    for frame in frames:
         if size is None:
-            sides = picture.height, picture.width
-            shrink = min(1.0, short_side / min(sides), _MAX_SIDE / max(sides))
-            size = _even(picture.height * shrink), _even(picture.width * shrink)
-        yield picture.reformat(
+            shrink = min(1.0, short_side / min(frame.height, frame.width))
+            size = _even(frame.height * shrink), _even(frame.width * shrink)
+        yield frame.reformat(
             height=size[0], width=size[1], format="yuv420p", interpolation="AREA", threads=1
         )
 

@@ -1,9 +1,9 @@
-"""A folder of prepared videos: from what and how they were made, and where each one's bytes are.
+"""A folder of prepared videos: how they were made, and where the bytes of each are.
 
-``prepared.json`` says from which originals and how; a folder that holds anything else is refused.
-``prepared.jsonl`` is a journal. It names each file before it is written, so nothing else is ever
-replaced or removed; then what the file was made from, so that it is made again when its original
-has changed; then the shard that the video was moved to, before the file is removed.
+``prepared.json`` names the originals and the settings; a folder that holds anything else is
+refused. ``prepared.jsonl`` is the journal. It names each file before it is written, so that nothing
+else is replaced or removed; then the original that it was made from, so that it is made again if
+that changes; then the shard that the video was packed into, before the file is removed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from vcycle.datasets.shards import write_shard
 
 _RECORD = "prepared.json"
 _JOURNAL = "prepared.jsonl"
-# What changes when an original does, in values that JSON gives back unchanged; the last two are
-# its ``file_stamp``.
+# What changes if an original does, in values that JSON returns unchanged; the last two are its
+# ``file_stamp``.
 Stamp = list[Any]
 _GONE = [0, 0]
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One prepared video. Its bytes are a file of its name, or a range of ``shard``."""
+    """One prepared video: a file of its name, or a byte range of ``shard``."""
 
     stamp: Stamp
     info: VideoInfo
@@ -43,10 +43,10 @@ class _Entry:
 
 @contextmanager
 def open_prepared_folder(root: Path, record: Mapping[str, Any]) -> Iterator[PreparedFolder]:
-    """What ``root`` holds, for one run at a time; what killed processes left is removed.
+    """Open ``root`` for one run at a time; partial files of killed runs are removed.
 
-    Raises ValueError for a folder that holds other things, or videos of another ``record``, and
-    where another run is writing.
+    Raises ValueError if ``root`` holds other things or videos of another ``record``, or if another
+    run is writing there.
     """
     _refuse_foreign(root)
     root.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def _refuse_foreign(root: Path) -> None:
         if file.name != _JOURNAL and not file.name.startswith(f".{_RECORD}."):
             raise ValueError(
                 f"{root}: holds {file.name}, which `vcycle data prepare` did not write; "
-                "choose an empty directory"
+                "choose an empty folder"
             )
 
 
@@ -81,13 +81,13 @@ def _claim(root: Path, record: Mapping[str, Any]) -> None:
         found = None
     if not isinstance(found, dict):
         raise ValueError(
-            f"{file}: was not written by `vcycle data prepare`; choose an empty directory"
+            f"{file}: was not written by `vcycle data prepare`; choose an empty folder"
         )
     for key, wanted in record.items():
         if found.get(key) != wanted:
             raise ValueError(
                 f"{root}: holds videos prepared otherwise ({key} {found.get(key)!r}, "
-                f"not {wanted!r}); choose another directory"
+                f"not {wanted!r}); choose another folder"
             )
 
 
@@ -104,11 +104,11 @@ class PreparedFolder:
         for row in journal.rows():
             try:
                 self._read(row)
-            except (KeyError, TypeError, ValueError):  # of another version
+            except (KeyError, TypeError, ValueError):  # written by another version
                 continue
 
     def tidy(self) -> None:
-        """Remove what killed processes left half written."""
+        """Remove partial files that killed runs left."""
         remove_partials(self.root, {*self._ours, *MANIFEST_FILES, _RECORD})
 
     def _read(self, row: Row) -> None:
@@ -126,25 +126,25 @@ class PreparedFolder:
             self._entries[row["name"]] = _Entry(row["stamp"], info, row["num_bytes"])
 
     def own(self, names: Iterable[str]) -> None:
-        """Note that files of these names are ours, before they are written.
+        """Record that files of these names are ours, before they are written.
 
-        Raises ValueError when one is there that this tool did not write.
+        Raises ValueError if one exists that this tool did not write.
         """
         new = [name for name in names if name not in self._ours]
         for name in new:
             if os.path.lexists(self.root / name):
                 raise ValueError(
                     f"{self.root / name}: is in the way, and was not written by `vcycle data "
-                    "prepare`; move it elsewhere or choose another directory"
+                    "prepare`; move it elsewhere or choose another folder"
                 )
         for name in new:
             self._journal.add({"name": name})
             self._ours.add(name)
 
     def holds(self, name: str, stamp: Stamp) -> bool:
-        """Whether the video of this name is here, made from an original of this stamp.
+        """Whether the video of this name is here and was made from an original of this stamp.
 
-        An original that is gone has not changed.
+        An original that is gone counts as unchanged.
         """
         entry = self._entries.get(name)
         if entry is None or entry.stamp[:-2] != stamp[:-2]:
@@ -153,26 +153,26 @@ class PreparedFolder:
             return False
         if not entry.shard:
             return file_stamp(self.root / name)[0] == entry.num_bytes
-        if self.base_uri:  # once served from there, shards need not be kept here
+        if self.base_uri:  # shards may have been moved there
             return True
         return file_stamp(self.root / entry.shard)[0] >= entry.offset + entry.num_bytes
 
     def add(self, name: str, stamp: Stamp, info: VideoInfo, num_bytes: int) -> None:
-        """Note what the file of this name is."""
+        """Record a prepared file."""
         self._journal.add(
             {"name": name, "stamp": stamp, "info": asdict(info), "num_bytes": num_bytes}
         )
         self._entries[name] = _Entry(stamp, info, num_bytes)
 
     def pack(self, rows: Mapping[str, Sequence[Video]], *, shard_bytes: int) -> None:
-        """Move the files of these names into shards, behind the shards that there are.
+        """Move the files of these names into new shards, after the existing ones.
 
-        ``rows`` are the lines of the manifest of each name. A file is removed when its shard is
+        ``rows`` are the lines of the manifest of each name. A file is removed once its shard is
         complete and in the journal.
         """
         packed = [name for name in rows if self._entries[name].shard]
         loose = [name for name in rows if not self._entries[name].shard]
-        self._remove(packed)  # what an interrupted run had no time to
+        self._remove(packed)  # if an interrupted run did not
         while loose:
             shard = f"shard-{len(self._num_in_shard):06d}.tar"
             self.own([shard])

@@ -1,4 +1,4 @@
-"""What prepared files are called: as the originals, one name for each of them."""
+"""Names of prepared files: the originals', made unique."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 
 from vcycle.data.metadata import Location, Video
 
-_MAX_NAME_BYTES = 240  # file systems take 255; a file that is being written has a longer name
+_MAX_NAME_BYTES = 240  # file systems take 255; a partial file has a longer name
 
 
 def prepared_names(videos: Iterable[Video]) -> dict[Location, str]:
-    """The path, in the prepared folder, of what is made from each source of a manifest.
+    """The path in the prepared folder for each source of a manifest.
 
-    It is the original's path, whose suffix stays visible: ``a.mp4``, or ``a.avi.mp4`` for
-    ``a.avi``. Where two would have the same, also by the rules of a file system that ignores case,
-    where a name would be too long or does not tell all of a URI, a hash of the source is added.
-    The names depend on the sources only, not on their order.
+    It is the original's path with its suffix kept: ``a.mp4``, or ``a.avi.mp4`` for ``a.avi``. A
+    hash of the source is added if two names are equal (also if they differ only in case), if a
+    name is too long, and if a URI has a query or fragment. The names do not depend on the order
+    of the sources.
     """
     sources = sorted({video.source for video in videos}, key=str)
     names = {source: _name(source) for source in sources}
@@ -31,16 +31,16 @@ def prepared_names(videos: Iterable[Video]) -> dict[Location, str]:
 
 
 def _name(source: Location) -> str:
-    path, told_all = source.uri, True
+    path, complete = source.uri, True
     if not source.is_local:
         uri = urlsplit(path)
-        path, told_all = f"{uri.netloc}/{uri.path}", not (uri.query or uri.fragment)
+        path, complete = f"{uri.netloc}/{uri.path}", not (uri.query or uri.fragment)
     name = "/".join(part for part in path.split("/") if part not in ("", ".", ".."))
     if source.num_bytes:
         name = f"{name}.{source.offset}"
     name = name if name.endswith(".mp4") else f"{name}.mp4"
     is_short = len(name.rpartition("/")[2].encode()) <= _MAX_NAME_BYTES
-    return name if told_all and is_short else _with_hash(name, source)
+    return name if complete and is_short else _with_hash(name, source)
 
 
 def _with_hash(name: str, source: Location) -> str:

@@ -1,9 +1,9 @@
 """Tar shards: many videos in few files, each found by its byte range.
 
-A shard is a plain WebDataset tar (``00000042.mp4`` beside ``00000042.json``), so any tar tool and
-any WebDataset reader can use it. The manifest beside the shards is their index: shard, offset,
-size, labels and probe of each video. Reading one is a range read of a local file or of an object
-store, so access stays random, shuffling global, and resuming an addition.
+A shard is a plain WebDataset tar (``00000042.mp4`` beside ``00000042.json``) that any WebDataset
+reader can use. The manifest beside the shards is their index: shard, offset, size, labels and
+metadata of each video. Reading one is a range read of a local file or an object store, so access
+stays random and shuffling global.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from vcycle.data.metadata import Video
 def write_shard(
     path: Path, samples: Iterable[tuple[Path, Sequence[Video]]], *, first: int, shard_bytes: int
 ) -> list[tuple[int, int]]:
-    """Copy files, the first of ``samples`` on, into a tar of about ``shard_bytes``.
+    """Copy files, from the first of ``samples`` on, into a tar of about ``shard_bytes``.
 
-    Beside each goes what the manifest's lines of it say. The samples are numbered from ``first``.
-    Returns where each file's bytes begin in the tar and how many they are; there are as many as
-    files were taken, and at least one.
+    Beside each goes a JSON file with its lines of the manifest. The samples are numbered from
+    ``first``. Returns the offset and size in bytes of each file in the tar, at least one file; the
+    rest of ``samples`` did not fit.
     """
     ranges: list[tuple[int, int]] = []
     with atomic(path) as partial, tarfile.open(partial, "w", format=tarfile.USTAR_FORMAT) as tar:
@@ -41,13 +41,13 @@ def _add(tar: tarfile.TarFile, file: Path, videos: Sequence[Video], *, key: str)
     member.size = file.stat().st_size
     with file.open("rb") as content:
         tar.addfile(member, content)
-    end = tar.offset  # behind the padding to whole blocks
+    end = tar.offset  # after the padding to full blocks
     start = end - -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-    facts, *others = (
+    first, *others = (
         {"path": video.path, "labels": video.labels, "spans": video.spans, "split": video.split}
         for video in videos
     )
-    text = json.dumps(facts | ({"also": others} if others else {})).encode()
+    text = json.dumps(first | ({"also": others} if others else {})).encode()
     about = tarfile.TarInfo(f"{key}.json")
     about.size = len(text)
     tar.addfile(about, io.BytesIO(text))

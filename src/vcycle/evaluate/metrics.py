@@ -1,8 +1,9 @@
 """Accuracy of a model on a dataset, from its scores for every view of every video.
 
 In: scores of views, in any order, from any process. Out: top-1 and top-5 accuracy, or mean average
-precision if videos have several labels. The views of a video are combined as in the paper's
-evaluation: the mean of their softmax (section 4), or the maximum of their sigmoid (section 7).
+precision if videos have several labels. The views of a video are combined by the mean of their
+softmax (paper, section 4); for several labels by the maximum of their sigmoid, as in the official
+code's evaluation of Charades: the paper's text does not say how.
 """
 
 from __future__ import annotations

@@ -16,7 +16,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
-from vcycle.models import SubBatchNorm3d, build_model, convert, defer_statistics, load_weights
+from vcycle.models import (
+    SubBatchNorm3d,
+    build_model,
+    convert_batch_norm,
+    defer_statistics,
+    load_weights,
+)
 
 
 def make_fabric(config: RunConfig) -> Fabric:
@@ -68,7 +74,7 @@ def make_network(
     Raises ValueError if the configuration asks for pre-trained weights and names no file.
     """
     torch.manual_seed(config.seed)
-    network = convert(
+    network = convert_batch_norm(
         build_model(config.model.name, num_classes=num_classes, **config.model.options)
     )
     if fresh and config.model.weights is not None:

@@ -1,6 +1,6 @@
 """Video models by name.
 
-In: a name and the number of classes. Out: an `nn.Module` that takes clips of (B, 3, T, H, W) at
+In: a name and the number of classes. Out: an ``nn.Module`` that takes clips of (B, 3, T, H, W) at
 any shape and returns (B, num_classes) scores before softmax. Models know nothing of plans.
 """
 
@@ -21,7 +21,7 @@ from vcycle.models.norm import (
     SubBatchNorm3d,
     check_norm_group,
     commit_statistics,
-    convert,
+    convert_batch_norm,
     defer_statistics,
     set_norm_group,
 )
@@ -39,7 +39,7 @@ __all__ = [
     "check_model",
     "check_norm_group",
     "commit_statistics",
-    "convert",
+    "convert_batch_norm",
     "defer_statistics",
     "load_weights",
     "memory_format",
@@ -90,20 +90,22 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 def build_model(name: str, *, num_classes: int, **options: Any) -> nn.Module:
-    """Build the model called `name`, with fresh weights and `nn.BatchNorm3d` layers.
+    """Build the model called ``name``, with fresh weights and ``nn.BatchNorm3d`` layers.
 
-    `name` is in `MODELS`, or an import path `package.module:function` to a builder of one's own.
-    `options` are the builder's own arguments, such as `dropout`. Raises ValueError for an unknown
-    name (naming the nearest), for fewer than one class and for an unknown option.
+    ``name`` is in ``MODELS``, or is an import path ``package.module:function`` of your own builder.
+    ``options`` are arguments of the builder, such as ``dropout``.
+
+    Raises ValueError if the name is unknown (it names the nearest), ``num_classes`` is below 1, or
+    the builder does not take an option.
     """
     if not isinstance(num_classes, int) or num_classes < 1:
-        raise ValueError(f"num_classes is {num_classes!r}; give a whole number, at least 1")
+        raise ValueError(f"num_classes {num_classes!r}: the model needs an integer of at least 1")
     if ":" in name:
         return build_external(name, num_classes=num_classes, **options)
     if name not in MODELS:
         nearest = get_close_matches(name, MODELS, n=1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else "`vcycle models` lists them"
-        raise ValueError(f"model {name!r} is unknown; {hint}")
+        raise ValueError(f"model {name!r}: no such model; {hint}")
     builder = MODELS[name]
     try:
         inspect.signature(builder).bind(num_classes=num_classes, **options)
@@ -112,7 +114,9 @@ def build_model(name: str, *, num_classes: int, **options: Any) -> nn.Module:
     try:
         return builder(num_classes=num_classes, **options)
     except TypeError as error:
-        raise ValueError(f"model {name!r}: an option has the wrong type ({error})") from error
+        raise ValueError(
+            f"model {name!r}: an option has the wrong type ({error}); check model.options"
+        ) from error
 
 
 def _options_text(builder: Callable[..., nn.Module]) -> str:

@@ -123,6 +123,8 @@ def _draw_boxes(axes: Axes, plan: Plan, colours: Mapping[Shape, str]) -> None:
         _label_box(axes, phase, colours, steps=len(plan))
     starts = [*_stage_starts(plan), len(plan)]
     for stage, (start, end) in enumerate(pairwise(starts), 1):
+        if len(starts) == 2:
+            break  # a single stage needs no name
         inches = AXES_INCHES * (end - start) / len(plan)
         tuned = any(p.kind == "fine-tuning" and p.stage == stage - 1 for p in plan.phases)
         label = f"stage {stage}" if inches > 0.5 else str(stage)

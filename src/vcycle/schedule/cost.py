@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vcycle.schedule.plan import Plan
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, stride_range
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ def frames_spanned(plan: Plan, *, stride: int) -> Cost:
     full = plan.baseline.shape.frames
 
     def span(shape: Shape) -> float:
-        highest = max(stride, stride * full // shape.frames)
-        return (shape.frames - 1) * (stride + highest) / 2 + 1
+        low, high = stride_range(stride, base_frames=full, frames=shape.frames)
+        return (shape.frames - 1) * (low + high) / 2 + 1
 
     return clip_cost(plan, span)
 

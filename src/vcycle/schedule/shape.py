@@ -41,3 +41,12 @@ class Shape:
 
     def __str__(self) -> str:
         return f"{self.frames}x{self.height}x{self.width}"
+
+
+def stride_range(stride: int, *, base_frames: int, frames: int) -> tuple[int, int]:
+    """The least and greatest temporal stride of a t-frame clip: [stride, stride * T / t].
+
+    ``stride`` is the baseline's, ``base_frames`` its T, ``frames`` the clip's t; the upper end is
+    rounded down (paper, section 4, Multigrid Training Details).
+    """
+    return stride, max(stride, stride * base_frames // frames)

@@ -1,0 +1,80 @@
+"""A dataset as a reader lists it, before any video is opened.
+
+The readers, one for each form in which datasets come, return a ``Listing``; ``index_videos`` turns
+it into a manifest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcycle.data.manifest import check_class, check_path
+from vcycle.data.tables import check_line, placed
+
+SPLIT_NAMES = {"train": "train", "val": "val", "validate": "val", "validation": "val"}
+SPLIT_NAMES |= {"test": "test", "training": "train", "valid": "val"}
+Missing = tuple[str, str]  # name and split
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One listed video: its path under the listing's root, and what is known without opening it."""
+
+    path: str
+    labels: tuple[int, ...]
+    split: str
+    flip: bool = True
+    spans: tuple[tuple[float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        check_path(self.path)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A dataset as its files describe it. ``missing`` was listed but is not under ``root``.
+
+    ``frame_rate`` is that of videos kept as folders of frames.
+    """
+
+    root: Path
+    classes: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    missing: tuple[Missing, ...] = ()
+    frame_rate: float = 30.0
+
+    def __post_init__(self) -> None:
+        with placed(str(self.root), "rename it"):
+            for name in self.classes:
+                check_class(name)
+
+
+def make_listing(
+    top: Path,
+    classes: tuple[str, ...],
+    found: Sequence[Entry | Missing],
+    *,
+    frame_rate: float = 30.0,
+) -> Listing:
+    """A ``Listing`` of what a reader found, and of what it did not find."""
+    entries = tuple(each for each in found if isinstance(each, Entry))
+    missing = tuple(each for each in found if not isinstance(each, Entry))
+    return Listing(top, classes, entries, missing, frame_rate)
+
+
+def dataset_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder that holds a dataset. Raises ValueError if it does not exist."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder; give the one that holds the videos")
+    with placed(str(folder), "rename it"):
+        check_line(str(folder.absolute()), "its path")
+    return folder
+
+
+def split_name(name: str) -> str:
+    """``train``, ``val`` or ``test`` for their usual names; any other name as it is."""
+    return SPLIT_NAMES.get(name.strip().lower(), name.strip())
