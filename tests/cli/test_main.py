@@ -39,9 +39,9 @@ def test_synth_writes_a_manifest_of_files(
         (["data", "synth", "/dev/null/x"], "/dev/null/x"),
         (["data", "synth", "/tmp/v", "--train-videos", "none"], "--train-videos"),
         (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos is 0"),
-        (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such folder"),
+        (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such directory"),
         (["data", "prepare", "/no/such/folder", "/tmp/out"], "/no/such/folder"),
-        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset 'quick'"),
+        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset is 'quick'"),
         (["train", "demo"], "give --data FILE"),
         (["train", "demoo"], "did you mean 'demo'"),
         (["train", "demo", "--threads", "-1"], "threads -1"),
@@ -49,7 +49,7 @@ def test_synth_writes_a_manifest_of_files(
         (["train", "demo", "--optimizer.momentum", "2"], "optimizer.momentum 2"),
         (["eval", "/no/such/run"], "/no/such/run"),
         (["plan", "demo", "--multigrid.norm_group", "3"], "norm_group 3"),
-        (["bench", "loader", "/no/such/folder"], "/no/such/folder: no such folder"),
+        (["bench", "loader", "/no/such/folder"], "/no/such/folder: no such directory"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
@@ -75,8 +75,8 @@ def test_a_decoder_that_does_not_work_is_refused_before_step_0(
     arguments = ["--data", str(synthetic_videos), "--folder", str(folder)]
     assert main(["train", "demo", *arguments, "--data.decoder", decoder]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"vcycle: decoder is '{decoder}'")
-    assert "use 'pyav'" in error or "'pyav' or 'torchcodec' elsewhere" in error
+    assert error.startswith(f"vcycle: decoder '{decoder}'")
+    assert "give 'pyav'" in error or "'pyav' or 'torchcodec' elsewhere" in error
     assert error.count("\n") == 1
     assert not (folder / "metrics.jsonl").exists()
 

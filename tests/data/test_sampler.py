@@ -118,9 +118,9 @@ def test_the_shape_travels_with_the_request():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rank": 2, "world_size": 2}, "rank is 2"),
-        ({"first_step": 3}, "plan has 2 steps"),
-        ({"micro_batches": 0}, "micro_batches is 0"),
+        ({"rank": 2, "world_size": 2}, "rank 2: count from 0 to below world_size 2"),
+        ({"first_step": 3}, "first_step 3: give 0 to 2"),
+        ({"micro_batches": 0}, "micro_batches 0: give at least 1"),
         ({"world_size": 3}, "batch size 16: 3 processes x 1 micro-batches"),
         ({"world_size": 4, "micro_batches": 8}, "batch size 16: 4 processes x 8 micro-batches"),
     ],
@@ -129,7 +129,7 @@ def test_what_cannot_be_shared_is_refused(arguments, message):
     plan = FakePlan([FakeStep(Shape(4, 32, 32), 16, 0), FakeStep(Shape(4, 32, 32), 64, 16)])
     with pytest.raises(ValueError, match=message):
         PlanSampler(plan, 10, 0, **arguments)
-    with pytest.raises(ValueError, match="num_videos is 0"):
+    with pytest.raises(ValueError, match="num_videos 0: give at least 1"):
         PlanSampler(plan, 0, 0)
 
 
@@ -157,5 +157,5 @@ def test_views_are_all_there_once_in_order():
     requests = view_requests(3, Shape(8, 64, 64), num_clips=2, num_crops=3)
     assert [r.index for r in requests] == [i for i in range(3) for _ in range(6)]
     assert len({(r.index, r.view) for r in requests}) == 18
-    with pytest.raises(ValueError, match="num_clips is 0; use at least 1"):
+    with pytest.raises(ValueError, match="num_clips 0: give at least 1"):
         view_requests(3, Shape(8, 64, 64), num_clips=0)
