@@ -25,7 +25,13 @@ def test_the_tables_and_the_figure_are_up_to_date() -> None:
     [
         ("plans.md", "| 3.43x |", "| 3.44x |"),
         ("results/plans.json", '"steps": 32685', '"steps": 32684'),
-        ("figures/figure2.svg", "</svg>", "<g/></svg>"),
+        pytest.param(
+            *("figures/figure2.svg", "</svg>", "<g/></svg>"),
+            marks=pytest.mark.skipif(
+                sys.version_info < (3, 11),
+                reason="its last matplotlib lays figures out differently",
+            ),
+        ),
     ],
 )
 def test_the_check_sees_a_change(

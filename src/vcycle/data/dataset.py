@@ -1,13 +1,13 @@
-"""One clip request in, one clip out; and what happens when the video is bad.
+"""One clip request in, one clip out; and what happens if the video is bad.
 
 A request carries everything: which video, which shape, which seed. The dataset holds no schedule
-and no state that changes, so one set of workers serves every shape of a run.
+and no mutable state, so one set of workers serves every shape of a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vcycle.data.bad_videos import BadVideo, TooManyBadVideos, listed
 from vcycle.data.decode.torchcodec import read_clip_torchcodec
 from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import Grid, GridRange, View, draw_grid, view_grid
@@ -26,15 +27,11 @@ from vcycle.schedule.shape import Shape
 _MAX_SUBSTITUTES = 20
 
 
-class TooManyBadVideos(ValueError):  # noqa: N818
-    """More videos are bad than a run accepts; the message lists them."""
-
-
 @dataclass(frozen=True)
 class ClipRequest:
-    """Which video (its place in the manifest), at which shape, from which 64-bit seed.
+    """Which video (its index in the manifest), at which shape, from which 64-bit seed.
 
-    Without a ``view`` the sampling grid is drawn from the seed; with one it is that fixed view.
+    Without a ``view`` the sampling grid is drawn from the seed; with one it is that view's.
     """
 
     index: int
@@ -54,19 +51,8 @@ class ClipRequest:
 
 
 @dataclass(frozen=True)
-class BadVideo:
-    """A video that could not be read, and why, in one line each.
-
-    ``path`` is the manifest's, with the range of bytes of a video that is part of a file.
-    """
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class ClipFacts:
-    """A clip but for its pixels: what a worker sends back."""
+    """A clip without its pixels: what a worker sends back."""
 
     index: int
     labels: tuple[int, ...]
@@ -77,7 +63,7 @@ class ClipFacts:
 class Clip:
     """The pixels of one request, (T, H, W, 3) uint8, and the video that they came from.
 
-    ``index`` differs from the request's when videos were bad; those are in ``bad``.
+    ``index`` differs from the request's if videos were bad; those are in ``bad``.
     """
 
     pixels: Tensor
@@ -94,7 +80,8 @@ class Clip:
 class ClipDataset:
     """The clips of a manifest's videos; index it with a ClipRequest.
 
-    ``decoder`` "torchcodec" needs that library, and "nvdec" is torchcodec on a GPU.
+    ``decoder`` "torchcodec" needs that library, and "nvdec" is torchcodec on a GPU. Raises
+    ValueError if it is neither of these nor "pyav".
     """
 
     manifest: Manifest
@@ -104,7 +91,7 @@ class ClipDataset:
 
     def __post_init__(self) -> None:
         if self.decoder not in ("pyav", "torchcodec", "nvdec"):
-            raise ValueError(f"decoder is {self.decoder!r}; use 'pyav', 'torchcodec' or 'nvdec'")
+            raise ValueError(f"decoder {self.decoder!r}: give 'pyav', 'torchcodec' or 'nvdec'")
 
     def __len__(self) -> int:
         return len(self.manifest)
@@ -124,9 +111,9 @@ class ClipDataset:
         """Decode a clip, into ``out`` if given, uint8 of shape ``request.clip_shape``.
 
         ``out`` is on the GPU for "nvdec" and on the CPU for the others. A bad video is replaced by
-        others that the request's seed picks. ``bad_indices`` are videos known to be bad, and why;
-        ``note`` is told each video before it is tried. Raises TooManyBadVideos when the substitutes
-        are bad too, twenty in a row.
+        one that the request's seed picks. ``bad_indices`` are videos known to be bad, and why;
+        ``note`` is told the index of each video before it is tried. Raises TooManyBadVideos if
+        twenty substitutes in a row are bad too.
         """
         if out is None:
             device = "cuda" if self.decoder == "nvdec" else "cpu"
@@ -149,14 +136,20 @@ class ClipDataset:
                 labels = self._labels(video, grid, request)
                 return Clip(out, index, labels, tuple(bad))
         reasons = {video.path: video.reason for video in bad}
-        listed = "".join(f"\n  {path}: {reason}" for path, reason in reasons.items())
-        raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed}")
+        raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed(reasons)}")
 
     def _grid(self, video: Video, request: ClipRequest) -> Grid:
+        frames = video.frame_range
+        is_part = len(frames) < video.num_frames
+        info = replace(video, num_frames=len(frames)) if is_part else video
         if request.view is not None:
-            return view_grid(video, request.shape, self.grid_range, view=request.view)
-        rng = np.random.default_rng(request.seed)
-        return draw_grid(video, request.shape, self.grid_range, rng=rng, flip=video.flip)
+            grid = view_grid(info, request.shape, self.grid_range, view=request.view)
+        else:
+            rng = np.random.default_rng(request.seed)
+            grid = draw_grid(info, request.shape, self.grid_range, rng=rng, flip=video.flip)
+        if is_part:
+            grid = replace(grid, frames=tuple(frames[k] for k in grid.frames))
+        return grid
 
     def _decode(self, video: Video, grid: Grid, out: Tensor) -> None:
         place = self.manifest.locate(video)
@@ -171,7 +164,7 @@ class ClipDataset:
             )
 
     def _labels(self, video: Video, grid: Grid, request: ClipRequest) -> tuple[int, ...]:
-        """The labels of the clip's own time in training, of the whole video in evaluation."""
+        """In training the labels of the clip's own time, in evaluation those of the whole video."""
         if request.view is not None:
             return tuple(sorted(set(video.labels)))
         rate = video.frame_rate

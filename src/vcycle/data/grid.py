@@ -30,7 +30,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Grid:
-    """One clip's sampling grid: the numbers of its source frames, and how each becomes (H, W) pixels.
+    """One clip's sampling grid: its source frames' numbers, and how each becomes (H, W) pixels.
 
     ``box`` is the spatial span; the spatial stride is ``box.height / height``. Frame numbers never
     decrease; at the end of a short video the last one repeats.

@@ -36,7 +36,7 @@ class Shape:
 
     @property
     def num_pixels(self) -> int:
-        """T * H * W: what one clip costs, up to the model's constant (equation 1)."""
+        """T H W, what one clip costs up to the model's constant (equation 1)."""
         return self.frames * self.height * self.width
 
     def __str__(self) -> str:
