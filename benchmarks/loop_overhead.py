@@ -25,10 +25,11 @@ from torch.nn import functional as F
 
 from vcycle.data.sampler import PlanSampler
 from vcycle.demo.comparison import demo_configs
-from vcycle.models import build_model, convert, set_norm_group
+from vcycle.models import build_model, convert_batch_norm, set_norm_group
 from vcycle.train.optim import make_optimizer, set_learning_rate
 from vcycle.train.progress import Display
 from vcycle.train.run_folder import RunFolder
+from vcycle.train.step_log import StepLog
 
 
 def main() -> None:
@@ -36,19 +37,21 @@ def main() -> None:
     torch.set_num_threads(1)
     config = demo_configs(Path("videos"), quick=False)["multigrid"]
     plan = config.plan()
-    model = convert(build_model(config.model.name, num_classes=12, **config.model.options))
+    model = convert_batch_norm(
+        build_model(config.model.name, num_classes=12, **config.model.options)
+    )
     optimizer = make_optimizer(model, config.optimizer)
     requests = iter(PlanSampler(plan, config.baseline.num_videos, config.seed))
 
     with tempfile.TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder), fabric=Fabric(accelerator="cpu", devices=1))
+        rows = StepLog(RunFolder(Path(folder)), fabric=Fabric(accelerator="cpu", devices=1))
         console = Console(file=io.StringIO(), force_terminal=True)
         with Display(plan, title="benchmark", first_step=0, console=console) as display:
 
             def log(i: int) -> None:
-                run.add_step(plan[i], torch.zeros(()), seconds=1.0, step_seconds=0.1, waited=0.0)
+                rows.add(plan[i], torch.zeros(()), seconds=1.0, step_seconds=0.1, waited=0.0)
                 if i % 10 == 0:
-                    run.flush()
+                    rows.flush()
 
             parts: dict[str, Callable[[int], object]] = {
                 "plan look-up": lambda i: plan[i],

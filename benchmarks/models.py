@@ -3,9 +3,10 @@
     python benchmarks/models.py                    # float32 on the CPU, small shapes
     python benchmarks/models.py --device cuda      # bfloat16 autocast, the paper's shapes
 
-Prints JSON. `models`: seconds of a forward and backward pass, and memory: on a GPU the peak, on a
-CPU what the forward pass keeps for the backward pass (the same on every machine). `norm_layers` and
-`norm_models`: the best of several interleaved runs of `SubBatchNorm3d` and `nn.BatchNorm3d`.
+Prints JSON. ``models``: seconds of a forward and backward pass, and memory. Memory is the peak on a
+GPU; on a CPU it is what the forward pass keeps for the backward pass, which is the same on every
+machine. ``norm_layers`` and ``norm_models``: the best of several interleaved runs of
+``SubBatchNorm3d`` and ``nn.BatchNorm3d``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vcycle.models import SubBatchNorm3d, build_model, convert, set_norm_group
+from vcycle.models import SubBatchNorm3d, build_model, convert_batch_norm, set_norm_group
 from vcycle.models.count import multiply_adds, num_parameters
 from vcycle.schedule.shape import Shape
 
@@ -53,7 +54,7 @@ def processor() -> str:
 def best_seconds(
     functions: Mapping[str, Callable[[], object]], *, device: str, repeats: int
 ) -> dict[str, float]:
-    """The fastest of `repeats` runs of each, taken in turn so that all see the same machine."""
+    """The fastest of ``repeats`` runs of each, taken in turn so that all see the same machine."""
     best = dict.fromkeys(functions, float("inf"))
     for i in range(repeats + 1):
         for name, function in functions.items():
@@ -109,7 +110,7 @@ def time_models(
     """One row per model and shape."""
     rows = []
     for name in names:
-        model = convert(build_model(name, num_classes=400)).to(device)
+        model = convert_batch_norm(build_model(name, num_classes=400)).to(device)
         model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
         set_norm_group(model, num_clips // 2)
         for text in SHAPES[device]:
@@ -179,7 +180,7 @@ def time_norm_models(device: str, repeats: int) -> list[dict[str, Any]]:
             shape = Shape.parse(text)
             plain = build_model(name, num_classes=400).to(device)
             plain.to(memory_format=memory_format)  # type: ignore[call-overload]
-            sub = convert(copy.deepcopy(plain))
+            sub = convert_batch_norm(copy.deepcopy(plain))
             set_norm_group(sub, GROUP_CLIPS)
             dims = (16, 3, shape.frames, shape.height, shape.width)
             clips = torch.randn(dims, device=device).contiguous(memory_format=memory_format)

@@ -1,20 +1,23 @@
-"""Multiply-adds of one clip at every shape of every recipe, as JSON.
+"""Multiply-adds of one clip at every shape of every recipe under every schedule, as JSON.
 
-Its output is ``src/vcycle/config/multiply_adds.json``, which ``vcycle plan`` reads so as
+Its output is ``src/vcycle/models/multiply_adds.json``, which ``vcycle plan`` reads so as
 not to need torch:
 
-    python benchmarks/recipe_multiply_adds.py > src/vcycle/config/multiply_adds.json
+    python benchmarks/recipe_multiply_adds.py > src/vcycle/models/multiply_adds.json
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import torch
 
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
+from vcycle.models.entries import find_model
+from vcycle.schedule.multigrid import SCHEDULES
 from vcycle.schedule.shape import Shape
 
 NUM_CLASSES = 400
@@ -25,7 +28,10 @@ def main() -> None:
     shapes: dict[str, set[Shape]] = {}
     for name in (*FIXED_RECIPES, *USER_RECIPES):
         config = recipe(name)
-        shapes.setdefault(config.model.name, set()).update(config.plan().mini_batches())
+        for schedule in SCHEDULES:
+            multigrid = config.multigrid.with_schedule(schedule)
+            visited = replace(config, multigrid=multigrid).plan().shapes
+            shapes.setdefault(find_model(config.model.name).name, set()).update(visited)
     table = {}
     for model_name in sorted(shapes):
         with torch.device("meta"):

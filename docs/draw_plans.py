@@ -1,7 +1,7 @@
-"""Write the generated parts of docs/plans.md: figure 2, and the tables of the recipes.
+"""Write the generated parts of docs/plans.md: its figures, and the tables of plans.
 
-python docs/draw_plans.py           write pictures, docs/results/plans.json and the tables
-python docs/draw_plans.py --check   exit 1 if the JSON, a table or the figure is out of date
+python docs/draw_plans.py           write figures, docs/results/plans.json and the tables
+python docs/draw_plans.py --check   exit 1 if the JSON, a table or a figure is out of date
 """
 
 from __future__ import annotations
@@ -9,20 +9,25 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import textwrap
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from update import fill
 
-from vcycle.cli.plan import PlanReport, plan_values
-from vcycle.config.flags import FlagParser, add_config_flags, run_config
+from vcycle.cli.plan import PlanReport, plan_text, plan_values
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_config_flags, run_config
 from vcycle.config.recipes import PAPER_RECIPES, k400_slowfast_r50
 from vcycle.report.plan_plot import draw_plans
-from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
 
 DOCS = Path(__file__).parent
-FIGURE = DOCS / "pictures" / "figure2.svg"
+FIGURE = DOCS / "figures" / "figure2.svg"
+SCHEDULES_FIGURE = DOCS / "figures" / "schedules.svg"
 PRINTED = {
     "k400-slowfast-r50": "3.4x (section 4.1)",
     **{
@@ -49,15 +54,26 @@ ABLATIONS = [
     "k400-slowfast-r50 --no-fine-tuning",
     "k400-slowfast-r50 --baseline-steps 32685",
 ]
-OWN_VIDEOS = "finetune --num-videos 1000 --num-gpus 2"
+NAMED = [
+    "k400-slowfast-r50",
+    *(f"k400-slowfast-r50 --schedule {name}" for name in ("pass", "anneal", "off")),
+]
+PRINTED_PLAN = "k400-slowfast-r50 --schedule anneal"
+OWN_VIDEOS = "finetune --num-videos 1000 --gpus 2"
+
+
+def report_of(run: str) -> PlanReport:
+    """What ``vcycle plan RUN`` prints, as a value."""
+    parser = FlagParser(word="recipe")
+    add_config_flags(parser)
+    options = parser.parse_args(run.split())
+    config = run_config(options)
+    return PlanReport(config, config.plan(), options.given)
 
 
 def values_of(run: str) -> dict[str, Any]:
     """What ``vcycle plan RUN --json`` prints, without the phases."""
-    parser = FlagParser()
-    add_config_flags(parser)
-    config = run_config(*parser.parse_known_args(run.split()))
-    values = plan_values(PlanReport(config, config.plan()))
+    values = plan_values(report_of(run))
     del values["phases"], values["flags"]
     return values
 
@@ -107,6 +123,31 @@ def ablation_table(plans: dict[str, Any]) -> str:
     )
 
 
+def schedule_table(plans: dict[str, Any]) -> str:
+    """The named schedules at their own lengths."""
+    return _table(
+        ("plan", "shapes and shares of the steps", "steps", "reduction", "epochs", "multiply-adds"),
+        [
+            (
+                f"`{run}`",
+                _shares(report_of(run).plan),
+                f"{plans[run]['steps']:,}",
+                f"{plans[run]['step_reduction']:.2f}x",
+                f"{plans[run]['epochs']:.0f}",
+                f"{plans[run]['compute_reduction']:.2f}x",
+            )
+            for run in NAMED
+        ],
+    )
+
+
+def _shares(plan: Plan) -> str:
+    steps: Counter[str] = Counter()
+    for phase in plan.phases:
+        steps[str(phase.base.shape)] += phase.steps
+    return ", ".join(f"{shape} {count / len(plan):.0%}" for shape, count in steps.items())
+
+
 def _table(heading: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     rules = ("---", *("---:" for _ in heading[1:]))
     return "\n".join(f"| {' | '.join(row)} |" for row in (heading, rules, *rows))
@@ -123,6 +164,20 @@ def figure2() -> dict[str, Plan]:
         "(d) long and short cycle, the default": both,
     }
     plans = {title: Plan(config.baseline, multigrid) for title, multigrid in cases.items()}
+    return _titled(plans)
+
+
+def schedules() -> dict[str, Plan]:
+    """The paper's schedule beside those of a single pass, by title."""
+    config = k400_slowfast_r50()
+    cases = {
+        **{name: config.multigrid.with_schedule(name) for name in ("paper", "pass", "anneal")},
+        "progressive resizing": Multigrid.progressive_resizing(),
+    }
+    return _titled({title: Plan(config.baseline, multigrid) for title, multigrid in cases.items()})
+
+
+def _titled(plans: dict[str, Plan]) -> dict[str, Plan]:
     return {
         f"{title}: {len(plan):,} steps, {plan.epochs:.0f} epochs": plan
         for title, plan in plans.items()
@@ -131,14 +186,25 @@ def figure2() -> dict[str, Plan]:
 
 def main(arguments: list[str]) -> int:
     """Update the files, or only check them."""
-    plans = {run: values_of(run) for run in (*RUNS, *ABLATIONS, OWN_VIDEOS)}
+    plans = {run: values_of(run) for run in (*RUNS, *ABLATIONS, *NAMED, OWN_VIDEOS)}
     notes = "\n".join(f"    - {note}" for note in plans[OWN_VIDEOS]["notes"])
     page, results = DOCS / "plans.md", DOCS / "results" / "plans.json"
     text = fill(page.read_text(), "recipes", recipe_table(plans))
     text = fill(text, "ablations", ablation_table(plans))
     text = fill(text, "finetune", f"    vcycle plan {OWN_VIDEOS}\n\n{notes}")
-    files = {page: text, results: json.dumps(plans, indent=1) + "\n", FIGURE: _figure_text()}
+    text = fill(text, "schedules", schedule_table(plans))
+    printed = textwrap.indent(plan_text(report_of(PRINTED_PLAN)), "    ", lambda _: True)
+    printed = "\n".join(line.rstrip() for line in printed.splitlines())
+    text = fill(text, "anneal", f"    $ vcycle plan {PRINTED_PLAN}\n\n{printed}")
+    files = {
+        page: text,
+        results: json.dumps(plans, indent=1) + "\n",
+        FIGURE: _figure_text(figure2()),
+        SCHEDULES_FIGURE: _figure_text(schedules()),
+    }
     if "--check" in arguments:
+        if sys.version_info < (3, 11):  # whose last matplotlib lays the same figure out differently
+            del files[FIGURE]
         return int(any(not file.exists() or file.read_text() != files[file] for file in files))
     for file, content in files.items():
         file.parent.mkdir(exist_ok=True)
@@ -146,11 +212,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _figure_text() -> str:
-    """Figure 2 as SVG."""
+def _figure_text(plans: dict[str, Plan]) -> str:
+    """Plans drawn as SVG."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / FIGURE.name
-        draw_plans(figure2(), file)
+        draw_plans(plans, file)
         return file.read_text()
 
 

@@ -1,4 +1,4 @@
-"""Multigrid in a training loop of one's own: the plan, the sampler and three lines in the loop.
+"""Multigrid in a training loop of your own: a plan, its sampler, and two lines before each step.
 
 vcycle data synth /tmp/videos
 python examples/own_loop.py /tmp/videos
@@ -18,7 +18,7 @@ def main(folder: str, *, steps: int = 200) -> None:
     """Train a small network on the manifest in ``folder``, printing a line a step."""
     videos = vcycle.Manifest.read(folder).split("train")
 
-    # The run one would do without multigrid, and its plan with it.
+    # The run without multigrid, and its plan with it.
     baseline = vcycle.Baseline(
         shape=vcycle.Shape(8, 48, 48),
         batch_size=8,
@@ -30,7 +30,8 @@ def main(folder: str, *, steps: int = 200) -> None:
     plan = vcycle.Plan(baseline, vcycle.Multigrid())
 
     # Any module that takes (B, 3, T, H, W) and pools globally; its batch norms are swapped.
-    model = vcycle.convert(
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = vcycle.convert_batch_norm(
         nn.Sequential(
             nn.Conv3d(3, 16, (3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False),
             nn.BatchNorm3d(16),
@@ -39,8 +40,16 @@ def main(folder: str, *, steps: int = 200) -> None:
             nn.Flatten(),
             nn.Linear(16, videos.num_classes),
         )
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    ).to(device)
+
+    # Any optimizer. Its rates are those of the baseline; the plan scales every group's alike.
+    rate = baseline.learning_rate.base
+    groups = [
+        {"params": model[:-1].parameters(), "lr": rate},
+        {"params": model[-1].parameters(), "lr": 2 * rate},  # a fresh classifier, faster
+    ]
+    optimizer = torch.optim.SGD(groups, momentum=0.9)
+    ratios = [group["lr"] / rate for group in optimizer.param_groups]
 
     # The sampling grid of every clip: a random stride from 1, a random short side from 52 pixels.
     grids = vcycle.GridRange(baseline.shape, stride=1, short_side=(52, 68))
@@ -50,8 +59,10 @@ def main(folder: str, *, steps: int = 200) -> None:
         num_workers=1,
     )
     for step, batch in zip(plan, loader, strict=True):
-        optimizer.param_groups[0]["lr"] = step.learning_rate
+        for group, ratio in zip(optimizer.param_groups, ratios, strict=True):
+            group["lr"] = ratio * step.learning_rate
         vcycle.set_norm_group(model, step.norm_group)
+        batch = batch.to(device)
         loss = nn.functional.cross_entropy(model(vcycle.normalize(batch.clips)), batch.labels)
         optimizer.zero_grad()
         loss.backward()

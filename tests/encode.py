@@ -90,10 +90,10 @@ def encode(
     return path
 
 
-def frame_number(picture: np.ndarray, num_frames: int) -> int:
-    """Which of ``numbered_frames`` a resampled picture shows."""
-    height, width = picture.shape[:2]
-    level = picture[height // 2 :, width // 2 :, 1].mean()
+def frame_number(frame: np.ndarray, num_frames: int) -> int:
+    """Which of ``numbered_frames`` a resampled frame is."""
+    height, width = frame.shape[:2]
+    level = frame[height // 2 :, width // 2 :, 1].mean()
     levels = [_level(k, num_frames) for k in range(num_frames)]
     return int(np.abs(np.array(levels) - level).argmin())
 

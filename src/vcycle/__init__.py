@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
-from vcycle.schedule.plan import Multigrid, Plan, Step
+from vcycle.schedule.multigrid import Anneal, Multigrid
+from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from vcycle.models import (
         SubBatchNorm3d,
         build_model,
-        convert,
+        convert_batch_norm,
         load_weights,
         precise_bn,
         set_norm_group,
@@ -37,7 +38,7 @@ _MODULES = {
     "PlanSampler": "vcycle.data.sampler",
     "SubBatchNorm3d": "vcycle.models",
     "build_model": "vcycle.models",
-    "convert": "vcycle.models",
+    "convert_batch_norm": "vcycle.models",
     "eval_loader": "vcycle.data.loader",
     "load_weights": "vcycle.models",
     "normalize": "vcycle.data.batch",
@@ -47,12 +48,14 @@ _MODULES = {
 }
 
 __all__ = [
+    "Anneal",
     "Baseline",
     "ClipDataset",
     "GridRange",
     "LearningRate",
     "LongCycle",
     "Manifest",
+    "MiniBatch",
     "Multigrid",
     "Plan",
     "PlanSampler",
@@ -62,7 +65,7 @@ __all__ = [
     "Step",
     "SubBatchNorm3d",
     "build_model",
-    "convert",
+    "convert_batch_norm",
     "eval_loader",
     "load_weights",
     "normalize",

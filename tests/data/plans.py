@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from vcycle.schedule.shape import Shape
@@ -18,5 +17,5 @@ class FakeStep:
 class FakePlan(list):
     """Any steps."""
 
-    def step_counts(self):
-        return Counter((step.shape, step.batch_size) for step in self)
+    def mini_batches(self):
+        return list({(step.shape, step.batch_size): step for step in self}.values())

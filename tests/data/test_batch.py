@@ -25,11 +25,11 @@ def test_a_batch_checks_itself():
     )
     assert good.to("cpu").shape == Shape(1, 4, 4)
     for change, message in (
-        ({"clips": good.clips.float()}, "clips is torch.float32"),
-        ({"clips": good.clips[:, :2]}, "clips is"),
-        ({"labels": good.labels[:1]}, r"labels is torch.int64 \(1,\)"),
-        ({"labels": torch.zeros(2)}, "labels is torch.float32"),
-        ({"indices": good.indices.int()}, "indices is torch.int32"),
+        ({"clips": good.clips.float()}, "clips torch.float32"),
+        ({"clips": good.clips[:, :2]}, r"clips torch.uint8 \(2, 2, 1, 4, 4\)"),
+        ({"labels": good.labels[:1]}, r"labels torch.int64 \(1,\)"),
+        ({"labels": torch.zeros(2)}, "labels torch.float32"),
+        ({"indices": good.indices.int()}, "indices torch.int32"),
     ):
         with pytest.raises(ValueError, match=message):
             dataclasses.replace(good, **change)

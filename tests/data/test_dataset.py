@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from vcycle.data.dataset import ClipDataset, ClipRequest, TooManyBadVideos
+from vcycle.data.bad_videos import TooManyBadVideos
+from vcycle.data.dataset import ClipDataset, ClipRequest
 from vcycle.data.grid import GridRange, View
 from vcycle.data.manifest import Manifest
 from vcycle.demo.videos import write_videos
@@ -96,7 +97,5 @@ def test_timed_labels_are_those_of_the_clip_in_training_and_all_in_evaluation(ma
 
 
 def test_an_unknown_decoder_is_refused(manifest):
-    with pytest.raises(
-        ValueError, match="decoder is 'opencv'; use 'pyav', 'torchcodec' or 'nvdec'"
-    ):
+    with pytest.raises(ValueError, match="decoder 'opencv': give 'pyav', 'torchcodec' or 'nvdec'"):
         ClipDataset(manifest, RANGE, decoder="opencv")

@@ -14,7 +14,8 @@ import torch
 
 from tests.data.plans import FakePlan, FakeStep
 from tests.processes import group_of, have_ended
-from vcycle.data.dataset import ClipDataset, TooManyBadVideos
+from vcycle.data.bad_videos import TooManyBadVideos
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
 from vcycle.data.loader import eval_loader, train_loader
 from vcycle.data.sampler import PlanSampler
@@ -77,7 +78,7 @@ def test_evaluation_sees_every_view_and_repeats_exactly(manifest):
     assert [len(batch) for batch in first] == [4] * 7 + [2]
     assert torch.cat([b.indices for b in first]).tolist() == np.repeat(range(5), 6).tolist()
     assert all(torch.equal(a.clips, b.clips) for a, b in zip(first, second, strict=True))
-    with pytest.raises(ValueError, match="batch_size is 0; use at least 1"):
+    with pytest.raises(ValueError, match="batch_size 0: give at least 1"):
         eval_loader(dataset, RANGE.base, batch_size=0, num_workers=0)
 
 
@@ -136,7 +137,9 @@ def test_bad_videos_are_listed_and_too_many_stop_the_run(train, tmp_path):
 
 def test_a_sampler_of_another_number_of_videos_is_refused(train):
     for num_videos in (11, 13):
-        with pytest.raises(ValueError, match=f"is {num_videos}, of the dataset 12; give"):
+        with pytest.raises(
+            ValueError, match=f"num_videos {num_videos} of the sampler: the dataset has 12; give"
+        ):
             train_loader(train, PlanSampler(PLAN, num_videos, seed=0), num_workers=0)
 
 

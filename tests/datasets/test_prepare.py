@@ -15,8 +15,9 @@ import pytest
 from tests.encode import encode, numbered_frames, rotate_display
 from vcycle.cli.main import main
 from vcycle.data.dataset import ClipDataset, ClipRequest
-from vcycle.data.decode.encode import encode_pictures
-from vcycle.data.decode.video import iterate_pictures, probe, read_clip
+from vcycle.data.decode.encode import encode_video_frames
+from vcycle.data.decode.probe import probe
+from vcycle.data.decode.video import iterate_frames, read_clip
 from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, Video
@@ -205,19 +206,19 @@ def test_one_video_never_ends_a_preparation(tmp_path, monkeypatch, num_workers, 
     def hostile(place, info):
         if place.uri == str(path):
             raise error
-        return iterate_pictures(place, info)
+        return iterate_frames(place, info)
 
-    monkeypatch.setattr(prepare_module, "iterate_pictures", hostile)
+    monkeypatch.setattr(prepare_module, "iterate_frames", hostile)
     out = tmp_path / "out"
     found, manifest = prepare_one(path, out, num_workers=num_workers)
     assert (found, len(manifest)) == (reason, 1)
-    monkeypatch.setattr(prepare_module, "iterate_pictures", iterate_pictures)
+    monkeypatch.setattr(prepare_module, "iterate_frames", iterate_frames)
     found, manifest = prepare_one(path, out, num_workers=num_workers)
     assert (found, len(manifest)) == (None, 2)
 
 
 def on_a_full_disk(_, *arguments, **options):
-    return encode_pictures("/dev/full", *arguments, **options)
+    return encode_video_frames("/dev/full", *arguments, **options)
 
 
 def as_if_on_a_full_disk(path, *_, **__):
@@ -232,7 +233,7 @@ def as_if_on_a_full_disk(path, *_, **__):
 def test_a_full_disk_ends_the_run_with_one_line(
     originals, tmp_path, monkeypatch, capsys, num_workers, encoder, named
 ):
-    monkeypatch.setattr(prepare_module, "encode_pictures", encoder)
+    monkeypatch.setattr(prepare_module, "encode_video_frames", encoder)
     command = ["data", "prepare", str(originals.root), str(tmp_path / "out")]
     assert main([*command, "--workers", str(num_workers)]) == 2
     assert capsys.readouterr().err in (

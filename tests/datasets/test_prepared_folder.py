@@ -19,7 +19,9 @@ import pytest
 
 from tests.encode import encode, numbered_frames
 from vcycle.cli.main import main
-from vcycle.data.decode.video import iterate_pictures, probe, source_of
+from vcycle.data.decode.container import source_of
+from vcycle.data.decode.probe import probe
+from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo, Video
 from vcycle.data.workers.lifetime import process_context
@@ -64,7 +66,7 @@ def contents(folder):
 
 
 def frames_of(manifest):
-    return [sum(1 for _ in iterate_pictures(manifest.locate(v), v)) for v in manifest.videos]
+    return [sum(1 for _ in iterate_frames(manifest.locate(v), v)) for v in manifest.videos]
 
 
 def test_a_folder_with_other_things_is_refused_and_left_as_it_is(originals, tmp_path, capsys):
@@ -152,9 +154,9 @@ def test_what_is_new_or_changed_is_prepared_and_nothing_else(
 
     def noted(place, info):
         worked_on.append(Path(place.uri).name)
-        return iterate_pictures(place, info)
+        return iterate_frames(place, info)
 
-    monkeypatch.setattr(prepare_module, "iterate_pictures", noted)
+    monkeypatch.setattr(prepare_module, "iterate_frames", noted)
     again = prepare(dataclasses.replace(originals, videos=videos), out, shard_bytes=shard_bytes)
     worked_on = [name for name in worked_on if name.endswith(".mkv")]
     assert worked_on == ["1.mkv", "2.mkv", "3.mkv", "4.mkv"]
@@ -189,14 +191,14 @@ def test_a_video_that_failed_is_told_each_time_and_may_succeed(
     def hostile(place, info):
         if place.uri.endswith("2.mkv"):
             raise UnreadableVideo(place.uri, "no frame decodes")
-        return iterate_pictures(place, info)
+        return iterate_frames(place, info)
 
-    monkeypatch.setattr(prepare_module, "iterate_pictures", hostile)
+    monkeypatch.setattr(prepare_module, "iterate_frames", hostile)
     for _ in range(2):
         prepared = prepare(originals, tmp_path / "out", shard_bytes=shard_bytes)
         assert prepared.bad == {"a/2.mkv": "no frame decodes"}
         assert len(prepared.manifest) == 4
-    monkeypatch.setattr(prepare_module, "iterate_pictures", iterate_pictures)
+    monkeypatch.setattr(prepare_module, "iterate_frames", iterate_frames)
     prepared = prepare(originals, tmp_path / "out", shard_bytes=shard_bytes)
     assert frames_of(prepared.manifest) == [4, 5, 6, 6, 7, 8]
     assert not (tmp_path / "out/bad.csv").exists()
@@ -313,13 +315,13 @@ def test_no_half_written_file_stays(originals, tmp_path, monkeypatch):
     def slow(place, info):
         if ".2.mkv.mp4." in place.uri:  # it has been written and is read again
             time.sleep(60)
-        return iterate_pictures(place, info)
+        return iterate_frames(place, info)
 
-    monkeypatch.setattr(prepare_module, "iterate_pictures", slow)
+    monkeypatch.setattr(prepare_module, "iterate_frames", slow)
     prepared = prepare(originals, out, num_workers=2, limit_seconds=3)
     assert prepared.bad == {"a/2.mkv": "took longer than the time limit"}
     assert not list(out.rglob(".*"))
-    monkeypatch.setattr(prepare_module, "iterate_pictures", iterate_pictures)
+    monkeypatch.setattr(prepare_module, "iterate_frames", iterate_frames)
     stale = [out / "a/.2.mkv.mp4.999999", out / ".manifest.csv.999999", out / ".bad.csv.999999"]
     mine = [out / "a/.mine.mp4.999999", out / "a/.2.mkv.mp4.old", out / "b/.2.mkv.mp4.999999"]
     for file in (*stale, *mine):

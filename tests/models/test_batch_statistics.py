@@ -12,7 +12,7 @@ from tests.models.norm_cases import clips
 from vcycle.models import (
     SubBatchNorm3d,
     build_model,
-    convert,
+    convert_batch_norm,
     defer_statistics,
     precise_bn,
     set_norm_group,
@@ -33,7 +33,7 @@ def test_statistics_are_those_of_all_clips_together() -> None:
 
 def test_all_layers_of_a_model_and_nothing_else() -> None:
     torch.manual_seed(0)
-    model = convert(build_model("resnet3d_tiny", num_classes=3, width=4, dropout=0.5))
+    model = convert_batch_norm(build_model("resnet3d_tiny", num_classes=3, width=4, dropout=0.5))
     for module in model.modules():
         if isinstance(module, nn.BatchNorm3d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -119,7 +119,7 @@ def test_failures_leave_the_statistics_as_they_were() -> None:
     before = {key: value.clone() for key, value in layer.state_dict().items()}
     with pytest.raises(ValueError, match="no batch to measure"):
         precise_bn(layer, [])
-    with pytest.raises(ValueError, match="3 clips do not divide a batch of 4"):
+    with pytest.raises(ValueError, match="norm_group 3: it does not divide a batch of 4 clips"):
         precise_bn(layer, [clips(6, 3), clips(4, 3)])
     with pytest.raises(ValueError, match="not finite"):
         precise_bn(layer, [clips(6, 3), clips(6, 3) * torch.nan])

@@ -41,11 +41,11 @@ def test_options_reach_the_builder() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ({"name": "resnet3d_tinny"}, "did you mean 'resnet3d_tiny'"),
-        ({"name": "resnet3d_tiny", "num_classes": 0}, "num_classes is 0"),
-        ({"name": "resnet3d_tiny", "num_classes": "x"}, "num_classes is 'x'"),
+        ({"name": "resnet3d_tinny"}, "did you mean resnet3d_tiny"),
+        ({"name": "resnet3d_tiny", "num_classes": 0}, "num_classes 0: "),
+        ({"name": "resnet3d_tiny", "num_classes": "x"}, "num_classes 'x': "),
         ({"name": "resnet3d_tiny", "widht": 2}, "it takes width, dropout"),
-        ({"name": "resnet3d_tiny", "width": 0}, "width is 0"),
+        ({"name": "resnet3d_tiny", "width": 0}, "width 0: "),
     ],
 )
 def test_a_wrong_call_is_one_clear_line(call: dict[str, object], message: str) -> None:

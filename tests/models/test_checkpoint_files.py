@@ -35,7 +35,9 @@ def test_code_in_a_file_does_not_run(kind: str, small: SmallNet, tmp_path: Path)
         path.write_bytes(pickle.dumps({"model_state": {}, "cfg": Malicious(tmp_path / "run")}))
     else:
         torch.save(content, path, _use_new_zipfile_serialization=kind == "zip")
-    with pytest.raises(ValueError, match=r"a.pyth: refused, not a whole file of tensors") as caught:
+    with pytest.raises(
+        ValueError, match=r"a.pyth: refused, not an intact file of tensors"
+    ) as caught:
         load_weights(small, path)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
@@ -108,7 +110,7 @@ def test_files_that_are_not_there(small: SmallNet, tmp_path: Path) -> None:
         load_weights(small, tmp_path / "a.pth")
     with pytest.raises(ValueError, match="not a file"):
         load_weights(small, tmp_path)
-    with pytest.raises(ValueError, match="give a local file; download it first"):
+    with pytest.raises(ValueError, match="give a local file: download it first"):
         load_weights(small, "https://example.org/a.pth")
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vcycle.models import build_model, check_model, convert, load_weights, set_norm_group
+from vcycle.models import build_model, check_model, convert_batch_norm, load_weights, set_norm_group
 from vcycle.schedule.shape import Shape
 
 SHAPES = [Shape(4, 16, 16), Shape(8, 32, 24)]
@@ -100,7 +100,7 @@ def test_build_by_import_path(here: Path) -> None:
         ("typing_error:build", {}, r"cannot import 'typing_error' \(SyntaxError: "),
         ("../own_model:build", {}, "cannot import '../own_model'"),
         ("own_model:no_model", {}, "returned a str; return a torch.nn.Module"),
-        ("own_model:build", {"num_classes": 0}, "num_classes is 0"),
+        ("own_model:build", {"num_classes": 0}, "num_classes 0: "),
     ],
 )
 def test_paths_that_lead_nowhere(
@@ -143,7 +143,7 @@ def test_faults_that_are_none_pass() -> None:
 
 @pytest.mark.parametrize("fault", ["", "nan"])
 def test_the_model_is_left_as_it_was(fault: str) -> None:
-    model = convert(Classifier(fault)).eval()
+    model = convert_batch_norm(Classifier(fault)).eval()
     model.dropout.train()
     set_norm_group(model, 16)
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -178,7 +178,7 @@ def test_a_video_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     torch.manual_seed(0)
     model = small_videomae()
     layers = list(model.modules())
-    convert(model)
+    convert_batch_norm(model)
     set_norm_group(model, 8)
     assert list(model.modules()) == layers
     check_model(model, [Shape(2, 16, 16), Shape(4, 32, 32), Shape(6, 48, 32)], num_classes=5)
@@ -213,7 +213,7 @@ def test_published_weights_of_a_video_transformer(
     monkeypatch.chdir(Path(__file__).parents[2])
     published = transformers.VideoMAEForVideoClassification(small_videomae().config)
     published.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"attention\.q_bias', which this model has not"):
+    with pytest.raises(ValueError, match=r"attention\.q_bias', which is not in this model"):
         load_weights(small_videomae(), tmp_path / "model.safetensors")
     read = transformers.VideoMAEForVideoClassification.from_pretrained(tmp_path)
     torch.save(read.state_dict(), tmp_path / "a.pth")

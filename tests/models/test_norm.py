@@ -25,7 +25,7 @@ from vcycle.models import (
     build_model,
     check_norm_group,
     commit_statistics,
-    convert,
+    convert_batch_norm,
     defer_statistics,
     set_norm_group,
 )
@@ -147,7 +147,7 @@ def test_running_statistics_are_those_of_one_plain_layer(
 def test_groups_that_do_not_divide_raise() -> None:
     layer = SubBatchNorm3d(2)
     set_norm_group(layer, 3)
-    with pytest.raises(ValueError, match="3 clips do not divide a batch of 8"):
+    with pytest.raises(ValueError, match="norm_group 3: it does not divide a batch of 8 clips"):
         layer(clips(8, 2))
     layer.eval()
     layer(clips(8, 2))
@@ -163,7 +163,7 @@ def test_convert_keeps_parameters_and_shared_layers() -> None:
     state = {key: value.clone() for key, value in model.state_dict().items()}
     x = clips(4, 3)
     expected = model(x)
-    assert convert(model) is model
+    assert convert_batch_norm(model) is model
     assert isinstance(model[1], SubBatchNorm3d)
     assert model[1] is model[3]
     assert not model[1].training
@@ -171,19 +171,19 @@ def test_convert_keeps_parameters_and_shared_layers() -> None:
     assert torch.count_nonzero(model[1].weight) == 0
     torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
     nn.Sequential(nn.Conv3d(3, 4, 1), shared, nn.Conv3d(4, 4, 1), shared).load_state_dict(state)
-    assert isinstance(convert(nn.BatchNorm3d(3)), SubBatchNorm3d)
+    assert isinstance(convert_batch_norm(nn.BatchNorm3d(3)), SubBatchNorm3d)
 
 
 def test_convert_leaves_a_model_without_batch_norm() -> None:
     model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4))
     layers = list(model)
-    convert(model)
+    convert_batch_norm(model)
     set_norm_group(model, 8)
     assert list(model) == layers
 
 
 def test_norm_group_reaches_every_layer() -> None:
-    model = convert(build_model("resnet3d_tiny", num_classes=3))
+    model = convert_batch_norm(build_model("resnet3d_tiny", num_classes=3))
     set_norm_group(model, 4)
     layers = [m for m in model.modules() if isinstance(m, nn.BatchNorm3d)]
     assert len(layers) > 5
@@ -260,7 +260,7 @@ def test_half_precision_without_parameters_or_statistics(options: dict[str, bool
 
 def test_autocast_as_in_a_model() -> None:
     torch.manual_seed(0)
-    model = convert(build_model("resnet3d_tiny", num_classes=3, width=4))
+    model = convert_batch_norm(build_model("resnet3d_tiny", num_classes=3, width=4))
     set_norm_group(model, 2)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         scores = model(torch.randn(4, 3, 4, 16, 16))
@@ -297,7 +297,7 @@ def test_compiled_equals_eager(deferred: bool) -> None:
     def build() -> nn.Module:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4), nn.ReLU())
-        convert(model)
+        convert_batch_norm(model)
         if deferred:
             defer_statistics(model)
         return model
@@ -388,7 +388,7 @@ def test_groups_are_checked_before_the_first_step(
     if fits:
         check_norm_group(group, batch_clips=batch, num_parts=parts)
         return
-    with pytest.raises(ValueError, match=f"norm group: {group} clips"):
+    with pytest.raises(ValueError, match=f"norm_group {group}: it does not"):
         check_norm_group(group, batch_clips=batch, num_parts=parts)
 
 
@@ -486,7 +486,7 @@ def test_wrong_numbers_of_channels_and_of_values_raise() -> None:
 def test_a_group_larger_than_the_batch_needs_processes() -> None:
     layer = SubBatchNorm3d(2)
     set_norm_group(layer, 16)
-    with pytest.raises(ValueError, match="16 clips do not divide a batch of 8"):
+    with pytest.raises(ValueError, match="norm_group 16: it does not divide a batch of 8 clips"):
         layer(clips(8, 2))
 
 
@@ -558,7 +558,7 @@ def test_a_converted_model_is_traced_as_a_plain_one(training: bool) -> None:
         block = nn.Sequential(nn.Conv3d(3, 3, 1), nn.BatchNorm3d(3), nn.ReLU())
         return nn.Sequential(block, nn.BatchNorm3d(3)).train(training)
 
-    model = convert(build())
+    model = convert_batch_norm(build())
     traced, plain = torch.fx.symbolic_trace(model), torch.fx.symbolic_trace(build())
     steps = [[(node.op, node.target) for node in m.graph.nodes] for m in (traced, plain)]
     assert steps[0] == steps[1]
@@ -569,7 +569,7 @@ def test_a_converted_model_is_traced_as_a_plain_one(training: bool) -> None:
 
 
 def test_evaluation_knows_no_groups() -> None:
-    layer = convert(nn.BatchNorm3d(3, track_running_stats=False)).eval()
+    layer = convert_batch_norm(nn.BatchNorm3d(3, track_running_stats=False)).eval()
     set_norm_group(layer, 8)
     x = clips(4, 3)  # no multiple of the group
     torch.testing.assert_close(layer(x), nn.BatchNorm3d(3, track_running_stats=False)(x))
@@ -577,7 +577,7 @@ def test_evaluation_knows_no_groups() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_modules_in_half_precision(dtype: torch.dtype) -> None:
-    layer = convert(nn.BatchNorm3d(3)).to(dtype)
+    layer = convert_batch_norm(nn.BatchNorm3d(3)).to(dtype)
     set_norm_group(layer, 2)
     x = clips(4, 3).to(dtype)
     out = layer(x)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vcycle.models import build_model, convert, parameter_groups
+from vcycle.models import build_model, convert_batch_norm, parameter_groups
 
 
 def names_of(model: nn.Module, parameters: list[nn.Parameter]) -> list[str]:
@@ -28,7 +28,7 @@ def test_norms_do_not_decay_and_everything_else_does(name: str) -> None:
     assert "head.projection.bias" in decayed_names
     assert len(spared_names) + len(decayed_names) == len(list(model.parameters()))
     before = (decayed_names, spared_names)
-    convert(model)
+    convert_batch_norm(model)
     after = parameter_groups(model, weight_decay=1e-4)
     assert tuple(names_of(model, group["params"]) for group in after) == before
 
@@ -38,7 +38,7 @@ def test_optimizer_state_loads_across_the_kinds_of_norm() -> None:
         torch.manual_seed(0)
         model = build_model("resnet3d_tiny", num_classes=3, width=4)
         if converted:
-            convert(model)
+            convert_batch_norm(model)
         groups = parameter_groups(model, weight_decay=0.1)
         return model, torch.optim.SGD(groups, lr=0.1, momentum=0.9)
 
@@ -64,7 +64,7 @@ def test_other_norms_shared_and_frozen_parameters() -> None:
 
 
 def test_wrong_calls() -> None:
-    with pytest.raises(ValueError, match="weight_decay is -1"):
+    with pytest.raises(ValueError, match="weight_decay -1: "):
         parameter_groups(nn.Linear(1, 1), weight_decay=-1)
     with pytest.raises(ValueError, match="no parameters to train"):
         parameter_groups(nn.ReLU(), weight_decay=0)

@@ -98,13 +98,13 @@ def test_nonlocal_block_against_brute_force(kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("slowfast_r50", {"alpha": 0}, "alpha is 0"),
-        ("slowfast_r50", {"beta_inverse": 7}, "beta_inverse is 7"),
-        ("slowfast_r50", {"fusion_kernel": 4}, "fusion_kernel is 4"),
-        ("slowfast_r50", {"temporal_blocks_res4": (6,)}, "give two numbers up to 6"),
-        ("slowfast_r50", {"temporal_blocks_res4": (-1, 6)}, "give two numbers up to 6"),
-        ("i3d_r50", {"depth": 18}, r"depth is 18; choose one of \[50, 101\]"),
-        ("i3d_r50", {"nonlocal_kind": "gauss"}, "nonlocal kind is 'gauss'"),
+        ("slowfast_r50", {"alpha": 0}, "alpha 0: "),
+        ("slowfast_r50", {"beta_inverse": 7}, "beta_inverse 7: "),
+        ("slowfast_r50", {"fusion_kernel": 4}, "fusion_kernel 4: "),
+        ("slowfast_r50", {"temporal_blocks_res4": (6,)}, "takes two numbers up to 6"),
+        ("slowfast_r50", {"temporal_blocks_res4": (-1, 6)}, "takes two numbers up to 6"),
+        ("i3d_r50", {"depth": 18}, r"depth 18: choose one of \[50, 101\]"),
+        ("i3d_r50", {"nonlocal_kind": "gauss"}, "nonlocal_kind 'gauss': "),
         ("i3d_r50", {"aplha": 4}, "it takes depth, dropout"),
     ],
 )

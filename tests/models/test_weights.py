@@ -20,7 +20,7 @@ from tests.models.checkpoints import (
     image_resnet,
     pytorchvideo_state,
 )
-from vcycle.models import build_model, convert
+from vcycle.models import build_model, convert_batch_norm
 from vcycle.models.weights import load_weights
 
 FACTS = reference.read("models")
@@ -64,7 +64,7 @@ def test_pyslowfast_checkpoint(name: str, tmp_path: Path) -> None:
     state = reference.ruled_state(holder)
     checkpoint = {"epoch": 195, "model_state": state, "optimizer_state": {}, "cfg": "BN: {}\n"}
     torch.save(checkpoint, tmp_path / "a.pyth")
-    model = convert(build_model(name, num_classes=400)).eval()
+    model = convert_batch_norm(build_model(name, num_classes=400)).eval()
     report = load_weights(model, tmp_path / "a.pyth")
     assert set(report.matched) == set(shapes)
     assert not report.dropped
@@ -253,16 +253,19 @@ def _changed(**changes: Any) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]
     ("change", "message"),
     [
         (_changed(s1__weight=torch.zeros(3, 3, 1, 1, 1)), r"'s1.weight' of shape \(3, 3, 1, 1, 1"),
-        (_changed(s1__bias=None), "nothing for 's1.bias'"),
-        (_changed(s2__weight=torch.zeros(3)), "has 's2.weight', which this model has not"),
+        (_changed(s1__bias=None), "lacks 's1.bias'"),
+        (_changed(s2__weight=torch.zeros(3)), "has 's2.weight', which is not in this model"),
         (_changed(head__weight=torch.zeros(4, 9)), "'head.weight' of shape"),
         (_changed(s1__weight=torch.full((3, 3, 3, 1, 1), torch.nan)), "'s1.weight' holds values"),
-        (_changed(s1__bias=torch.ones(3).int()), r"'s1.bias' holds whole numbers \(torch.int32\)"),
+        (_changed(s1__bias=torch.ones(3).int()), r"'s1.bias' holds integers \(torch.int32\)"),
         (lambda _: {"a.b": torch.zeros(3)}, "matches nothing in this model; the file has 'a.b'"),
         (lambda _: {}, "holds no state dict"),
-        (lambda _: {"epoch": 3}, r"holds no state dict \(but 'epoch'\)"),
+        (lambda _: {"epoch": 3}, r"holds no state dict \(its keys: 'epoch'\)"),
         (lambda _: [torch.zeros(3)], "holds a list"),
-        (lambda _: {"s1.weight": torch.zeros(3, 3).to_sparse()}, "'s1.weight' is no plain dense"),
+        (
+            lambda _: {"s1.weight": torch.zeros(3, 3).to_sparse()},
+            "'s1.weight' is not a dense tensor",
+        ),
         (lambda _: {"k\n" * 99: torch.zeros(3)}, "matches nothing"),
         (lambda _: {f"blocks.{'9' * 5000}.res_blocks.0.a": torch.zeros(3)}, "matches nothing"),
     ],
@@ -303,7 +306,7 @@ def test_other_depths_and_kinds_are_refused(tmp_path: Path) -> None:
 
     i3d = build_model("i3d_r50", num_classes=4)
     for name, message in {
-        "i3d_r101": "which this model has not",
+        "i3d_r101": "which is not in this model",
         "slow_r50": "'s1.pathway0_stem.conv.weight' of shape",
         "slowfast_r50": "another architecture",
         "i3d_nl_r50": "has 's3.pathway0_nonlocal1.conv_theta.weight', which",

@@ -10,11 +10,13 @@ from vcycle.data.grid import GridRange
 from vcycle.models import check_norm_group
 from vcycle.schedule import cost
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
 BASELINE = Baseline(Shape(32, 224, 224), 64, 9_000, 24_000, LearningRate(0.1), (4_000, 7_000))
 PLAN = Plan(BASELINE, Multigrid())
+KINDS = PLAN.mini_batches()
 
 # Multiply-adds of one clip of SlowFast R50 8x8 and the reduction of the forward pass that the
 # official code reaches on Kinetics; its phases end at whole epochs.
@@ -28,15 +30,6 @@ SLOWFAST = {
     "32x158x158": 25626211584,
     "32x224x224": 50308583424,
 }
-
-
-def test_counts_of_every_mini_batch() -> None:
-    counts: dict[tuple[Shape, int], int] = {}
-    for step in PLAN:
-        key = (step.shape, step.batch_size)
-        counts[key] = counts.get(key, 0) + 1
-    assert PLAN.step_counts() == counts
-    assert sum(counts.values()) == len(PLAN)
 
 
 def test_frames_and_pixels() -> None:
@@ -79,8 +72,12 @@ def test_frames_spanned() -> None:
 def measured(**changes: object) -> dict[Shape, cost.MeasuredStep]:
     """Every shape at its batch, and what should differ in some of them."""
     rows = [
-        {"shape": str(shape), "clips": clips, "seconds": 0.1 + shape.num_pixels / 1e7}
-        for shape, clips in PLAN.mini_batches().items()
+        {
+            "shape": str(each.shape),
+            "clips": each.batch_size,
+            "seconds": 0.1 + each.shape.num_pixels / 1e7,
+        }
+        for each in dict.fromkeys(replace(each, norm_group=0, steps=0) for each in KINDS)
     ]
     return cost.measured_steps([{**row, **changes} for row in rows])
 
@@ -105,7 +102,7 @@ def test_a_plan_that_never_visits_the_baselines_shape() -> None:
     """Two steps of a phase end before the short cycle comes to it."""
     short = Baseline(Shape(32, 224, 224), 64, 2, 24_000, LearningRate(0.1))
     plan = Plan(short, Multigrid(long_cycle=None, fine_tuning=False, steps=2))
-    assert BASELINE.shape not in plan.mini_batches()
+    assert BASELINE.shape not in plan.shapes
     steps = measured()
     predicted = cost.seconds(plan, steps)
     assert predicted.baseline == pytest.approx(2 * steps[BASELINE.shape].seconds)
@@ -159,7 +156,7 @@ def test_memory_and_micro_batches() -> None:
     for shape, size in ((Shape(8, 112, 112), 40), (Shape(32, 112, 112), 1000)):
         steps[shape] = replace(steps[shape], step_bytes=size * giga)
     rows = cost.batch_memory(PLAN, steps, available_bytes=16 * giga, num_devices=4)
-    assert [row.shape for row in rows] == list(PLAN.mini_batches())
+    assert [row.shape for row in rows] == list(PLAN.shapes)
     by_shape = {str(row.shape): row for row in rows}
     coarse = by_shape["8x112x112"]
     assert (coarse.batch_size, coarse.fits, coarse.micro_batch) == (1024, False, 64)
@@ -176,12 +173,7 @@ def test_micro_batches_split_no_group_over_time() -> None:
         steps = measured(bytes=1e10)
         rows = cost.batch_memory(PLAN, steps, available_bytes=available, num_devices=16)
         for row in rows:
-            groups = {
-                short.norm_group
-                for phase in PLAN.phases
-                for short in phase.base.short_cycle
-                if short.shape == row.shape
-            }
+            groups = {each.norm_group for each in KINDS if each.shape == row.shape}
             for group in groups if row.micro_batch else ():
                 assert group is not None
                 check_norm_group(group, batch_clips=16 * row.micro_batch, num_parts=16)

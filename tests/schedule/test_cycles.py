@@ -4,7 +4,8 @@ import pytest
 
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
-from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
 
@@ -36,12 +37,12 @@ def test_patches_of_a_vision_transformer() -> None:
         ("8x224x224", 32),
         ("16x224x224", 16),
     ]
-    assert {(s.height % 16, s.frames % 2) for s in plan.mini_batches()} == {(0, 0)}
+    assert {(s.height % 16, s.frames % 2) for s in plan.shapes} == {(0, 0)}
 
 
 def test_sides_in_multiples_of_32() -> None:
     plan = Plan(baseline(Shape(16, 256, 256)), Multigrid(rule=ShapeRule(side_multiple=32)))
-    assert [str(shape) for shape in plan.mini_batches() if shape.frames == 16] == [
+    assert [str(shape) for shape in plan.shapes if shape.frames == 16] == [
         "16x128x128",
         "16x192x192",
         "16x256x256",

@@ -7,7 +7,8 @@ import pytest
 
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
-from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
 
@@ -50,16 +51,16 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: LongCycle(((0.5, 1.0),)),
-        "long-cycle factors ((0.5, 1.0),): the last shape must be the baseline's, (1, 1)",
+        "long_cycle.factors [[0.5, 1]]: a run ends on the full grid; make [1, 1] the last",
     ),
     (
         lambda: LongCycle(((1.5, 1.0), (1.0, 1.0))),
-        "long-cycle factors (1.5, 1.0): give one for the frames and one for the height and width, "
+        "long_cycle.factors [1.5, 1]: give one for the frames and one for the height and width, "
         "each above 0 and at most 1",
     ),
     (
         lambda: ShortCycle(((1.0, 0.0),)),
-        "short-cycle factors (1.0, 0.0): give one for the frames and one for the height and "
+        "short_cycle.factors [1, 0]: give one for the frames and one for the height and "
         "width, each above 0 and at most 1",
     ),
     (lambda: LongCycle().last(5), "long-cycle shapes 5: choose 1 to 4, the shapes of this cycle"),
@@ -72,8 +73,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: Multigrid(rate_exponent=-1), "rate_exponent -1: give a number from 0 to 1"),
     (
         lambda: Plan(baseline(stage_ends=()), Multigrid()),
-        "fine_tuning: it takes the last learning-rate stage and this baseline has only one; give "
-        "stage_ends, or switch fine-tuning off",
+        "fine_tuning true: it takes the last learning-rate stage and this baseline has only one; "
+        "give baseline.stage_ends, or false",
     ),
     (
         lambda: Plan(baseline(batch_size=12), Multigrid()),
@@ -83,13 +84,13 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Plan(baseline(), Multigrid(epoch_factor=0.05)),
-        "10 steps leave none for 2x45x45 in learning-rate stage 2 of 3; use a larger epoch factor "
-        "or more steps, or fewer long-cycle shapes",
+        "steps 10: none is left for 2x45x45 in learning-rate stage 2 of 3; use a larger epoch "
+        "factor or more steps, fewer long-cycle shapes, or a larger share for it",
     ),
     (
         lambda: Plan(baseline(), Multigrid.off(steps=2)),
-        "2 steps leave none for 8x64x64 in learning-rate stage 3 of 3; use a larger epoch factor "
-        "or more steps, or fewer long-cycle shapes",
+        "steps 2: none is left for 8x64x64 in learning-rate stage 3 of 3; use a larger epoch "
+        "factor or more steps, fewer long-cycle shapes, or a larger share for it",
     ),
     (
         lambda: Plan(baseline(shape=Shape(2, 64, 64)), Multigrid()),

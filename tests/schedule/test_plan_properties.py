@@ -1,6 +1,7 @@
 """Random plans: counts, clips, offsets, rates and groups add up, and equal a walk step by step."""
 
 import math
+from collections import Counter
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -12,12 +13,23 @@ from hypothesis import strategies as st
 from vcycle.schedule import phases
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
-from vcycle.schedule.plan import Multigrid, Plan, Step
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan, Step
 from vcycle.schedule.shape import Shape
 
 factors = st.sampled_from([0.25, 0.4, 0.5, 0.5**0.5, 0.8, 1.0])
 pairs = st.lists(st.tuples(factors, factors), max_size=4)
-long_cycles = pairs.map(lambda coarse: LongCycle((*coarse, (1.0, 1.0))))
+
+
+@st.composite
+def long_cycles(draw: st.DrawFn) -> LongCycle:
+    """Any shapes, for equal shares of the steps or others."""
+    shapes = (*draw(pairs), (1.0, 1.0))
+    parts = draw(st.lists(st.integers(1, 4), min_size=len(shapes), max_size=len(shapes)))
+    shares = tuple(part / sum(parts) for part in parts)
+    return LongCycle(shapes, draw(st.none() | st.just(shares)))
+
+
 short_cycles = pairs.map(lambda near: ShortCycle(tuple(near)))
 learning_rates = st.builds(
     LearningRate,
@@ -50,7 +62,7 @@ def baselines(draw: st.DrawFn) -> Baseline:
 def plans(draw: st.DrawFn) -> Plan:
     baseline = draw(baselines())
     multigrid = Multigrid(
-        long_cycle=draw(st.none() | long_cycles),
+        long_cycle=draw(st.none() | long_cycles()),
         short_cycle=draw(st.none() | short_cycles),
         epoch_factor=draw(st.floats(0.5, 3)),
         steps=draw(st.none() | st.integers(200, 3000)),
@@ -63,7 +75,7 @@ def plans(draw: st.DrawFn) -> Plan:
     try:
         return Plan(baseline, multigrid)
     except ValueError as error:
-        assume("leave none for" not in str(error))
+        assume("none is left for" not in str(error))
         raise
 
 
@@ -155,7 +167,20 @@ def test_every_step_equals_a_walk(plan: Plan) -> None:
     assert plan.num_clips == sum(step.batch_size for step in walked)
     assert plan.first_sample(len(plan)) == plan.num_clips
     # A shape has one batch, whichever base shape it is visited from.
-    assert set(plan.mini_batches().items()) == {(step.shape, step.batch_size) for step in walked}
+    assert len({(step.shape, step.batch_size) for step in walked}) == len(plan.shapes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans(), st.data())
+def test_mini_batches_are_counted(plan: Plan, data: st.DataObject) -> None:
+    first_step = data.draw(st.integers(0, len(plan)))
+    counts = Counter((s.shape, s.batch_size, s.norm_group) for s in plan[first_step:])
+    found = plan.mini_batches(first_step=first_step)
+    assert {(each.shape, each.batch_size, each.norm_group): each.steps for each in found} == counts
+    assert len(found) == len(counts)
+    pixels = [each.shape.num_pixels for each in found]
+    assert pixels == sorted(pixels)
+    assert set(plan.shapes) == {step.shape for step in plan}
 
 
 @settings(max_examples=150, deadline=None)
@@ -164,7 +189,7 @@ def test_clips_steps_and_groups_add_up(plan: Plan) -> None:
     baseline, multigrid = plan.baseline, plan.multigrid
     if multigrid.steps is None:
         target = multigrid.epoch_factor * baseline.num_clips
-        assert abs(plan.num_clips - target) <= max(plan.mini_batches().values())
+        assert abs(plan.num_clips - target) <= max(each.batch_size for each in plan.mini_batches())
     else:
         assert len(plan) == multigrid.steps
     for phase, after in pairwise(plan.phases):
@@ -175,7 +200,11 @@ def test_clips_steps_and_groups_add_up(plan: Plan) -> None:
     for in_stage, (start, end) in zip(stages, pairwise((0, *ends)), strict=True):
         counts = [phase.steps for phase in in_stage]
         assert min(counts) >= 1
-        assert max(counts) - min(counts) <= 1
+        shares = [1 / len(counts)] * len(counts)
+        if in_stage[0].kind == "cycle" and multigrid.long_cycle and multigrid.long_cycle.shares:
+            shares = list(multigrid.long_cycle.shares)
+        for count, part in zip(counts, shares, strict=True):
+            assert abs(count - part * sum(counts)) < 1 + 1e-6
         share = len(plan) * (end - start) / baseline.steps
         assert abs(sum(counts) - share) <= (1 if multigrid.steps else 10)
     for base in {phase.base for phase in plan.phases}:
@@ -218,7 +247,9 @@ def test_many_stages(num_stages: int, steps: int, monkeypatch: pytest.MonkeyPatc
     ends = tuple(steps * stage // num_stages for stage in range(1, num_stages))
     baseline = Baseline(Shape(32, 224, 224), 64, steps, 1_000, LearningRate(0.1), ends)
     plan = Plan(baseline, Multigrid())
-    assert abs(plan.num_clips - 1.5 * baseline.num_clips) <= max(plan.mini_batches().values())
+    assert abs(plan.num_clips - 1.5 * baseline.num_clips) <= max(
+        each.batch_size for each in plan.mini_batches()
+    )
     assert tried < 60_000
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, stride_range
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,14 @@ def test_sizes_are_whole_and_positive(sizes: tuple[int, int, int]) -> None:
 
 def test_num_pixels() -> None:
     assert Shape(4, 90, 160).num_pixels == 4 * 90 * 160
+
+
+@pytest.mark.parametrize(
+    ("stride", "frames", "expected"),
+    [(2, 32, (2, 2)), (2, 16, (2, 4)), (2, 8, (2, 8)), (3, 20, (3, 4)), (2, 64, (2, 2))],
+)
+def test_the_stride_range_of_a_32_frame_model(
+    stride: int, frames: int, expected: tuple[int, int]
+) -> None:
+    """[stride, stride * T / t] of the paper's section 4, rounded down, by hand."""
+    assert stride_range(stride, base_frames=32, frames=frames) == expected

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from vcycle.config.run import Data, Evaluation, Model, RunConfig
+from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
-from vcycle.train.checkpoint import load_checkpoint
 from vcycle.train.loop import train
 from vcycle.train.run_folder import config_text, read_rows
 

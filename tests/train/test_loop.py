@@ -19,12 +19,13 @@ import torch
 
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
-from vcycle.train import loop
-from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
+from vcycle.train import loop, stop
+from vcycle.train.checkpoint import save_checkpoint
 from vcycle.train.loop import train
 from vcycle.train.run_folder import read_rows
 
@@ -91,7 +92,7 @@ def test_a_run_leaves_a_line_for_each_step_of_its_plan(config: RunConfig, tmp_pa
         assert row["norm_group"] == step.norm_group
         assert 0 <= row["waiting_seconds"] <= row["seconds"]
         assert row["clips_per_second"] > 0
-    assert {row["shape"] for row in rows} == {str(shape) for shape in plan.mini_batches()}
+    assert {row["shape"] for row in rows} == {str(shape) for shape in plan.shapes}
     validations = read_rows(tmp_path / "run" / "validation.jsonl")
     assert [row["step"] for row in validations] == [len(plan) * k // 3 - 1 for k in (1, 2, 3)]
     assert result == json.loads((tmp_path / "run" / "result.json").read_text())
@@ -183,8 +184,8 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 
 
 def test_a_later_request_to_stop_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_ECHO_SECONDS", 0.0)
-    with loop._stop_requests() as received:
+    monkeypatch.setattr(stop, "_ECHO_SECONDS", 0.0)
+    with stop.stop_requests() as received:
         os.kill(os.getpid(), signal.SIGTERM)
         assert len(received) == 1
         time.sleep(0.01)
@@ -242,6 +243,16 @@ def test_two_micro_batches_and_worker_processes_change_nothing_but_rounding(
     parts = replace(config, accumulate=2, data=replace(config.data, num_workers=2))
     train(parts, tmp_path / "two")
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-3)
+
+
+def test_channels_last_and_contiguous_memory_train_alike(config: RunConfig, tmp_path: Path) -> None:
+    assert config.channels_last
+    train(config, tmp_path / "channels_last")
+    train(replace(config, channels_last=False), tmp_path / "contiguous")
+    assert len(losses(tmp_path / "contiguous")) == len(config.plan())
+    assert losses(tmp_path / "contiguous") == pytest.approx(
+        losses(tmp_path / "channels_last"), rel=1e-4
+    )
 
 
 def test_the_same_seed_repeats_a_run_and_another_does_not(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.progress import TimeLeft, duration
 
@@ -18,9 +19,9 @@ PLAN = Plan(
 @pytest.mark.parametrize("first_step", [0, 1, 13, len(PLAN) - 1])
 def test_time_left_is_the_sum_over_the_steps_that_remain(first_step: int) -> None:
     left = TimeLeft(PLAN, first_step=first_step)
-    cost = {shape: 0.5 + i for i, shape in enumerate(PLAN.mini_batches())}
+    cost = {shape: 0.5 + i for i, shape in enumerate(PLAN.shapes)}
     for step in PLAN[first_step:]:
-        left.add(step.shape, cost[step.shape])
+        left.add(step, cost[step.shape])
         seen = {done.shape for done in PLAN[first_step : step.index + 1]}
         if len(seen) == len({later.shape for later in PLAN[first_step:]}):
             rest = sum(cost[later.shape] for later in PLAN[step.index + 1 :])
@@ -31,7 +32,7 @@ def test_time_left_is_the_sum_over_the_steps_that_remain(first_step: int) -> Non
 def test_a_shape_not_seen_yet_costs_as_much_a_pixel() -> None:
     left = TimeLeft(PLAN)
     step = PLAN[0]
-    left.add(step.shape, step.batch_size * step.shape.num_pixels * 1e-6)
+    left.add(step, step.batch_size * step.shape.num_pixels * 1e-6)
     pixels = sum(later.batch_size * later.shape.num_pixels for later in PLAN[1:])
     assert left.seconds() == pytest.approx(pixels * 1e-6, rel=0.01)
 

@@ -12,8 +12,9 @@ import torch
 
 from vcycle.config.run import Data, Model, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
+from vcycle.train.agreement import united
 from vcycle.train.run_folder import RunFolder, config_text
 
 CONFIG = RunConfig(
@@ -23,13 +24,6 @@ CONFIG = RunConfig(
     data=Data("videos"),
     model=Model("resnet3d_tiny"),
 )
-
-
-def of_process(path: Path, rank: int) -> RunFolder:
-    fabric: Any = SimpleNamespace(
-        world_size=2, global_rank=rank, is_global_zero=rank == 0, broadcast=lambda value: value
-    )
-    return RunFolder(path, fabric=fabric)
 
 
 def test_the_bad_videos_of_all_processes_are_one_list(
@@ -42,20 +36,20 @@ def test_the_bad_videos_of_all_processes_are_one_list(
         lists[:] = own
 
     monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
-    runs = []
+    folders = []
     for rank in (0, 1):
-        run = of_process(tmp_path, rank)
-        run.start(CONFIG, CONFIG.plan(), first_step=0)
-        run.bad_videos = (own[rank],)
-        run.flush()
-        runs.append(run)
+        folder = RunFolder(tmp_path, rank=rank)
+        folder.start(CONFIG, CONFIG.plan(), first_step=0)
+        assert folder.add_bad_videos(own[rank]) == own[rank]
+        folders.append(folder)
     files = [tmp_path / "bad_videos.json", tmp_path / "bad_videos.1.json"]
     assert [json.loads(file.read_text()) for file in files] == own
-    runs[0].add_validation({"step": 3, "top1": 0.5})
-    (tmp_path / "metrics.jsonl").write_text("")
-    results = [run.finish(CONFIG.plan()) for run in runs]
-    assert results[0]["bad_videos"] == 3
-    assert sorted(json.loads(files[0].read_text())) == ["a.mp4", "b.mp4", "c.mp4"]
+    fabric: Any = SimpleNamespace(world_size=2)
+    for folder in folders:
+        of_all = united(folder.add_bad_videos(), fabric)
+        assert sorted(of_all) == ["a.mp4", "b.mp4", "c.mp4"]
+        folder.unite_bad_videos(of_all)
+    assert json.loads(files[0].read_text()) == of_all
     assert not files[1].exists()
 
 
@@ -67,7 +61,7 @@ def test_the_bad_videos_of_all_processes_are_one_list(
     ],
 )
 def test_a_config_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
-    run = of_process(tmp_path, 0)
+    run = RunFolder(tmp_path)
     run.checkpoint.touch()
     (tmp_path / "config.yaml").write_bytes(content)
     with pytest.raises(ValueError, match=r"config\.yaml: no configuration of a run") as caught:
@@ -76,7 +70,7 @@ def test_a_config_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_run_with_other_fields_is_not_resumed(tmp_path: Path) -> None:
-    run = of_process(tmp_path, 0)
+    run = RunFolder(tmp_path)
     run.checkpoint.touch()
     file = tmp_path / "config.yaml"
     file.write_text(config_text(CONFIG))

@@ -9,7 +9,7 @@ import pytest
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import ShapeRule
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.loop import train
 from vcycle.train.run_folder import read_rows
@@ -40,5 +40,5 @@ def test_a_video_transformer_trains_on_every_shape(
     result = train(config, tmp_path / "run")
     assert 0 <= result["top1"] <= 1
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
-    assert {row["shape"] for row in rows} == {str(shape) for shape in config.plan().mini_batches()}
+    assert {row["shape"] for row in rows} == {str(shape) for shape in config.plan().shapes}
     assert "2x32x32" in {row["shape"] for row in rows}

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vcycle.data.decode.video import probe
+from vcycle.data.decode.probe import probe
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo, Video
 from vcycle.datasets.folders import plain_name, videos_under

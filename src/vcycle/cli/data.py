@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -119,7 +118,7 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
 
 
-def _synth(options: argparse.Namespace, _: Sequence[str]) -> None:
+def _synth(options: argparse.Namespace) -> None:
     from vcycle.demo.videos import write_videos
 
     with progress_bar("writing videos", Console()) as progress:
@@ -133,7 +132,7 @@ def _synth(options: argparse.Namespace, _: Sequence[str]) -> None:
     print(f"{len(manifest)} videos of {manifest.num_classes} classes in {options.folder}")
 
 
-def _index(options: argparse.Namespace, _: Sequence[str]) -> None:
+def _index(options: argparse.Namespace) -> None:
     from vcycle.datasets.choices import Choices
     from vcycle.datasets.index import index_videos
     from vcycle.datasets.own_videos import index_own_videos
@@ -173,7 +172,7 @@ def _published(options: argparse.Namespace) -> Listing:
             return annotations.list_hmdb51(root, options.splits, split=options.split)
 
 
-def _prepare(options: argparse.Namespace, _: Sequence[str]) -> None:
+def _prepare(options: argparse.Namespace) -> None:
     from vcycle.data.manifest import Manifest
     from vcycle.datasets.prepare import Preparation, check_apart, prepare_videos
 

@@ -1,6 +1,7 @@
-"""The Batch: clips and labels as tensors that check themselves, and their normalisation.
+"""The ``Batch``: clips and labels as tensors that check their shapes, and the normalisation.
 
-Pixels stay uint8 until they are on the device.
+Decoded clips go in; what a training loop iterates over comes out. Pixels stay uint8 until they are
+on the device.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vcycle.data.dataset import BadVideo
+from vcycle.data.bad_videos import BadVideo
 from vcycle.schedule.shape import Shape
 
 MEAN, STD = 0.45, 0.225  # of pixels in [0, 1], the same for the three channels
@@ -19,11 +20,11 @@ MEAN, STD = 0.45, 0.225  # of pixels in [0, 1], the same for the three channels
 
 @dataclass(frozen=True)
 class Batch:
-    """Clips and what they show.
+    """Clips, their labels and the videos that they come from.
 
     ``clips``: (N, 3, T, H, W) uint8. ``labels``: (N,) int64, or (N, classes) float32 multi-hot.
-    ``indices``: (N,) int64, the videos' places in the manifest. ``bad``: the videos that had to be
-    replaced. Raises ValueError when these do not fit together.
+    ``indices``: (N,) int64, the videos' places in the manifest. ``bad``: the videos that were
+    replaced. Raises ValueError if these do not fit together.
     """
 
     clips: Tensor
@@ -34,7 +35,7 @@ class Batch:
     def __post_init__(self) -> None:
         if self.clips.ndim != 5 or self.clips.shape[1] != 3 or self.clips.dtype != torch.uint8:
             raise ValueError(
-                f"clips is {self.clips.dtype} {tuple(self.clips.shape)}; "
+                f"clips {self.clips.dtype} {tuple(self.clips.shape)}: "
                 "give uint8 of shape (N, 3, T, H, W)"
             )
         n = len(self.clips)
@@ -42,12 +43,12 @@ class Batch:
         multi = self.labels.ndim == 2 and self.labels.dtype == torch.float32
         if not (single or multi) or len(self.labels) != n:
             raise ValueError(
-                f"labels is {self.labels.dtype} {tuple(self.labels.shape)}; give int64 of shape "
+                f"labels {self.labels.dtype} {tuple(self.labels.shape)}: give int64 of shape "
                 f"({n},), or float32 of shape ({n}, classes)"
             )
         if self.indices.shape != (n,) or self.indices.dtype != torch.int64:
             raise ValueError(
-                f"indices is {self.indices.dtype} {tuple(self.indices.shape)}; "
+                f"indices {self.indices.dtype} {tuple(self.indices.shape)}: "
                 f"give int64 of shape ({n},)"
             )
 
@@ -80,10 +81,10 @@ def normalize(
     Decoded clips lie in memory as ``torch.channels_last_3d``; give that as ``memory_format`` for a
     model whose weights do, and nothing is rearranged.
 
-    Raises ValueError for anything but bytes.
+    Raises ValueError if ``clips`` is not uint8.
     """
     if clips.dtype != torch.uint8:
-        raise ValueError(f"clips is {clips.dtype}; give uint8, from 0 to 255")
+        raise ValueError(f"clips {clips.dtype}: give uint8, from 0 to 255")
     floats = clips.to(dtype, memory_format=memory_format)
     return floats.mul_(1 / (255 * STD)).sub_(MEAN / STD)
 

@@ -1,7 +1,7 @@
-"""One clip request in, one clip out; and what happens when the video is bad.
+"""One clip request in, one clip out; and what happens if the video is bad.
 
 A request carries everything: which video, which shape, which seed. The dataset holds no schedule
-and no state that changes, so one set of workers serves every shape of a run.
+and no mutable state, so one set of workers serves every shape of a run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vcycle.data.decode import torchcodec as torchcodec_video
+from vcycle.data.bad_videos import BadVideo, TooManyBadVideos, listed
+from vcycle.data.decode.torchcodec import read_clip_torchcodec
 from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import Grid, GridRange, View, draw_grid, view_grid
 from vcycle.data.manifest import Manifest
@@ -26,15 +27,11 @@ from vcycle.schedule.shape import Shape
 _MAX_SUBSTITUTES = 20
 
 
-class TooManyBadVideos(ValueError):  # noqa: N818
-    """More videos are bad than a run accepts; the message lists them."""
-
-
 @dataclass(frozen=True)
 class ClipRequest:
-    """Which video (its place in the manifest), at which shape, from which 64-bit seed.
+    """Which video (its index in the manifest), at which shape, from which 64-bit seed.
 
-    Without a ``view`` the sampling grid is drawn from the seed; with one it is that fixed view.
+    Without a ``view`` the sampling grid is drawn from the seed; with one it is that view's.
     """
 
     index: int
@@ -54,19 +51,8 @@ class ClipRequest:
 
 
 @dataclass(frozen=True)
-class BadVideo:
-    """A video that could not be read, and why, in one line each.
-
-    ``path`` is the manifest's, with the range of bytes of a video that is part of a file.
-    """
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class ClipFacts:
-    """A clip but for its pixels: what a worker sends back."""
+    """A clip without its pixels: what a worker sends back."""
 
     index: int
     labels: tuple[int, ...]
@@ -77,7 +63,7 @@ class ClipFacts:
 class Clip:
     """The pixels of one request, (T, H, W, 3) uint8, and the video that they came from.
 
-    ``index`` differs from the request's when videos were bad; those are in ``bad``.
+    ``index`` differs from the request's if videos were bad; those are in ``bad``.
     """
 
     pixels: Tensor
@@ -94,7 +80,8 @@ class Clip:
 class ClipDataset:
     """The clips of a manifest's videos; index it with a ClipRequest.
 
-    ``decoder`` "torchcodec" needs that library, and "nvdec" is torchcodec on a GPU.
+    ``decoder`` "torchcodec" needs that library, and "nvdec" is torchcodec on a GPU. Raises
+    ValueError if it is neither of these nor "pyav".
     """
 
     manifest: Manifest
@@ -104,7 +91,7 @@ class ClipDataset:
 
     def __post_init__(self) -> None:
         if self.decoder not in ("pyav", "torchcodec", "nvdec"):
-            raise ValueError(f"decoder is {self.decoder!r}; use 'pyav', 'torchcodec' or 'nvdec'")
+            raise ValueError(f"decoder {self.decoder!r}: give 'pyav', 'torchcodec' or 'nvdec'")
 
     def __len__(self) -> int:
         return len(self.manifest)
@@ -124,9 +111,9 @@ class ClipDataset:
         """Decode a clip, into ``out`` if given, uint8 of shape ``request.clip_shape``.
 
         ``out`` is on the GPU for "nvdec" and on the CPU for the others. A bad video is replaced by
-        others that the request's seed picks. ``bad_indices`` are videos known to be bad, and why;
-        ``note`` is told each video before it is tried. Raises TooManyBadVideos when the substitutes
-        are bad too, twenty in a row.
+        one that the request's seed picks. ``bad_indices`` are videos known to be bad, and why;
+        ``note`` is told the index of each video before it is tried. Raises TooManyBadVideos if
+        twenty substitutes in a row are bad too.
         """
         if out is None:
             device = "cuda" if self.decoder == "nvdec" else "cpu"
@@ -149,8 +136,7 @@ class ClipDataset:
                 labels = self._labels(video, grid, request)
                 return Clip(out, index, labels, tuple(bad))
         reasons = {video.path: video.reason for video in bad}
-        listed = "".join(f"\n  {path}: {reason}" for path, reason in reasons.items())
-        raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed}")
+        raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed(reasons)}")
 
     def _grid(self, video: Video, request: ClipRequest) -> Grid:
         frames = video.frame_range
@@ -173,12 +159,12 @@ class ClipDataset:
                 place, grid, out=out.numpy(), all_key_frames=all_key_frames, limit_seconds=limit
             )
         else:
-            torchcodec_video.read_clip(
+            read_clip_torchcodec(
                 place, grid, out=out, all_key_frames=all_key_frames, limit_seconds=limit
             )
 
     def _labels(self, video: Video, grid: Grid, request: ClipRequest) -> tuple[int, ...]:
-        """The labels of the clip's own time in training, of the whole video in evaluation."""
+        """In training the labels of the clip's own time, in evaluation those of the whole video."""
         if request.view is not None:
             return tuple(sorted(set(video.labels)))
         rate = video.frame_rate

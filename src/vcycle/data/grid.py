@@ -1,8 +1,9 @@
-"""Sampling grids: which frames and which pixels of a video make a clip of the wanted shape.
+"""Sampling grids: which frames and which pixels of a video make a clip of a given shape.
 
-A grid has a span and a stride in time and in space (paper, section 3.1), in units of the source
-video. For training both are drawn at random so that any t x h x w comes out of any video (section
-4, Multigrid Training Details); for evaluation they are fixed views. Nothing here touches pixels.
+A video's metadata and a ``Shape`` go in, a ``Grid`` comes out: a span and a stride in time and in
+space (paper, section 3.1), in units of the source video. For training both are drawn at random, so
+that any video gives clips of any t x h x w (section 4, Multigrid Training Details); for evaluation
+they are fixed views. Nothing here touches pixels.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from itertools import pairwise
 import numpy as np
 
 from vcycle.data.metadata import VideoInfo
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, stride_range
 
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle of whole pixels of the displayed picture."""
+    """A rectangle of the displayed frame, in pixels."""
 
     top: int
     left: int
@@ -29,9 +30,9 @@ class Box:
 
 @dataclass(frozen=True)
 class Grid:
-    """One clip's sampling grid: the source frames it takes and how each becomes (H, W) pixels.
+    """One clip's sampling grid: its source frames' numbers, and how each becomes (H, W) pixels.
 
-    ``box`` is the spatial span; the spatial stride is ``box.height / height``. Frames never
+    ``box`` is the spatial span; the spatial stride is ``box.height / height``. Frame numbers never
     decrease; at the end of a short video the last one repeats.
     """
 
@@ -43,7 +44,7 @@ class Grid:
 
     @property
     def clip_shape(self) -> tuple[int, int, int, int]:
-        """(T, H, W, 3), the shape of the pixels that the grid samples."""
+        """(T, H, W, 3) of the clip's pixels."""
         return len(self.frames), self.height, self.width, 3
 
 
@@ -58,29 +59,31 @@ class View:
 
     def __post_init__(self) -> None:
         if self.num_crops not in (1, 3):
-            raise ValueError(f"num_crops is {self.num_crops}; use 1 (centre) or 3 (along the side)")
+            raise ValueError(f"num_crops {self.num_crops}: give 1 (centre) or 3 (along the side)")
         if self.num_clips < 1:
-            raise ValueError(f"num_clips is {self.num_clips}; use at least 1")
+            raise ValueError(f"num_clips {self.num_clips}: give at least 1")
         if not (0 <= self.clip < self.num_clips and 0 <= self.crop < self.num_crops):
             raise ValueError(
-                f"view: clip {self.clip} of {self.num_clips}, crop {self.crop} of "
-                f"{self.num_crops}; count both from 0"
+                f"clip {self.clip} of {self.num_clips}, crop {self.crop} of {self.num_crops}: "
+                f"count both from 0"
             )
 
 
 @dataclass(frozen=True)
 class GridRange:
-    """What grids may be drawn, stated for the base shape T x H x W (paper, section 4).
+    """The range that grids are drawn from, given for the base shape T x H x W (paper, section 4).
 
-    ``stride`` is the base temporal stride in frames, ``short_side`` the interval in pixels that
+    ``stride`` is the base temporal stride in frames; ``short_side`` is the interval in pixels that
     the video's shorter side is scaled to before an H x W crop: 2 and (256, 340) for the paper's
-    32 x 224 x 224. With ``frame_rate`` strides count frames of a video at that rate, whatever
-    its own; without it they count the source's frames, as the paper's footnote 5 has it.
+    32 x 224 x 224. With ``frame_rate``, strides count frames at that rate, whatever the video's
+    own; without it they count the source's frames, as in the paper's footnote 5.
 
-    ``segments`` samples one frame from each of T equal parts of the whole video instead, and
-    strides do not matter (Something-Something V2). ``inverse_uniform`` draws the short side with
-    a density that falls as its square, so that spans are uniform instead of sizes (the official
-    code's choice for Something-Something V2 and Charades; the paper does not say).
+    ``segments`` samples one frame from each of T equal parts of the video instead, and strides are
+    not used (Something-Something V2). ``inverse_uniform`` draws the reciprocal of the short side
+    uniformly, so that spans are uniform instead of sizes (the official code's choice for
+    Something-Something V2 and Charades; the paper does not say).
+
+    Raises ValueError if the stride, the short side's interval or the frame rate is none.
     """
 
     base: Shape
@@ -93,18 +96,18 @@ class GridRange:
     def __post_init__(self) -> None:
         low, high = self.short_side
         if self.stride < 1:
-            raise ValueError(f"stride is {self.stride}; use at least 1 frame")
+            raise ValueError(f"stride {self.stride}: give at least 1 frame")
         if not min(self.base.height, self.base.width) <= low <= high:
             raise ValueError(
-                f"short_side is ({low}, {high}); use an increasing interval that starts at the "
-                f"base crop or above, {min(self.base.height, self.base.width)} pixels"
+                f"short_side ({low}, {high}): give an increasing interval that starts at the base "
+                f"crop or above, {min(self.base.height, self.base.width)} pixels"
             )
         if self.frame_rate is not None and not self.frame_rate > 0:
-            raise ValueError(f"frame_rate is {self.frame_rate}; use a positive number of frames/s")
+            raise ValueError(f"frame_rate {self.frame_rate}: give a positive number of frames/s")
 
     def strides(self, frames: int) -> tuple[int, int]:
-        """The smallest and largest stride of a t-frame clip: [stride, stride * T / t]."""
-        return self.stride, max(self.stride, self.stride * self.base.frames // frames)
+        """The least and greatest stride of a t-frame clip, by ``stride_range``."""
+        return stride_range(self.stride, base_frames=self.base.frames, frames=frames)
 
     def short_sides(self, shape: Shape) -> tuple[float, float]:
         """The interval [low * h / H, high] of the short side, in pixels of the clip."""
@@ -123,11 +126,11 @@ class GridRange:
 def draw_grid(
     info: VideoInfo, shape: Shape, grid_range: GridRange, *, rng: np.random.Generator, flip: bool
 ) -> Grid:
-    """Draw a training grid: random stride, start, scale, crop, and mirror where ``flip`` allows.
+    """Draw a training grid: random stride, start, scale, crop, and mirror if ``flip`` allows it.
 
-    The stride is a whole number drawn uniformly from ``grid_range.strides``, and frame i is
-    exactly ``start + i * stride``; the official code stretches the span by up to one stride
-    instead. The crop is taken in source pixels and scaled once, so short sides are not rounded.
+    The stride is an integer, uniform in ``grid_range.strides``, and frame i is exactly
+    ``start + i * stride``; the official code stretches the span by up to one stride instead. The
+    crop is taken in source pixels and scaled once, so short sides are not rounded.
     """
     if grid_range.segments:
         frames = _segment_frames(shape.frames, info.num_frames, rng)
@@ -156,9 +159,9 @@ def view_grid(info: VideoInfo, shape: Shape, grid_range: GridRange, *, view: Vie
     """The grid of one evaluation view, at the base stride and never mirrored.
 
     Clips are spaced uniformly from the start of the video to its end; a single clip is its middle
-    (the official Kinetics code stops a tenth short of the end; the paper says uniform). One crop
-    is the centre at the smallest short side; three scale the short side to the crop and go along
-    the longer side, as is usual for 10 x 3 views.
+    (the official Kinetics code stops a tenth before the end; the paper says uniform). One crop is
+    the centre at the smallest short side; three crops scale the short side to the crop and lie
+    along the longer side, as is usual for 10 x 3 views.
     """
     if grid_range.segments:
         frames = _segment_frames(shape.frames, info.num_frames, None)
@@ -198,7 +201,7 @@ def _spaced(k: int, n: int) -> float:
 
 
 def _frames(start: float, stride: float, count: int, num_frames: int) -> tuple[int, ...]:
-    # The small number keeps a product such as 10 * 2.4 from landing just below a whole frame.
+    # 1e-9 keeps a product such as 10 * 2.4 from landing just below an integer.
     last = num_frames - 1
     return tuple(min(math.floor(start + i * stride + 1e-9), last) for i in range(count))
 
@@ -220,7 +223,7 @@ def _segment_frames(
 def _box_size(info: VideoInfo, shape: Shape, short_side: float) -> tuple[int, int]:
     """Height and width in source pixels of a crop of the shape at this short side.
 
-    A picture too narrow for the crop (an extreme aspect ratio) is scaled up until it fits.
+    A frame too narrow for the crop (an extreme aspect ratio) is scaled up until it fits.
     """
     scale = max(
         short_side / min(info.height, info.width),

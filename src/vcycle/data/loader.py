@@ -1,8 +1,8 @@
 """The loader: lists of clip requests in, batches out, decoded ahead by processes or threads.
 
-One loader serves a whole run: the shape travels with each request, so nothing is rebuilt when the
-shape changes. Batches come in order whatever the number of workers. How far it works ahead is
-bounded in bytes: by equation 1 batches of all shapes have about the same.
+One loader serves a whole run: the shape travels with each request, so nothing is rebuilt if the
+shape changes. Batches come in order, whatever the number of workers. How far it works ahead is
+bounded in bytes: by equation 1, batches of all shapes have about the same.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from vcycle.data.bad_videos import BadVideos, TooManyBadVideos
 from vcycle.data.batch import Batch, label_tensor
-from vcycle.data.dataset import BadVideo, ClipDataset, ClipFacts, ClipRequest, TooManyBadVideos
+from vcycle.data.dataset import ClipDataset, ClipFacts, ClipRequest
 from vcycle.data.decode.torchcodec import check_decoder
-from vcycle.data.loader_stats import LoaderStats
+from vcycle.data.loader_stats import LoaderStats, LoaderTimer
+from vcycle.data.ring import Ring
 from vcycle.data.sampler import PlanSampler, view_requests
-from vcycle.data.workers.processes import Answer, WorkerPool
+from vcycle.data.workers.parts import Answer, Pool
+from vcycle.data.workers.processes import WorkerPool
 from vcycle.data.workers.threads import DecodeThreads
 from vcycle.schedule.shape import Shape
 
@@ -30,36 +33,32 @@ PREFETCH_BYTES = 64 * 2**20
 
 @dataclass
 class _Pending:
-    """A batch in the making: its place in the pool's memory and the parts still out."""
+    """A batch in the making: its place in the pool's memory and what its workers have done."""
 
     requests: list[ClipRequest]
     offset: int
-    offered: int = 0  # requests handed to workers so far
-    parts: dict[int, int] = field(default_factory=dict)  # number -> its first request
-    clips: dict[int, ClipFacts] = field(default_factory=dict)  # that are decoded, by their places
+    num_offered: int = 0  # requests handed to workers so far
+    parts: dict[int, int] = field(default_factory=dict)  # those out: number -> first request
+    clips: dict[int, ClipFacts] = field(default_factory=dict)  # those decoded, by position
 
     @property
-    def num_bytes(self) -> int:
-        return sum(request.num_bytes for request in self.requests)
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.num_bytes
+    def is_complete(self) -> bool:
+        return len(self.clips) == len(self.requests)
 
 
 class Loader:
-    """Iterates over batches, as often as wanted, one iteration at a time.
+    """Iterates over batches, as often as needed, one iteration at a time.
 
-    An iteration cannot go on once another has begun or the loader was closed: RuntimeError.
+    An iteration raises RuntimeError if another has begun since, or the loader was closed.
 
-    ``bad_videos`` (path -> reason) collects what had to be replaced; TooManyBadVideos is raised
-    once that is more than ``max_bad_share`` of the dataset's videos, and more than one. With
-    ``num_workers`` of 0 clips are decoded in the calling process, when they are asked for.
+    ``bad_videos`` (path -> reason) collects the videos that were replaced; TooManyBadVideos is
+    raised if they are more than ``max_bad_share`` of the dataset's, and more than one. With
+    ``num_workers`` of 0 clips are decoded in the calling process, as batches are asked for.
 
     Workers are processes, and batches are in CPU memory, page-locked with ``pin_memory``. With a
     ``decode_device`` they are threads of this process, and batches are on that device; the
-    decoder "nvdec" needs one, by default the current CUDA device. Raises ValueError where the
-    dataset's decoder does not work.
+    decoder "nvdec" needs one, by default the current CUDA device. Raises ValueError if the
+    dataset's decoder does not work there.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Loader:
         decode_device: torch.device | str | None = None,
     ) -> None:
         if num_workers < 0:
-            raise ValueError(f"num_workers is {num_workers}; use 0 or more")
+            raise ValueError(f"num_workers {num_workers}: give 0 or more")
         if decode_device is None and dataset.decoder == "nvdec":
             decode_device = "cuda"
         check_decoder(dataset.decoder, torch.device(decode_device or "cpu"))
@@ -83,64 +82,56 @@ class Loader:
         self.request_lists = request_lists
         self.num_workers = num_workers
         self.num_bytes = max(prefetch_bytes, 3 * largest_batch_bytes)
-        self.max_bad_share = max_bad_share
         self.pin_memory = pin_memory and decode_device is None
         self.decode_device = decode_device
-        self.bad_videos: dict[str, str] = {}
-        self._pool: WorkerPool | DecodeThreads | None = None
+        self._bad = BadVideos(num_videos=len(dataset), max_share=max_bad_share)
+        self._pool: Pool | None = None
         self._iteration: object = None  # the one that may go on
-        self._stats = LoaderStats(num_workers=num_workers)
-        self._busy_since: float | None = None  # since when a batch is in use, as far as counted
+        self._timer = LoaderTimer(num_workers=num_workers)
 
     def __len__(self) -> int:
         return len(self.request_lists)
 
     def __iter__(self) -> Iterator[Batch]:
         self._iteration = iteration = object()
-        self._busy_since = None
         batches = self._decode_ahead() if self.num_workers else self._decode_here()
-        asked = time.monotonic()
+        self._timer.abandon()
+        self._timer.start_wait()
         try:
             for batch in batches:
-                given = time.monotonic()
-                self._stats.count(len(batch), waited=given - asked)
-                self._note_bad(batch.bad)
-                self._busy_since = time.monotonic()
+                self._timer.end_wait(len(batch))
+                self._bad.add(batch.bad)
                 yield batch
-                asked = time.monotonic()
                 if self._iteration is not iteration:
                     raise RuntimeError(
                         "this iteration of the loader is over: another has begun, or it was closed"
                     )
-                self._count_use()
-                self._busy_since = None
+                self._timer.start_wait()
         except GeneratorExit:
             raise
         except BaseException:
             if self._iteration is iteration:
-                # An interrupted answer cannot be read on: the next iteration starts anew.
+                # An answer that was half read cannot be read on: end the workers.
                 self.close()
             raise
 
+    @property
+    def bad_videos(self) -> dict[str, str]:
+        """The videos that could not be read so far: path -> reason."""
+        return self._bad.reasons
+
     def take_stats(self) -> LoaderStats:
-        """What the loader did since this was last asked, or since it was made."""
-        self._count_use()
-        stats, self._stats = self._stats, LoaderStats(num_workers=self.num_workers)
-        return stats
+        """What the loader did since this was last called, or since it was made."""
+        return self._timer.take()
 
     def leave_out(self, seconds: float) -> None:
         """Count so many seconds less as use of the last batch: a validation took them."""
-        self._stats.count_use(-seconds)
-
-    def _count_use(self) -> None:
-        if self._busy_since is not None:
-            now = time.monotonic()
-            self._stats.count_use(now - self._busy_since)
-            self._busy_since = now
+        self._timer.leave_out(seconds)
 
     def close(self) -> None:
         """End the workers; another iteration starts them again."""
-        self._iteration = self._busy_since = None
+        self._iteration = None
+        self._timer.abandon()
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -152,37 +143,46 @@ class Loader:
             clips = []
             for out, request in zip(pixels, requests, strict=True):
                 clips.append(self.dataset.read(request, out=out).facts)
-            self._stats.count_work(time.monotonic() - started)
+            self._timer.add_work(time.monotonic() - started)
             yield self._batch(pixels, clips)
 
     def _decode_ahead(self) -> Iterator[Batch]:
+        # Start the workers, or take back what an abandoned iteration left them.
         if self._pool is None:
             self._pool = self._start_workers()
         pool = self._pool
         pool.forget()
+
+        ring = Ring(self.num_bytes)
         lists = iter(self.request_lists)
-        pending: deque[_Pending] = deque()
+        pending: deque[_Pending] = deque()  # in the order of the ring, which is that of the run
         upcoming = next(lists, None)
         while pending or upcoming is not None:
+            # Give every batch that fits a place in the ring.
             while upcoming is not None:
-                place = self._place(pending, sum(request.num_bytes for request in upcoming))
-                if place is None:
+                offset = ring.take(sum(request.num_bytes for request in upcoming))
+                if offset is None:
                     break
-                pending.append(_Pending(upcoming, place))
+                pending.append(_Pending(upcoming, offset))
                 upcoming = next(lists, None)
+
+            # Keep the workers busy, and wait for them until the first batch is complete.
             self._offer(pool, pending)
             head = pending[0]
-            if len(head.clips) < len(head.requests):
+            if not head.is_complete:
                 for answer in pool.answers(timeout_seconds=10.0):
                     self._collect(answer, pending)
                 continue
+
+            # Copy it out, so that its place can be used again.
             pixels = self._empty(head.requests)
-            source = pool.memory[head.offset : head.end].view(pixels.shape)
-            pixels.copy_(source)
+            source = pool.memory[head.offset : head.offset + pixels.numel()]
+            pixels.copy_(source.view(pixels.shape))
             pending.popleft()
+            ring.give_back()
             yield self._batch(pixels, [head.clips[k] for k in range(len(head.requests))])
 
-    def _start_workers(self) -> WorkerPool | DecodeThreads:
+    def _start_workers(self) -> Pool:
         if self.decode_device is None:
             return WorkerPool(self.dataset, num_workers=self.num_workers, num_bytes=self.num_bytes)
         return DecodeThreads(
@@ -192,33 +192,22 @@ class Loader:
             device=self.decode_device,
         )
 
-    def _place(self, pending: deque[_Pending], num_bytes: int) -> int | None:
-        """Where in the ring of the pool's memory a batch fits, behind those that are pending."""
-        if not pending:
-            return 0
-        first, last = pending[0].offset, pending[-1].end
-        if pending[-1].offset >= first:  # pending lies in one piece
-            if last + num_bytes <= self.num_bytes:
-                return last
-            return 0 if num_bytes < first else None
-        return last if last + num_bytes < first else None
-
-    def _offer(self, pool: WorkerPool | DecodeThreads, pending: deque[_Pending]) -> None:
+    def _offer(self, pool: Pool, pending: deque[_Pending]) -> None:
         """Hand out parts of the pending batches, earliest first, until the workers have enough."""
         for batch in pending:
             clip_bytes = batch.requests[0].num_bytes
-            # Two parts a worker, so that a slow one is not waited for long.
+            # Two parts per worker, so that a slow one is not waited for long.
             size = math.ceil(len(batch.requests) / (2 * self.num_workers))
-            while batch.offered < len(batch.requests):
-                part = batch.requests[batch.offered : batch.offered + size]
-                number = pool.offer(batch.offset + batch.offered * clip_bytes, part)
+            while batch.num_offered < len(batch.requests):
+                part = batch.requests[batch.num_offered : batch.num_offered + size]
+                number = pool.offer(batch.offset + batch.num_offered * clip_bytes, part)
                 if number is None:
                     return
-                batch.parts[number] = batch.offered
-                batch.offered += len(part)
+                batch.parts[number] = batch.num_offered
+                batch.num_offered += len(part)
 
     def _collect(self, answer: Answer, pending: deque[_Pending]) -> None:
-        self._stats.count_work(answer.seconds)
+        self._timer.add_work(answer.seconds)
         if answer.too_many_bad:
             raise TooManyBadVideos(answer.error)
         if answer.error:
@@ -229,7 +218,7 @@ class Loader:
                 batch.clips.update(enumerate(answer.clips, start=first))
 
     def _empty(self, requests: list[ClipRequest]) -> Tensor:
-        """(N, T, H, W, 3) uint8, page-locked if so wanted."""
+        """(N, T, H, W, 3) uint8, page-locked with ``pin_memory``."""
         return torch.empty(
             (len(requests), *requests[0].clip_shape),
             dtype=torch.uint8,
@@ -251,17 +240,6 @@ class Loader:
             bad=tuple(video for clip in clips for video in clip.bad),
         )
 
-    def _note_bad(self, bad: tuple[BadVideo, ...]) -> None:
-        for video in bad:
-            self.bad_videos[video.path] = video.reason
-        num_videos = len(self.dataset)
-        if len(self.bad_videos) > max(1, self.max_bad_share * num_videos):
-            listed = "\n".join(f"  {path}: {reason}" for path, reason in self.bad_videos.items())
-            raise TooManyBadVideos(
-                f"{len(self.bad_videos)} of {num_videos} videos cannot be read, more than the "
-                f"accepted {self.max_bad_share:.1%}; mend or remove them, or accept more:\n{listed}"
-            )
-
 
 def train_loader(
     dataset: ClipDataset,
@@ -275,12 +253,12 @@ def train_loader(
 ) -> Loader:
     """The batches of a run, one for each list of requests that the sampler yields.
 
-    Raises ValueError where the sampler draws from another number of videos than the dataset has.
+    Raises ValueError if the sampler draws from another number of videos than the dataset has.
     """
     if sampler.num_videos != len(dataset):
         raise ValueError(
-            f"num_videos of the sampler is {sampler.num_videos}, of the dataset {len(dataset)}; "
-            f"give PlanSampler the number of videos in the split that the dataset has"
+            f"num_videos {sampler.num_videos} of the sampler: the dataset has {len(dataset)}; give "
+            f"PlanSampler the number of videos in the split"
         )
     return Loader(
         dataset,
@@ -309,15 +287,15 @@ def eval_loader(
     rank: int = 0,
     world_size: int = 1,
 ) -> Loader:
-    """Every view of every video, video by video; each of several ranks gets some of the batches.
+    """Every view of every video, video by video; rank r gets every ``world_size``-th batch.
 
     A view that cannot be read is replaced by another video's, as in training: to score only what
     was asked for, compare ``Batch.indices`` with the requests in ``Loader.request_lists``.
 
-    Raises ValueError for fewer than one clip a batch or a video, and other crops than 1 or 3.
+    Raises ValueError if a batch or a video has fewer than one clip, or crops are not 1 or 3.
     """
     if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; use at least 1")
+        raise ValueError(f"batch_size {batch_size}: give at least 1")
     requests = view_requests(len(dataset), shape, num_clips=num_clips, num_crops=num_crops)
     lists = [requests[i : i + batch_size] for i in range(0, len(requests), batch_size)]
     return Loader(

@@ -1,8 +1,12 @@
-"""What limits a phase: the model or the loader, and how many workers would change that."""
+"""What limits a phase: the model or the loader, and how many workers would change that.
+
+A loader's moments go into a ``LoaderTimer``; ``LoaderStats`` come out, a value for each phase.
+"""
 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 
 _WAIT_SHARE = 0.05  # more waiting than this makes a phase loader-bound
@@ -10,47 +14,33 @@ _WAIT_SHARE = 0.05  # more waiting than this makes a phase loader-bound
 
 @dataclass
 class LoaderStats:
-    """What a loader did over some batches, in clips and seconds of wall-clock time."""
+    """What a loader did over some batches, in clips and wall-clock seconds."""
 
     num_workers: int
     num_clips: int = 0
     num_batches: int = 0
     wait_seconds: float = 0.0  # the training loop waited for a batch
     use_seconds: float = 0.0  # the training loop was busy with one
-    work_seconds: float = 0.0  # the workers decoded, all of them together
-
-    def count(self, num_clips: int, *, waited: float) -> None:
-        """A batch was handed over."""
-        self.num_clips += num_clips
-        self.num_batches += 1
-        self.wait_seconds += waited
-
-    def count_use(self, seconds: float) -> None:
-        """The loop came back for another batch."""
-        self.use_seconds += seconds
-
-    def count_work(self, seconds: float) -> None:
-        """A worker finished something."""
-        self.work_seconds += seconds
+    work_seconds: float = 0.0  # the workers decoded, summed over workers
 
     @property
     def clips_per_second(self) -> float:
-        """Through the loop, waiting included."""
+        """Through the training loop, waiting included."""
         return self.num_clips / max(self.wait_seconds + self.use_seconds, 1e-9)
 
     @property
     def wait_share(self) -> float:
-        """Of the time: 0 when batches were always ready."""
+        """Share of the time spent waiting: 0 if batches were always ready."""
         return self.wait_seconds / max(self.wait_seconds + self.use_seconds, 1e-9)
 
     @property
     def loader_bound(self) -> bool:
-        """Whether the loop waited for more than a twentieth of the time."""
+        """Whether the loop waited for more than 5% of the time."""
         return self.wait_share > _WAIT_SHARE
 
     @property
     def workers_needed(self) -> int:
-        """Workers that would decode as fast as the loop uses clips, with a tenth to spare."""
+        """Workers that would decode 10% faster than the loop uses clips."""
         return max(1, math.ceil(1.1 * self.work_seconds / max(self.use_seconds, 1e-9)))
 
     @property
@@ -73,3 +63,52 @@ class LoaderStats:
 
 def _workers(number: int) -> str:
     return f"{number} worker" if number == 1 else f"{number} workers"
+
+
+class LoaderTimer:
+    """Times one loader: waiting for a batch, then the batch in use, in turns.
+
+    The loader calls ``start_wait`` and ``end_wait``; ``take`` may be called at any moment between.
+    """
+
+    def __init__(self, *, num_workers: int) -> None:
+        self._stats = LoaderStats(num_workers=num_workers)
+        self._asked = 0.0  # when the loop asked for a batch
+        self._in_use_from: float | None = None  # start of the time in use that is not yet counted
+
+    def start_wait(self) -> None:
+        """The loop asks for a batch; it is done with the last one."""
+        self._count_use()
+        self._in_use_from = None
+        self._asked = time.monotonic()
+
+    def end_wait(self, num_clips: int) -> None:
+        """The loop gets a batch of so many clips."""
+        self._in_use_from = time.monotonic()
+        self._stats.num_clips += num_clips
+        self._stats.num_batches += 1
+        self._stats.wait_seconds += self._in_use_from - self._asked
+
+    def abandon(self) -> None:
+        """The last batch is not in use any more, and its time does not count."""
+        self._in_use_from = None
+
+    def add_work(self, seconds: float) -> None:
+        """A worker decoded for so long."""
+        self._stats.work_seconds += seconds
+
+    def leave_out(self, seconds: float) -> None:
+        """Count so many seconds less as time in use: a validation took them."""
+        self._stats.use_seconds -= seconds
+
+    def take(self) -> LoaderStats:
+        """The stats since this was last called, or since the start."""
+        self._count_use()
+        stats, self._stats = self._stats, LoaderStats(num_workers=self._stats.num_workers)
+        return stats
+
+    def _count_use(self) -> None:
+        if self._in_use_from is not None:
+            now = time.monotonic()
+            self._stats.use_seconds += now - self._in_use_from
+            self._in_use_from = now

@@ -1,6 +1,7 @@
 """Randomness that is indexed, not streamed: every draw comes from (run seed, purpose, position).
 
-The same position gives the same draw on any worker, rank or machine, before or after a resume.
+A run's seed, a purpose and positions go in; seeds or a generator come out. The same position gives
+the same draw on any worker, rank or machine, before or after a resume.
 """
 
 from __future__ import annotations

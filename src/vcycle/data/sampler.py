@@ -1,14 +1,15 @@
 """Which clips make the batch of a step: a plan, a seed and a rank become lists of clip requests.
 
-Sample position p is clip p of the whole run, counted over all ranks. It belongs to epoch p // n of
-n videos, and its place in that epoch's permutation names the video. All of it is a function of
-(seed, position): starting at any step costs one permutation, and no number of processes or
-micro-batches changes which clips a step takes (they take contiguous parts of one global list).
+Sample position p is clip p of the run, counted over all ranks. It belongs to epoch p // n of n
+videos, and its place in that epoch's permutation gives the video. All of this is a function of
+(seed, position): starting at any step costs one permutation, and the number of processes or
+micro-batches does not change which clips a step takes (each takes a contiguous part of one global
+list).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from vcycle.schedule.shape import Shape
 
 
 class PlannedStep(Protocol):
-    """What of a plan's step decides its clips."""
+    """What the sampler needs of a plan's step."""
 
     @property
     def shape(self) -> Shape: ...
@@ -32,12 +33,21 @@ class PlannedStep(Protocol):
     def first_sample(self) -> int: ...
 
 
+class PlannedMiniBatch(Protocol):
+    """A kind of step that a plan has."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def batch_size(self) -> int: ...
+
+
 class StepPlan(Protocol):
     """A sequence of steps; ``vcycle.schedule.plan.Plan`` is one."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> PlannedStep: ...
-    def step_counts(self) -> Mapping[tuple[Shape, int], int]: ...
+    def mini_batches(self) -> Sequence[PlannedMiniBatch]: ...
 
 
 @lru_cache(maxsize=4)
@@ -74,7 +84,7 @@ class PlanSampler:
     """One list of clip requests for each micro-batch of each step of a plan, for one rank.
 
     ``micro_batches`` splits a rank's share further (gradient accumulation); ``first_step`` resumes.
-    Raises ValueError for a batch that the ranks and micro-batches cannot share evenly.
+    Raises ValueError if ranks and micro-batches cannot share a batch evenly.
     """
 
     def __init__(
@@ -89,13 +99,13 @@ class PlanSampler:
         first_step: int = 0,
     ) -> None:
         if num_videos < 1:
-            raise ValueError(f"num_videos is {num_videos}; a plan needs at least 1 video")
+            raise ValueError(f"num_videos {num_videos}: give at least 1 video")
         if not 0 <= rank < world_size:
-            raise ValueError(f"rank is {rank}; with world_size {world_size} count it from 0")
+            raise ValueError(f"rank {rank}: count from 0 to below world_size {world_size}")
         if not 0 <= first_step <= len(plan):
-            raise ValueError(f"first_step is {first_step}; the plan has {len(plan)} steps")
+            raise ValueError(f"first_step {first_step}: give 0 to {len(plan)}, the plan's steps")
         if micro_batches < 1:
-            raise ValueError(f"micro_batches is {micro_batches}; use at least 1")
+            raise ValueError(f"micro_batches {micro_batches}: give at least 1")
         self.plan = plan
         self.num_videos = num_videos
         self.seed = seed
@@ -103,10 +113,10 @@ class PlanSampler:
         self.world_size = world_size
         self.micro_batches = micro_batches
         self.first_step = first_step
-        for _, batch_size in plan.step_counts():
-            if batch_size % (world_size * micro_batches):
+        for kind in plan.mini_batches():
+            if kind.batch_size % (world_size * micro_batches):
                 raise ValueError(
-                    f"batch size {batch_size}: {world_size} processes x {micro_batches} "
+                    f"batch size {kind.batch_size}: {world_size} processes x {micro_batches} "
                     f"micro-batches do not share it evenly; choose counts whose product divides it"
                 )
 
@@ -121,26 +131,29 @@ class PlanSampler:
                     step,
                     seed=self.seed,
                     num_videos=self.num_videos,
-                    # What the ranks hold at once is contiguous too: norm groups may span ranks.
+                    # What all ranks hold at one time is contiguous too: norm groups may span ranks.
                     part=micro * self.world_size + self.rank,
                     num_parts=self.world_size * self.micro_batches,
                 )
 
     @property
     def largest_batch_bytes(self) -> int:
-        """Of the pixels of the largest micro-batch that one rank takes."""
+        """Bytes of pixels in the largest micro-batch of one rank."""
         parts = self.world_size * self.micro_batches
-        return max(3 * shape.num_pixels * size // parts for shape, size in self.plan.step_counts())
+        return max(
+            3 * kind.shape.num_pixels * kind.batch_size // parts
+            for kind in self.plan.mini_batches()
+        )
 
 
 def view_requests(
     num_videos: int, shape: Shape, *, num_clips: int = 1, num_crops: int = 1
 ) -> list[ClipRequest]:
-    """Every view of every video, video by video: what an evaluation looks at.
+    """Every view of every video, video by video: the requests of an evaluation.
 
-    Raises ValueError for fewer than one clip a video, and other crops than 1 or 3.
+    Raises ValueError if a video has fewer than one clip, or crops are not 1 or 3.
     """
-    View(num_clips=num_clips, num_crops=num_crops)  # refuses numbers of which there is no view
+    View(num_clips=num_clips, num_crops=num_crops)  # checks the numbers
     views = [
         View(clip, num_clips, crop, num_crops)
         for clip in range(num_clips)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from vcycle.data.atomic import remove_partials
 from vcycle.data.decode.frame_folder import probe_frames
-from vcycle.data.decode.video import probe
+from vcycle.data.decode.probe import probe
 from vcycle.data.manifest import MANIFEST_FILES, Manifest, locate, write_reasons
 from vcycle.data.metadata import Location, Video, VideoInfo
 from vcycle.datasets.balance import split_table, split_warnings

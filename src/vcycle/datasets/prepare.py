@@ -18,8 +18,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vcycle.data.atomic import atomic
-from vcycle.data.decode.encode import encode_pictures
-from vcycle.data.decode.video import iterate_pictures, probe
+from vcycle.data.decode.encode import encode_video_frames
+from vcycle.data.decode.probe import probe
+from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest, write_reasons
 from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo
 from vcycle.datasets.journal import file_stamp
@@ -238,8 +239,8 @@ class _PrepareJob:
                 return info, partial.stat().st_size
 
     def _write(self, place: Location, video: Video, path: Path) -> VideoInfo:
-        frames = iterate_pictures(place, video)
-        written = encode_pictures(
+        frames = iterate_frames(place, video)
+        written = encode_video_frames(
             path,
             _scaled(frames, self.preparation.short_side),
             frame_rate=Fraction(video.frame_rate).limit_denominator(100_000),
@@ -251,7 +252,7 @@ class _PrepareJob:
             raise UnreadableVideo(str(place), "no frame decodes")
         again = Location(str(path))
         info = probe(again)
-        decoded = sum(1 for _ in iterate_pictures(again, info))
+        decoded = sum(1 for _ in iterate_frames(again, info))
         if decoded != written:
             raise UnreadableVideo(str(place), f"{written} frames written, {decoded} read back")
         return info

@@ -1,6 +1,6 @@
 """Evaluation: deterministic, at one shape, over fixed views of every video.
 
-In: a model and a loader of views. Out: accuracies in [0, 1]. It is the same for every phase of
+In: a network and a loader of views. Out: accuracies in [0, 1]. It is the same for every phase of
 every run, so that curves can be compared (paper, section 3.1: one shape for the testing data).
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.wrappers import _FabricModule
+from torch import nn
 
 from vcycle.data.batch import normalize
 from vcycle.data.loader import Loader
@@ -18,28 +18,30 @@ from vcycle.models import memory_format
 
 
 def evaluate(
-    model: _FabricModule, loader: Loader, videos: Manifest, *, fabric: Fabric
+    network: nn.Module, loader: Loader, videos: Manifest, *, fabric: Fabric
 ) -> dict[str, float]:
     """Score the views of ``videos`` that the processes' loaders yield together.
 
+    ``network`` is the module itself, not what Fabric wraps around it for several processes: one
+    process may have fewer batches than the others.
+
     A view that could not be read is left out, never replaced: ``videos`` counts the videos that
-    were scored, and ``coverage`` is their share of those that the data set lists. The model is
-    left in training mode.
+    were scored, and ``coverage`` is their share of those that the data set lists. The network
+    is left in training mode.
     """
     collected = VideoScores(
         num_videos=len(videos), num_classes=videos.num_classes, multi_label=videos.multi_label
     )
-    model.eval()
-    layout = memory_format(model)
+    network.eval()
+    layout = memory_format(network)
     with torch.inference_mode(), fabric.autocast():
         for requests, batch in zip(loader.request_lists, loader, strict=True):
-            # Not through the wrapper of several processes: one may have fewer batches than others.
             clips = normalize(batch.to(fabric.device).clips, memory_format=layout)
-            scores = model.module(clips)  # (N, classes)
+            scores = network(clips)  # (N, classes)
             asked = torch.tensor([request.index for request in requests])
             read = batch.indices == asked
             collected.add(asked[read], scores[read.to(scores.device)], batch.labels[read])
-    model.train()
+    network.train()
     collected.gather(fabric)
     scores_of_run = collected.compute()
     found = videos.coverage(videos.videos[0].split)

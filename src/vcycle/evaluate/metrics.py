@@ -1,8 +1,9 @@
-"""Accuracy of a model on a data set, from its scores for every view of every video.
+"""Accuracy of a model on a dataset, from its scores for every view of every video.
 
-In: scores of views, in any order, from any process. Out: top-1 and top-5 accuracy, or mean average
-precision where videos have several labels. The views of a video are combined as in the paper's
-evaluation: the mean of their softmax (section 4), or the maximum of their sigmoid (section 7).
+In: scores of views, in any order, from any process. Out: top-1 and top-5 accuracy and the loss, or
+mean average precision if videos have several labels. The views of a video are combined by the mean
+of their softmax (paper, section 4); for several labels by the maximum of their sigmoid, as in the
+official code's evaluation of Charades: the paper's text does not say how.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 from torch.distributed import ReduceOp, all_reduce
+from torch.nn import functional as F
 from torchmetrics.functional.classification import (
     binary_average_precision,
     multiclass_accuracy,
 )
+
+_LEAST_SHARE = 1e-9
+"""Of a class in a softmax: a smaller one may have been rounded to 0."""
 
 
 class VideoScores:
@@ -56,7 +61,8 @@ class VideoScores:
     def compute(self) -> dict[str, float]:
         """Accuracies in [0, 1] over the videos that had a view, and how many those are.
 
-        The mean average precision is over the classes that some video shows; without any it is 0.
+        ``loss`` is the cross-entropy of a video's mean softmax. The mean average precision is over
+        the classes that some video shows; without any it is 0.
         """
         seen = self.num_views > 0
         scores, labels = self.scores[seen], self.labels[seen]
@@ -77,4 +83,6 @@ class VideoScores:
             for k in (1, 5)
             if k <= num_classes
         }
-        return {"videos": int(seen.sum()), **accuracies}
+        shares = scores / self.num_views[seen].unsqueeze(1)  # (videos, classes): each sums to 1
+        loss = float(F.nll_loss(shares.clamp_min(_LEAST_SHARE).log(), labels))
+        return {"videos": int(seen.sum()), **accuracies, "loss": loss}

@@ -1,8 +1,8 @@
-"""Precise batch normalisation: running statistics measured afresh, not averaged while training.
+"""Precise batch norm: running statistics measured under the final weights.
 
-In: a trained model and batches at the target shape. Out: the model, its norm layers holding the
-statistics of those batches under its final weights. Multigrid needs it most: the running averages
-still remember the coarse shapes of earlier steps (cf. the paper's fine-tuning phase, section 3.1).
+In: a trained model and batches at the target shape. Out: the same model with the statistics of
+those batches in its norm layers. Running averages still contain activations of earlier steps on
+coarse shapes; the paper's fine-tuning phase has the same purpose (section 3.1).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from vcycle.models.norm import SubBatchNorm3d
 def precise_bn(
     model: nn.Module, batches: Iterable[Tensor], *, num_batches: int | None = None
 ) -> int:
-    """Set the running statistics of every batch norm of `model` to those of `batches`.
+    """Set the running statistics of every batch norm of ``model`` to those of ``batches``.
 
-    Each batch, (B, 3, T, H, W) on the model's device, is normalised by its own statistics, by norm
-    groups where they are set; dropout is off. The mean is the mean of the batches' means, the
-    variance that within plus between the batches, clips weighing the same, over all processes of
-    `torch.distributed`; within a batch, a layer that is used more than once takes the mean of its
-    uses, as running statistics do. At most `num_batches` are taken. Returns the number of layers
-    that were set; without any (a layer norm model) `batches` is not touched. All else stays as it
-    was. Give the model itself, not one that `torch.compile` made with `fullgraph`.
+    Each batch, (B, 3, T, H, W) on the model's device, is normalised by its own statistics, per norm
+    group if one is set; dropout is off. The mean is the mean over all clips of all processes. The
+    variance is the variance within batches plus the variance between their means. A layer used
+    several times in one forward pass averages its uses, as running statistics do. At most
+    ``num_batches`` are read. Nothing else in the model changes. Pass the model itself, not the
+    result of ``torch.compile`` with ``fullgraph``.
 
-    Raises ValueError if there is no batch, the norm groups do not divide one, or values are not
-    finite; the statistics are then as before.
+    Returns the number of layers that were set. If it is 0, ``batches`` is not read.
+    Raises ValueError if there is no batch, the norm groups do not divide a batch, or activations
+    are not finite; the statistics are then unchanged.
     """
     layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not layers:
@@ -43,7 +43,7 @@ def precise_bn(
         model.eval()
         for layer in layers:
             layer.train()
-            layer.momentum = None  # the running statistics are then the mean of what was seen
+            layer.momentum = None  # running statistics then average all that was seen
             if isinstance(layer, SubBatchNorm3d):
                 layer._pending = None
         measured = _measure(model, layers, islice(batches, num_batches))
@@ -78,12 +78,12 @@ def _measure(
 ) -> list[tuple[Tensor, Tensor]]:
     sizes = [layer.num_features for layer in layers]
     means = torch.cat([layer.running_mean for layer in layers if layer.running_mean is not None])
-    # Sums over clips, of all layers one after the other: mean, mean square, and 1.
+    # Sums over clips: the means of all layers, their mean squares, and the number of clips.
     sums = torch.zeros(2 * len(means) + 1, dtype=torch.float64, device=means.device)
     for clips in batches:
         for layer in layers:
             assert layer.num_batches_tracked is not None
-            layer.num_batches_tracked.zero_()  # what was seen is then this batch alone
+            layer.num_batches_tracked.zero_()  # running statistics then are those of this batch
         model(clips)
         mean = torch.cat([m.running_mean for m in layers if m.running_mean is not None]).double()
         var = torch.cat([m.running_var for m in layers if m.running_var is not None]).double()
@@ -91,10 +91,10 @@ def _measure(
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(sums)
     if sums[-1] == 0:
-        raise ValueError("precise_bn: no batch to measure; give at least one")
+        raise ValueError("precise_bn: no batch to measure; pass at least one")
     if not bool(sums.isfinite().all()):
         raise ValueError(
-            "precise_bn: a layer's input is not finite; look at the batches and weights"
+            "precise_bn: the input of a norm layer is not finite; check the batches and the weights"
         )
     mean, square = (sums[:-1] / sums[-1]).chunk(2)
     var = square - mean.square()

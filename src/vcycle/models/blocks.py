@@ -1,8 +1,8 @@
-"""The parts that C2D, Slow, I3D and SlowFast share.
+"""Layers that C2D, Slow, I3D and SlowFast share.
 
-Names of layers are those of the authors' checkpoints (`s2.pathway0_res0.branch2.a.weight`), so
-that a state dict of theirs is a state dict of ours. Every part works on a list of pathways, one
-feature map each: a single one in ResNets, slow and fast in SlowFast.
+In: a list of feature maps, one a pathway: one in ResNets, slow and fast in SlowFast. Out: the list
+after the layer. Layer names are those of the authors' checkpoints
+(``s2.pathway0_res0.branch2.a.weight``), so that their state dicts load as they are.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ _BLOCKS_PER_STAGE = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
 def check_clips(clips: Tensor) -> None:
-    """ValueError unless `clips` is (B, 3, T, H, W)."""
+    """Raises ValueError unless ``clips`` is (B, 3, T, H, W)."""
     if clips.ndim != 5 or clips.shape[1] != 3:
-        raise ValueError(f"clips have shape {tuple(clips.shape)}; give (B, 3, T, H, W)")
+        raise ValueError(f"clips of shape {tuple(clips.shape)}: give (B, 3, T, H, W)")
 
 
 def blocks_per_stage(depth: int) -> tuple[int, ...]:
-    """The number of blocks in res2 to res5; ValueError for a depth that the paper has not."""
+    """Number of blocks in res2 to res5. Raises ValueError if ``depth`` is not 50 or 101."""
     if depth not in _BLOCKS_PER_STAGE:
-        raise ValueError(f"depth is {depth}; choose one of {sorted(_BLOCKS_PER_STAGE)}")
+        raise ValueError(f"depth {depth}: choose one of {sorted(_BLOCKS_PER_STAGE)}")
     return _BLOCKS_PER_STAGE[depth]
 
 
 def temporal_kernels(pattern: Sequence[int], *, num_blocks: int, num_temporal: int) -> list[int]:
-    """Frames of the first convolution of each block: `pattern` repeated, then 1.
+    """Temporal kernel size of the first convolution of each block.
 
-    Only the first `num_temporal` blocks follow the pattern.
+    The first ``num_temporal`` blocks repeat ``pattern``; the others take 1.
     """
     return [pattern[i % len(pattern)] if i < num_temporal else 1 for i in range(num_blocks)]
 
 
 class StemPathway(nn.Module):
-    """A (frames, 7, 7) convolution and a max pooling, each of stride 2 in space."""
+    """A (frames, 7, 7) convolution and max pooling, each with stride 2 in space."""
 
     def __init__(self, width: int, *, frames: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class StemPathway(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 x 1 (over `frames` frames), 3 x 3 with the stride, 1 x 1."""
+    """Convolutions of (frames, 1, 1), (1, 3, 3) with the stride, and (1, 1, 1)."""
 
     def __init__(
         self, channels_in: int, channels_out: int, *, inner: int, frames: int, stride: int
@@ -80,7 +80,7 @@ class Bottleneck(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """A bottleneck beside its shortcut, which is projected where the shape changes."""
+    """A bottleneck plus its shortcut, which is projected if the shape changes."""
 
     def __init__(
         self, channels_in: int, channels_out: int, *, inner: int, frames: int, stride: int
@@ -102,7 +102,7 @@ class ResidualBlock(nn.Module):
 
 
 class Pathways(nn.Module):
-    """One sequence of layers per pathway, named `pathway{p}_{layer}` as in the checkpoints."""
+    """One sequence of layers a pathway, named ``pathway{p}_{layer}`` as in the checkpoints."""
 
     def __init__(self, layers: Sequence[Iterable[tuple[str, nn.Module]]]) -> None:
         super().__init__()
@@ -131,10 +131,10 @@ def stage_layers(
     nonlocal_after: Sequence[int] = (),
     nonlocal_kind: str | None = None,
 ) -> list[tuple[str, nn.Module]]:
-    """The layers of one residual stage of one pathway, in order, with their names.
+    """Names and layers of one residual stage of one pathway, in order.
 
-    `frames` holds the temporal kernel of each block. A non-local block follows each block whose
-    index is in `nonlocal_after`, if `nonlocal_kind` names one.
+    ``frames`` is the temporal kernel of each block. If ``nonlocal_kind`` is given, a non-local
+    block follows each block whose index is in ``nonlocal_after``.
     """
     layers: list[tuple[str, nn.Module]] = []
     for i, kernel in enumerate(frames):
@@ -152,13 +152,13 @@ def stage_layers(
 
 
 def halve_frames(x: Tensor) -> Tensor:
-    """Max pooling over two frames, as after res2 of C2D and I3D; one frame stays one frame."""
+    """Max pooling over two frames, after res2 of C2D and I3D. A single frame is kept."""
     frames = min(2, x.shape[2])
     return F.max_pool3d(x, (frames, 1, 1), stride=(frames, 1, 1))  # (B, C, T / 2, H, W)
 
 
 class Head(nn.Module):
-    """Global average pooling of every pathway, dropout, one linear classifier."""
+    """Global average pooling of each pathway, dropout, and a linear classifier."""
 
     def __init__(self, features: int, *, num_classes: int, dropout: float) -> None:
         super().__init__()
@@ -174,8 +174,9 @@ class Head(nn.Module):
 def initialise(model: nn.Module) -> None:
     """Draw fresh weights as the authors do.
 
-    Convolutions: He's normal distribution over the outputs; classifier: normal, 0.01; norms: one,
-    but zero for the last one of a residual or non-local block, which so starts as its shortcut.
+    Convolutions: He's normal distribution, fan out. Classifier: normal, standard deviation 0.01.
+    Norms: 1, except for the last of a residual or non-local block: 0, so that each block starts as
+    its shortcut.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv3d):

@@ -1,9 +1,9 @@
-"""Read the tensors of a checkpoint file, and nothing but tensors.
+"""Read the tensors of a checkpoint file, and only those.
 
-In: a local `.pth`, `.pyth`, `.pt` or `.safetensors` file of whatever origin. Out: a flat state dict
-on the CPU, and the names of what else stood in it. No code in the file runs: pickles go through
-torch's `weights_only` reader, which knows tensors and plain containers alone. The kind of a file is
-told by its content, not by its name.
+In: a local ``.pth``, ``.pyth``, ``.pt`` or ``.safetensors`` file from any source. Out: a flat state
+dict on the CPU, and the keys of everything else in the file. No code in the file runs: pickles are
+read with torch's ``weights_only``, which accepts tensors and plain containers. The format is
+detected from the content, not from the name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 MAX_BYTES = 8 * 2**30
-"""Larger files are refused: over thirty times the weights of the largest model here."""
+"""Larger files are refused. The limit is over 30 times the size of the largest model here."""
 
 PUBLISHED = (
     "weights are published at github.com/facebookresearch/SlowFast (MODEL_ZOO.md), "
@@ -30,24 +30,26 @@ PUBLISHED = (
 _DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.int32}
 
 _CONTAINERS = ("model_state", "state_dict", "model_state_dict", "model")
-"""Where training programs put the state dict; the first is PySlowFast's and PyTorchVideo's."""
+"""Keys under which training programs store the state dict; PySlowFast uses the first."""
 
 
 def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The state dict in the file at `path`, without wrappers' prefixes, and its other entries.
+    """The state dict in the file at ``path``, and the keys of entries that are no tensors.
 
-    The latter are the keys of what is no tensor, such as a note. Raises ValueError, in one line
-    that names the file, for one that is missing, too large, cut short, compressed, or holds
-    anything but tensors and plain values; and for a URL: nothing is downloaded.
+    Prefixes of wrappers are removed (``without_wrappers``). Nothing is downloaded.
+
+    Raises ValueError if ``path`` is a URL, or if the file is missing, too large, truncated,
+    compressed, or holds anything but tensors and plain values. The message is one line that names
+    the file.
     """
     if "://" in str(path):
-        raise ValueError(f"{path}: give a local file; download it first ({PUBLISHED})")
+        raise ValueError(f"{path}: a URL; give a local file: download it first ({PUBLISHED})")
     path = Path(path)
     if not path.is_file():
         problem = "not a file" if path.exists() else "no such file"
         raise ValueError(f"{path}: {problem}; {PUBLISHED}")
     if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; too large for a model's weights")
+        raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; give a file of a model's weights")
     try:
         content = _read(path)
     except _CompressedError:
@@ -57,8 +59,8 @@ def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...
         if "weights_only" in str(error) or "Weights only" in str(error):
             reason = "it holds pickled objects, which can run code when loaded"
         raise ValueError(
-            f"{path}: refused, not a whole file of tensors ({reason}); save the state dict alone, "
-            "for example as safetensors"
+            f"{path}: refused, not an intact file of tensors ({reason}); "
+            "save the state dict alone, for example as safetensors"
         ) from error
     return _flat(path, content)
 
@@ -72,19 +74,21 @@ def _read(path: Path) -> Any:
         start = file.read(9)
     if start[8:] == b"{":
         return load_file(path)
-    if not start.startswith((b"PK", b"\x80")):  # an archive, and a pickle as torch.save writes it
+    if not start.startswith(
+        (b"PK", b"\x80")
+    ):  # a zip archive or a pickle, as torch.save writes them
         raise ValueError("neither torch.save nor safetensors wrote it")
     is_zip = start.startswith(b"PK")
     if is_zip:
         _check_archive(path)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of old formats, which are read all the same
-        # Mapped, an archive is read as far as it is used, and its records stay within bounds.
+        warnings.simplefilter("ignore")  # about old formats, which are still read
+        # A mapped archive is read only where needed, and its records cannot exceed the file.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
 
 
 def _check_archive(path: Path) -> None:
-    """Torch writes its records uncompressed; compressed ones can be a thousand times the file."""
+    """Refuse compressed records: torch writes none, and they can expand a thousandfold."""
     with zipfile.ZipFile(path) as archive:
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
             raise _CompressedError
@@ -92,7 +96,7 @@ def _check_archive(path: Path) -> None:
 
 def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: holds a {type(content).__name__}; give a state dict")
+        raise ValueError(f"{path}: holds a {type(content).__name__}; save a state dict")
     for name in _CONTAINERS:
         if isinstance(content.get(name), dict):
             content = content[name]
@@ -105,23 +109,25 @@ def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]
             continue
         plain = value.layout == torch.strided and not (value.is_meta or value.is_nested)
         if not plain or value.dtype not in _DTYPES:
-            raise ValueError(f"{path}: {shown(key)} is no plain dense tensor; save it as one")
+            raise ValueError(
+                f"{path}: {shown(key)} is not a dense tensor of a usual dtype; save it as one"
+            )
         name = without_wrappers(key)
         if name in state:
             raise ValueError(f"{path}: holds {shown(name)} twice, under two prefixes; save it once")
         state[name] = value
     if not state:
         keys = ", ".join(shown(key) for key in list(content)[:3]) or "nothing"
-        raise ValueError(f"{path}: holds no state dict (but {keys}); {PUBLISHED}")
+        raise ValueError(f"{path}: holds no state dict (its keys: {keys}); {PUBLISHED}")
     return state, tuple(others)
 
 
 def without_wrappers(key: str) -> str:
-    """Without what DistributedDataParallel and torch.compile put before a key."""
+    """``key`` without the prefixes of ``DistributedDataParallel`` and ``torch.compile``."""
     return re.sub(r"^(?:module\.|_orig_mod\.)+", "", key)
 
 
 def shown(key: object) -> str:
-    """A key from a file, fit for one line of an error message."""
+    """A key as it is shown in an error message: quoted, at most 100 characters."""
     text = repr(key)
     return text if len(text) <= 100 else text[:97] + "..."

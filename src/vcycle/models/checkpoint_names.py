@@ -1,7 +1,7 @@
-"""What other projects call the layers of a video ResNet.
+"""Map layer names of other projects to the authors' names.
 
-In: the keys of a foreign state dict. Out: for each its key in our models, which are the authors'
-(`s2.pathway0_res0.branch2.a.weight`), or None for a tensor that has no place in them.
+In: keys of a state dict from torchvision, timm or PyTorchVideo. Out: for each key its name in our
+models (``s2.pathway0_res0.branch2.a.weight``), or None if they have no such layer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VIDEO_LAYERS = {
 
 
 def from_image_resnet(keys: Iterable[str]) -> dict[str, str | None]:
-    """Keys of a 2D ResNet of torchvision or timm; `fc` is the classifier."""
+    """Map the keys of a 2D ResNet of torchvision or timm; ``fc`` is the classifier."""
     return {key: _from_image_key(key) for key in keys}
 
 
@@ -52,10 +52,10 @@ def _from_image_key(key: str) -> str | None:
 
 
 def from_pytorchvideo(keys: Iterable[str]) -> dict[str, str | None]:
-    """Keys of PyTorchVideo's hub models: slow, c2d, i3d and slowfast, of any depth."""
+    """Map the keys of PyTorchVideo's hub models: slow, c2d, i3d and slowfast of any depth."""
     keys = list(keys)
     residual = {int(m[1]) for k in keys if (m := re.match(r"blocks\.(\d{1,3})\..*res_blocks\.", k))}
-    # The number of a block depends on the pooling layers between; the stages follow each other.
+    # Pooling layers count as blocks too, so stages are numbered by order.
     stages = {0: 1} | {block: 2 + i for i, block in enumerate(sorted(residual))}
     return {key: _from_video_key(key, stages) for key in keys}
 

@@ -1,8 +1,8 @@
-"""What a model costs: parameters, and the multiply-adds of one clip.
+"""Count a model's parameters and the multiply-adds of one clip.
 
-In: a model and a shape. Out: exact counts, from a pass that computes shapes only (the meta device:
-no weights, no arithmetic). Multiply-adds are those of convolutions, linear layers and attention
-products, as the field reports them; norms, activations and pooling are not counted.
+In: a model and a shape. Out: exact counts, from a forward pass on the meta device, which computes
+shapes only. Multiply-adds are those of convolutions, linear layers and attention, as papers report
+them; norms, activations and pooling are not counted.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vcycle.models import MODELS, build_model
+from vcycle.models.build import build_model
 from vcycle.schedule.shape import Shape
 
 
 @dataclass(frozen=True)
 class ModelCost:
-    """One line of the list of models."""
+    """Size and cost of one model at one shape."""
 
     name: str
     parameters: int
     multiply_adds: int
-    """Of one clip, forward only, at the shape that was asked for."""
+    """Of one clip, forward pass only."""
 
 
 def num_parameters(model: nn.Module) -> int:
-    """How many numbers `model` learns; shared ones count once."""
+    """Number of learned values of ``model``; shared parameters count once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def multiply_adds(model: nn.Module, shape: Shape) -> int:
-    """The multiply-adds of one clip of `shape` in one forward pass of `model` in eval mode."""
+    """Multiply-adds of one forward pass of ``model`` in eval mode on one clip of ``shape``."""
     on_meta = copy.deepcopy(model).to("meta").eval()
     clips = torch.empty((1, 3, shape.frames, shape.height, shape.width), device="meta")
     counter = FlopCounterMode(display=False)
@@ -44,8 +44,8 @@ def multiply_adds(model: nn.Module, shape: Shape) -> int:
     return int(counter.get_total_flops()) // 2
 
 
-def model_costs(shape: Shape, *, names: Iterable[str] = tuple(MODELS)) -> list[ModelCost]:
-    """Name, parameters and multiply-adds at `shape` of each model in `names`, with 400 classes."""
+def model_costs(shape: Shape, *, names: Iterable[str]) -> list[ModelCost]:
+    """Cost at ``shape`` of each model in ``names``, with 400 classes."""
     costs = []
     for name in names:
         with torch.device("meta"):

@@ -1,9 +1,8 @@
-"""Models from anywhere: build one by its import path, and check it before the first step.
+"""Build a model of the user's by its import path, and check it before the first step.
 
-In: `package.module:function`, and the shapes that the model will meet. Out: an `nn.Module`, or one
-line that says which layer stands in the way. Multigrid asks of a model that it shares its weights
-over time and space (paper, section 3.1): convolutions and attention do, a linear layer on
-flattened features does not.
+In: ``package.module:function``, and the shapes of a plan. Out: an ``nn.Module``, or one line that
+names the layer that fails. Multigrid needs a model that shares its weights over time and space
+(paper, section 3.1): convolutions and attention do, a linear layer on flattened features does not.
 """
 
 from __future__ import annotations
@@ -24,18 +23,22 @@ from vcycle.schedule.shape import Shape
 
 
 def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
-    """Call the function at `path`, written `package.module:function`, for a model.
+    """Build a model by calling the function at ``path``, ``package.module:function``.
 
-    It gets `options`, and `num_classes` if it takes that. Modules are also looked for in the
-    current directory. Raises ValueError, in one line, for a path that leads nowhere, options that
-    the function does not take, whatever the module or the function raises, and a result that is no
-    `nn.Module`.
+    The function gets ``options``, and ``num_classes`` if it has that parameter. The current
+    directory is searched for modules too.
+
+    Raises ValueError if the module cannot be imported, has no such function, or either raises; if
+    the function does not take an option; or if it does not return an ``nn.Module``. The message is
+    one line.
     """
     module_name, _, function_name = path.partition(":")
     module = _module(path, module_name)
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise ValueError(f"model {path!r}: {module_name!r} has no function {function_name!r}")
+        raise ValueError(
+            f"model {path!r}: {module_name!r} has no function {function_name!r}; name one it has"
+        )
     parameters = inspect.signature(function).parameters.values()
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     if takes_any or any(parameter.name == "num_classes" for parameter in parameters):
@@ -43,11 +46,13 @@ def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
     try:
         inspect.signature(function).bind(**options)
     except TypeError as error:
-        raise ValueError(f"model {path!r}: {error}; check the model's arguments") from error
+        raise ValueError(f"model {path!r}: {error}; check model.options") from error
     try:
         model = function(**options)
     except Exception as error:
-        raise ValueError(f"model {path!r}: it fails: {_one_line(error)}") from error
+        raise ValueError(
+            f"model {path!r}: it fails: {_one_line(error)}; fix the function or its options"
+        ) from error
     if not isinstance(model, nn.Module):
         raise ValueError(
             f"model {path!r}: returned a {type(model).__name__}; return a torch.nn.Module"
@@ -58,7 +63,7 @@ def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
 def _module(path: str, name: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # console scripts, unlike `python -m`, do not look there
+        sys.path.append(here)  # console scripts, unlike ``python -m``, do not search it
     try:
         return importlib.import_module(name)
     except Exception as error:  # a module may raise anything
@@ -75,14 +80,14 @@ def _one_line(error: Exception) -> str:
 def check_model(
     model: nn.Module, shapes: Iterable[Shape], *, num_classes: int, num_clips: int = 2
 ) -> None:
-    """Run `model` forward and backward once at every shape; for before step 0.
+    """Run ``model`` forward and backward once at every shape, before step 0.
 
-    Random clips of (num_clips, 3, T, H, W) must give finite scores of (num_clips, num_classes),
-    and a finite gradient must reach them. The model is run as in training but left as it was:
-    buffers, gradients, norm groups, random numbers.
+    Random clips of (num_clips, 3, T, H, W) must give finite scores of (num_clips, num_classes) and
+    get a finite gradient that is not zero. The model runs in training mode; its buffers, gradients,
+    modes, norm groups and the random state are restored.
 
-    Raises ValueError, in one line, that names the shape, and the layer if one fails there: for
-    example a classifier whose size fits one shape only.
+    Raises ValueError if a shape fails. The message is one line that names the shape and the layer,
+    for example a classifier that fits one shape only.
     """
     for shape in dict.fromkeys(shapes):
         with _as_it_was(model):
@@ -96,7 +101,9 @@ def _run(model: nn.Module, shape: Shape, num_clips: int) -> tuple[Any, Tensor]:
     dims = (num_clips, 3, shape.frames, shape.height, shape.width)
     clips = torch.randn(dims, device=device, requires_grad=True)
     names = {module: name for name, module in model.named_modules()}
-    inside: list[str] = []  # what was entered and not left: where an exception was raised
+    inside: list[
+        str
+    ] = []  # modules entered and not left: the last is where an exception was raised
 
     def enter(module: nn.Module, _: Any) -> None:
         inside.append(names[module])
@@ -107,7 +114,7 @@ def _run(model: nn.Module, shape: Shape, num_clips: int) -> tuple[Any, Tensor]:
     hooks = [module.register_forward_pre_hook(enter) for module in names]
     hooks += [module.register_forward_hook(leave) for module in names]
     try:
-        return model(clips.clone()), clips  # a clone may be changed in place
+        return model(clips.clone()), clips  # the model may change a clone in place
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
@@ -149,7 +156,10 @@ def _check_gradient(scores: Tensor, clips: Tensor, shape: Shape) -> None:
             "argmax or a frozen part in its forward"
         )
     if not bool(gradient.isfinite().all()):
-        raise ValueError(f"model: at shape {shape} the gradient of the clips is not finite")
+        raise ValueError(
+            f"model: at shape {shape} the gradient of the clips is not finite; "
+            "look for a square root, a logarithm or a division at zero"
+        )
 
 
 @contextmanager
@@ -161,8 +171,8 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
         for module in model.modules()
         if isinstance(module, SubBatchNorm3d)
     ]
-    # A classifier that starts at zero passes nothing back before its first step: for the check
-    # such parameters hold something else.
+    # A classifier that starts at zero passes no gradient back before its first step, so parameters
+    # of zeros hold random values during the check.
     zeros = [p for p in model.parameters() if p.ndim > 1 and not p.any()]
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     try:

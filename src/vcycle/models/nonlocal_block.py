@@ -1,7 +1,7 @@
-"""The non-local block: self-attention over all positions of a clip, inside a convolutional net.
+"""Non-local block: self-attention over all positions of a clip, inside a ConvNet.
 
-In: (B, C, T, H, W). Out: the same shape. Wang et al., "Non-local neural networks", CVPR 2018; the
-multigrid paper's I3D-NL has five of them, of the dot-product kind (section 4.4).
+In: (B, C, T, H, W). Out: the same shape. Wang et al., "Non-local neural networks", CVPR 2018. The
+multigrid paper's I3D-NL has five, of the dot-product kind (section 4.4).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ KINDS = ("dot_product", "softmax")
 
 
 class NonLocalBlock(nn.Module):
-    """x + norm(out(attention(theta(x), phi(x'), g(x')))), x' being x pooled by 2 in space.
+    """x + norm(out(attention(theta(x), phi(x'), g(x')))), with x' = x pooled by 2 in space.
 
-    `kind` is "softmax" (scaled by 1 / sqrt(C / 2), as in the released models) or "dot_product"
-    (divided by the number of keys, as in the paper). Raises ValueError for another kind.
+    ``kind`` is "softmax" (scaled by 1 / sqrt(C / 2), as in the released models) or "dot_product"
+    (divided by the number of keys, as in the paper). Raises ValueError if it is another.
     """
 
     def __init__(self, channels: int, *, kind: str) -> None:
         super().__init__()
         if kind not in KINDS:
-            raise ValueError(f"nonlocal kind is {kind!r}; choose one of {', '.join(KINDS)}")
+            raise ValueError(f"nonlocal_kind {kind!r}: choose one of {', '.join(KINDS)}")
         self.kind = kind
         inner = channels // 2
         self.conv_theta = nn.Conv3d(channels, inner, 1)

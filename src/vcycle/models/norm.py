@@ -1,8 +1,8 @@
-"""Batch normalisation over norm groups: the paper's sub-mini-batches (section 3.2).
+"""Batch norm over norm groups, the paper's sub-mini-batches (section 3.2).
 
-In: a model with `nn.BatchNorm3d` layers, and per step the number of clips of a norm group. Out: the
-same model, parameters and state dict, whose training statistics come from that many clips at a
-time, so that the noise of the statistics does not change with the size of the mini-batch.
+In: a model with ``nn.BatchNorm3d`` layers, and at each step the clips per norm group. Out: the same
+model with the same parameters and state dict, whose training statistics are those of that many
+clips, so that their noise does not depend on the size of the mini-batch.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from vcycle.models.norm_groups import normalise_across_ranks, normalise_groups
 
 
 class SubBatchNorm3d(nn.BatchNorm3d):
-    """`nn.BatchNorm3d` whose training statistics are those of groups of contiguous clips.
+    """``nn.BatchNorm3d`` whose training statistics are those of groups of contiguous clips.
 
     In: (B, C, T, H, W) floating point; out: the same shape, dtype and memory format. In training,
     clips i * g to (i + 1) * g - 1 of the global batch are normalised by their own mean and
-    variance, g being `norm_group`; None means all clips of this process. A group may span
-    processes (`torch.distributed`, equally many clips in each): they exchange statistics.
+    variance, with g = ``norm_group``. None is one group of all clips of this process. A group may
+    span processes of ``torch.distributed`` that hold equally many clips; they exchange statistics.
 
-    Parameters, buffers and the state dict are those of `nn.BatchNorm3d`. The running statistics
-    are what one plain layer over the whole batch would hold: the mean of the groups' means, and
-    the variance within plus between the groups. See `defer_statistics` for a global batch that is
-    spread over processes or micro-batches.
+    Parameters, buffers and the state dict are those of ``nn.BatchNorm3d``. The running statistics
+    are those of one plain layer over the whole batch: the mean of the groups' means, and the
+    variance within groups plus the variance between their means. If the global batch is spread over
+    processes or micro-batches, see ``defer_statistics``.
 
-    Raises ValueError in training if the groups do not divide the batch, or have one value per
-    channel. Differentiable once, by the backward pass (not by `torch.func`). To `torch.fx` it is a
-    leaf, and an empty batch passes, as with the plain layer.
+    Raises ValueError in training if the groups do not divide the batch or have one value per
+    channel. Supports first derivatives by the backward pass, not ``torch.func``. ``torch.fx``
+    traces it as a leaf. An empty batch passes, as in the plain layer.
     """
 
     norm_group: int | None = None
     _pending: Tensor | None = None
-    """With deferred statistics, sums over groups: mean (C), mean square (C), groups, values."""
+    """Deferred statistics, summed over groups: mean (C), mean square (C), groups, values."""
 
     def forward(self, input: Tensor) -> Tensor:
         output: Tensor
@@ -57,7 +57,8 @@ class SubBatchNorm3d(nn.BatchNorm3d):
         self._check_input_dim(input)
         if input.shape[1] != self.num_features:
             raise ValueError(
-                f"batch norm of {self.num_features} channels: the input has {input.shape[1]}"
+                f"batch norm of {self.num_features} channels: the input has {input.shape[1]}; "
+                "check the layer before it"
             )
         if is_empty:  # which adds nothing to the statistics of the step
             return F.batch_norm(input, None, None, self.weight, self.bias, training=True)
@@ -81,7 +82,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
         return output
 
     def _collect(self, means: Tensor, variances: Tensor, values: int, num_ranks: int) -> None:
-        """Take in the statistics of groups, (groups, C) each, of `values` per channel together."""
+        """Add statistics of groups, (groups, C) each, over ``values`` per channel in all."""
         if self._pending is not None:
             squares = variances + means.double().square()
             self._pending[:-2] += torch.cat([means.double().sum(0), squares.sum(0)])
@@ -94,13 +95,13 @@ class SubBatchNorm3d(nn.BatchNorm3d):
 
     @torch.no_grad()
     def _commit(self, sums: Tensor) -> None:
-        """Move the running statistics by `sums`, laid out as `_pending`; no groups, no move."""
+        """Move the running statistics by ``sums``, laid out as ``_pending``, if it has a group."""
         mean, square = (sums[:-2] / sums[-2].clamp(min=1)).chunk(2)
         variance = (square - mean.square()) * (sums[-1] / (sums[-1] - 1).clamp(min=1))
         self._move_running(mean, variance, sums[-2].clamp(max=1))
 
     def _move_running(self, mean: Tensor, variance: Tensor, seen: Tensor | int) -> None:
-        """One step of the moving averages, in every layer that has `seen` 1 and not 0 batches."""
+        """One step of the moving averages if ``seen``, the number of batches, is 1; none if 0."""
         if self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None
@@ -126,16 +127,16 @@ class SubBatchNorm3d(nn.BatchNorm3d):
 
 
 def _leaf_call(layer: nn.Module, clips: fx.Proxy) -> Any:
-    """A call of `layer` as one step of the graph that `torch.fx` traces, like that of a plain one.
+    """Trace ``layer`` as one node of a ``torch.fx`` graph, as ``nn.BatchNorm3d`` is.
 
-    What the layer does depends on the number of clips and on the group size of the step.
+    What it computes depends on the number of clips and the norm group of the step.
     """
     tracer: Any = clips.tracer
     return tracer.create_proxy("call_module", tracer.path_of_module(layer), (clips,), {})
 
 
 def _ranks_per_group(norm_group: int, num_clips: int) -> int:
-    """How many processes with `num_clips` each a group of `norm_group` spans."""
+    """Number of processes, with ``num_clips`` each, that a group of ``norm_group`` spans."""
     if num_clips % norm_group == 0:
         return 1
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -144,32 +145,34 @@ def _ranks_per_group(norm_group: int, num_clips: int) -> int:
 
 
 def check_norm_group(norm_group: int, *, batch_clips: int, num_parts: int = 1) -> None:
-    """Raise ValueError unless norm groups of `norm_group` fit a global batch; for before step 0.
+    """Check before step 0 that norm groups of ``norm_group`` clips fit a global batch.
 
-    The batch of `batch_clips` is cut into `num_parts` contiguous equal parts, one per process. A
-    part must hold whole groups, or a group whole parts. Micro-batches that follow each other in
-    one process cannot share a group: for them let `batch_clips` be what all processes hold at once.
+    The batch of ``batch_clips`` is cut into ``num_parts`` contiguous equal parts, one a process.
+    The size of a part must be a multiple or a divisor of ``norm_group``. Successive micro-batches
+    of a process cannot share a group: let ``batch_clips`` then be the clips of all processes at
+    once.
+    Raises ValueError if they do not fit.
     """
     if norm_group < 1 or batch_clips % norm_group:
         raise ValueError(
-            f"norm group: {norm_group} clips do not divide a batch of {batch_clips}; "
+            f"norm_group {norm_group}: it does not divide a batch of {batch_clips} clips; "
             "choose a divisor of the batch size"
         )
     part = batch_clips / num_parts
     if part % norm_group and norm_group % part:
         raise ValueError(
-            f"norm group: {norm_group} clips do not fit {num_parts} processes with {part:g} clips "
-            "each; choose a number of processes that keeps groups whole or splits them evenly"
+            f"norm_group {norm_group}: it does not fit {num_parts} processes with {part:g} clips "
+            "each; choose a number of processes that does not split groups, or splits them evenly"
         )
 
 
-def convert(model: nn.Module) -> nn.Module:
-    """Swap every `nn.BatchNorm3d` of `model` for a `SubBatchNorm3d`, in place.
+def convert_batch_norm(model: nn.Module) -> nn.Module:
+    """Replace every ``nn.BatchNorm3d`` of ``model`` by a ``SubBatchNorm3d``, in place.
 
-    Parameters, buffers and hooks are the same objects as before: an optimizer or a zero-initialised
-    weight is untouched, and a layer used in two places stays one layer. Returns `model` (a new
-    module only when `model` itself is a `nn.BatchNorm3d`). Models without batch normalisation,
-    such as video transformers, are left as they are.
+    Parameters, buffers and hooks are the same objects as before, so an optimizer of the plain model
+    stays valid. A layer used in two places stays one layer. Returns ``model``; only if ``model``
+    itself is an ``nn.BatchNorm3d`` is it a new module. A model without batch norm, such as a video
+    transformer, is unchanged.
     """
     swapped: dict[nn.Module, nn.Module] = {}
     for parent in list(model.modules()):
@@ -192,21 +195,22 @@ def _layers(model: nn.Module) -> list[SubBatchNorm3d]:
 
 
 def set_norm_group(model: nn.Module, clips: int | None) -> None:
-    """Set the norm group of every `SubBatchNorm3d` in `model` to `clips`; None: all clips.
+    """Set the norm group of every ``SubBatchNorm3d`` in ``model`` to ``clips`` of the global batch.
 
-    Clips are those of the global batch. Cheap enough for every step. Raises ValueError below 1.
+    None is one group of all clips. It is cheap enough to call at every step. Raises ValueError if
+    ``clips`` is below 1.
     """
     if clips is not None and clips < 1:
-        raise ValueError(f"norm group: {clips} clips; give at least 1, or None for the whole batch")
+        raise ValueError(f"norm_group {clips}: give at least 1, or None for the whole batch")
     for layer in _layers(model):
         layer.norm_group = clips
 
 
 def defer_statistics(model: nn.Module) -> None:
-    """From now on collect statistics; `commit_statistics` moves the running ones, once per step.
+    """Make training collect statistics, which ``commit_statistics`` applies once a step.
 
-    For a global batch that is spread over processes or micro-batches: only then are the running
-    statistics those of one plain layer over the global batch, whatever the number of parts.
+    Needed if the global batch is spread over processes or micro-batches: the running statistics
+    are then those of one plain layer over the global batch, whatever the number of parts.
     """
     for layer in _layers(model):
         if layer.running_mean is not None:
@@ -216,9 +220,9 @@ def defer_statistics(model: nn.Module) -> None:
 
 @torch.no_grad()
 def commit_statistics(model: nn.Module) -> None:
-    """Move the running statistics by what was collected since the last commit, on all processes.
+    """Move the running statistics by what all processes collected since the last commit.
 
-    One exchange for the whole model. Nothing moves in layers for which nothing was collected.
+    All processes call it together. Layers that were not run do not change.
     """
     pending = [(layer, layer._pending) for layer in _layers(model) if layer._pending is not None]
     if not pending:

@@ -1,10 +1,11 @@
-"""Normalise (B, C, T, H, W) by the statistics of groups of clips, on a CPU in full precision.
+"""Normalise clips by the statistics of norm groups, on a CPU in full precision.
 
-In contiguous memory torch's batch normalisation sums one value at a time. Seen as a matrix with a
-row for every clip and channel, the whole batch goes through kernels that sum eight at a time, and
-the sums of rows make those of groups, however many there are. In channels-last memory each group
-goes through the kernel of batch normalisation for its sums. Both then write the result in one pass
-over the batch, and its gradient in two, since torch has no operation for ``a * x + b * y + c``.
+In: (B, C, T, H, W), float32 or float64. Out: the normalised clips, and the statistics.
+
+In contiguous memory torch's batch norm sums one value at a time. As a matrix with a row per clip
+and channel, the batch goes through kernels that sum eight at a time, and sums of rows give those of
+groups. In channels-last memory, batch norm's own kernel sums each group. In both, the result takes
+one pass over the batch, and its gradient two, since torch has no kernel for ``a * x + b * y + c``.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from torch import Tensor
 _group_norm_backward = torch.ops.aten.native_group_norm_backward.default
 _batch_norm_backward = torch.ops.aten.native_batch_norm_backward.default
 
-_FAR = 30  # standard deviations that a mean is from zero, from which on sums lose digits
-_RUN = 64  # values that a kernel may add up one after the other, in single precision
+_FAR = 30  # if a mean is this many standard deviations from zero, sums lose digits
+_RUN = 64  # most values that a kernel may sum sequentially in single precision
 
 
 def pooled(means: Tensor, variances: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance of equally large sets of values together, from those of each.
+    """Mean and variance of the union of equally large sets, from those of each along ``dim``.
 
-    Of the sets along ``dim``, which is removed: the mean of the means, and the variance within plus
-    between them.
+    ``dim`` is removed. The mean is the mean of the means; the variance is the variance within the
+    sets plus the variance between their means.
     """
     between, mean = torch.var_mean(means, dim, correction=0)
     return mean, variances.mean(dim).add_(between)
 
 
 class NormaliseOnCpu(torch.autograd.Function):
-    """(x, weight, bias, norm_group, eps) -> the result, and mean and biased variance (G, C).
+    """(x, weight, bias, norm_group, eps) -> result, mean and biased variance, (G, C) each.
 
     ``x`` is float32 or float64, contiguous or channels last; so is the result.
     """
@@ -118,7 +119,7 @@ class _Contiguous:
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mean and variance (G, C), and memory like that of ``x`` to write to."""
-        # Group normalisation has the fastest sums over rows. Its result is of no use.
+        # Group norm has the fastest sums over rows. Its result is not used.
         clips, channels = x.shape[:2]
         room, mean, invstd = torch.native_group_norm(
             x, None, None, clips, channels, self.num_values, channels, 0.0
@@ -133,8 +134,8 @@ class _Contiguous:
                 torch.split(grad, self.grouped[1]), torch.split(x, self.grouped[1]), strict=True
             )
             return _sums_of_groups(groups, mean, invstd)
-        # These are the sums of grad * x, from which those of grad * mean are then taken away.
-        # Both lose digits where many have one sign, so rows are cut into short runs.
+        # The kernel sums grad * x and then subtracts the sums of grad * mean.
+        # Both lose digits if many terms have one sign, so rows are cut into short runs.
         size = self.num_values
         size = next(n for n in range(min(_RUN, size), size + 1) if size % n == 0)
         runs_per_row = self.num_values // size
@@ -152,7 +153,7 @@ class _Contiguous:
 
     def write(self, out: Tensor, x: Tensor, scale: Tensor, shift: Tensor) -> None:
         """out = x * scale + shift, with factors of (G, C)."""
-        # Batch normalisation by the fixed statistics 0 and 1 does it in one fast pass.
+        # Batch norm with fixed statistics of 0 and 1 is one fast pass.
         scale, shift = self._per_row(scale), self._per_row(shift)
         zero, one = torch.zeros_like(scale), torch.ones_like(scale)
         torch.native_batch_norm(

@@ -3,7 +3,7 @@
 In: a batch, scale and offset per channel, the clips of a group. Out: the normalised batch, and per
 group and channel the mean and the biased variance, both (groups, C). Four ways to the same
 numbers: in eager mode whole-batch kernels on a CPU, and otherwise one fused kernel call per group;
-under `torch.compile` a formula that fuses; and, for a group that spans processes, an exchange of
+under ``torch.compile`` a formula that fuses; and, for a group that spans processes, an exchange of
 statistics within them.
 """
 
@@ -25,12 +25,14 @@ _kernel_backward = torch.ops.aten.native_batch_norm_backward.default
 def normalise_groups(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, norm_group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise each `norm_group` contiguous clips of `x`; `norm_group` divides the batch."""
+    """Normalise every ``norm_group`` contiguous clips of ``x``; they divide the batch."""
     reduced = weight is not None and weight.dtype in (torch.float16, torch.bfloat16)
-    if torch.compiler.is_compiling() or reduced:  # the kernels want parameters in full precision
+    if (
+        torch.compiler.is_compiling() or reduced
+    ):  # the kernels take parameters in full precision only
         return _traced(x, weight, bias, norm_group, eps)
     if not (x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last_3d)):
-        x = x.contiguous()  # the kernels write into their results as if those lay like x
+        x = x.contiguous()  # the kernels write results in the layout of x
     full = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     normalise: Any = NormaliseOnCpu if full else _NormaliseGroups
     out, mean, variance = normalise.apply(x, weight, bias, norm_group, eps)
@@ -105,10 +107,10 @@ class _NormaliseGroups(torch.autograd.Function):
 def normalise_across_ranks(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, num_ranks: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise `x` as a part of one group that spans `num_ranks` consecutive processes.
+    """Normalise ``x`` as one part of a group that spans ``num_ranks`` consecutive processes.
 
-    Every process of the group holds equally many clips. The mean and variance, (1, C), are the
-    same on all of them; gradients of `weight` and `bias` are those of the process's own clips.
+    All processes of the group hold equally many clips and get the same mean and variance, (1, C).
+    Gradients of ``weight`` and ``bias`` are those of this process's clips.
     """
     if torch.compiler.is_compiling():
         # Here and not as a decorator, which would import the compiler with every model.
@@ -128,7 +130,7 @@ def normalise_across_ranks(
 
 @lru_cache(maxsize=16)
 def _subgroup(world: Any, num_ranks: int) -> Any:
-    """This process's group of `num_ranks` consecutive processes; made once, by all at once."""
+    """The group of ``num_ranks`` consecutive processes; all processes create it together."""
     if num_ranks == dist.get_world_size(world):
         return world
     own, _ = dist.new_subgroups(group_size=num_ranks)  # type: ignore[no-untyped-call]

@@ -1,7 +1,8 @@
-"""Which parameters decay: optimizer groups as in the authors' code.
+"""Group parameters for an optimizer by whether they decay, as the authors' code does.
 
-In: a model. Out: two groups for a torch optimizer: norm layers' weights and offsets, which do not
-decay, and everything else, biases included, which does (paper: 1e-4; 1e-6 for Something-Something).
+In: a model. Out: two groups for a torch optimizer: weights and biases of norm layers, without
+decay, and all others, biases included, with it (paper: 1e-4; the official code takes 1e-6 for
+Something-Something).
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
-    """[what decays by `weight_decay`, what does not], each in the order of `model.parameters()`.
+    """Two groups: parameters with ``weight_decay``, then those without.
 
-    The groups depend on the model alone, not on the kind of norm nor on whether it was converted:
-    optimizer state loads across both. Norm layers are batch norms and those whose class is called
-    a norm. Frozen parameters are left out. Raises ValueError for a negative decay and a model
-    without parameters.
+    Each is in the order of ``model.parameters()``. Norm layers are batch norms and modules with
+    'norm' in their class's name. ``convert_batch_norm`` does not change the groups, so optimizer
+    state loads into a plain and into a converted model. Frozen parameters are left out.
+
+    Raises ValueError if ``weight_decay`` is negative or no parameter is trained.
     """
     if weight_decay < 0:
-        raise ValueError(f"weight_decay is {weight_decay}; give 0 or more, such as 1e-4")
+        raise ValueError(f"weight_decay {weight_decay}: give 0 or more, such as 1e-4")
     of_norms = {
         parameter
         for module in model.modules()
@@ -30,7 +32,7 @@ def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str,
     }
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
-        raise ValueError("model has no parameters to train; unfreeze some of its layers")
+        raise ValueError("model: no parameters to train; unfreeze some of its layers")
     return [
         {"params": [p for p in trained if p not in of_norms], "weight_decay": weight_decay},
         {"params": [p for p in trained if p in of_norms], "weight_decay": 0.0},

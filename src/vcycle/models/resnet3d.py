@@ -1,4 +1,4 @@
-"""C2D, Slow and I3D: ResNets over clips that differ in where they look across frames.
+"""C2D, Slow and I3D: video ResNets that differ in which convolutions span frames.
 
 In: clips of (B, 3, T, H, W) at any shape. Out: (B, num_classes) scores before softmax. The
 multigrid paper trains I3D and its non-local extension I3D-NL in section 4.4.
@@ -30,14 +30,15 @@ NONLOCAL_AFTER = {3: (1, 3), 4: (1, 3, 5)}
 class ResNet3d(nn.Module):
     """A stem, four residual stages (res2 to res5), global average pooling, a classifier.
 
-    In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. The kinds of it
-    below say where to look across frames. `depth` is 50 or 101; `nonlocal_kind` adds five non-local
-    blocks; `pool_frames` overrides the kind's. Raises ValueError for another depth or kind.
+    In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. Subclasses set
+    the temporal kernels. ``depth`` is 50 or 101. ``nonlocal_kind``, "dot_product" or "softmax",
+    adds five non-local blocks. ``pool_frames`` overrides the subclass's. Raises ValueError if
+    ``depth`` or ``nonlocal_kind`` is another.
     """
 
     stem_frames: ClassVar[int]
     patterns: ClassVar[Sequence[Sequence[int]]]
-    """Temporal kernels of the stem, and of the blocks of each stage, repeated."""
+    """Temporal kernels of the blocks of each stage, repeated."""
     pool_frames: bool = True
     """Whether to halve the number of frames after res2."""
 
@@ -88,14 +89,14 @@ class ResNet3d(nn.Module):
 
 
 class C2D(ResNet3d):
-    """A 2D ResNet on every frame; frames meet in one max pooling and in the global average."""
+    """A 2D ResNet on every frame; frames are mixed by one max pooling and the global average."""
 
     stem_frames = 1
     patterns = ((1,), (1,), (1,), (1,))
 
 
 class Slow(ResNet3d):
-    """SlowFast's slow pathway alone: three frames in every block of res4 and res5."""
+    """SlowFast's slow pathway alone: temporal kernels of 3 in every block of res4 and res5."""
 
     stem_frames = 1
     patterns = ((1,), (1,), (3,), (3,))
@@ -103,9 +104,9 @@ class Slow(ResNet3d):
 
 
 class I3D(ResNet3d):
-    """The inflated ResNet: five frames in the stem, three in res2 and in every other block.
+    """The inflated ResNet: temporal kernels of 5 in the stem, of 3 in res2 and every other block.
 
-    `nonlocal_kind` "dot_product" makes the paper's I3D-NL, "softmax" that of the released models.
+    ``nonlocal_kind`` "dot_product" gives the paper's I3D-NL, "softmax" the released models.
     """
 
     stem_frames = 5

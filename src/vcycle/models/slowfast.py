@@ -1,6 +1,6 @@
-"""SlowFast: a wide pathway on few frames and a narrow one on all, the paper's default model.
+"""SlowFast, the paper's default model: a wide pathway on few frames, a narrow one on all.
 
-In: clips of (B, 3, T, H, W) at any shape; the slow pathway's frames are picked inside. Out:
+In: clips of (B, 3, T, H, W) at any shape; the model picks the slow pathway's frames. Out:
 (B, num_classes) scores before softmax. Feichtenhofer et al., ICCV 2019; section 4 of the paper.
 """
 
@@ -23,22 +23,23 @@ from vcycle.models.blocks import (
 from vcycle.models.resnet3d import NONLOCAL_AFTER
 
 PATTERNS = (((1,), (1,), (3,), (3,)), ((3,), (3,), (3,), (3,)))
-"""Temporal kernels of res2 to res5, of the slow and of the fast pathway."""
+"""Temporal kernels of res2 to res5: of the slow pathway, then of the fast one."""
 
 
 def slow_frame_indices(num_frames: int, alpha: int) -> list[int]:
-    """The frames of the slow pathway: every alpha-th on average, first and last included.
+    """Frames of the slow pathway: every alpha-th on average, first and last included.
 
-    The official code's `linspace(0, T - 1, T / alpha)` cut to whole numbers, in exact arithmetic:
-    the same up to 112 frames, beyond which its rounding sometimes picks the frame before. Where
-    alpha does not divide T, T / alpha is rounded up, as many as the lateral convolutions give.
+    This is the official code's ``linspace(0, T - 1, T / alpha)`` truncated to integers, in exact
+    arithmetic. The two agree up to 112 frames; beyond, rounding in the official code sometimes
+    picks the frame before. If alpha does not divide T, T / alpha is rounded up, which is the
+    number of frames that the lateral convolutions return.
     """
     count = -(-num_frames // alpha)
     return [i * (num_frames - 1) // max(count - 1, 1) for i in range(count)]
 
 
 class FastToSlow(nn.Module):
-    """The lateral connection: fast features, strided to the slow frames, beside slow features."""
+    """Lateral connection: concatenates strided fast features to the slow ones."""
 
     def __init__(self, fast_channels: int, *, alpha: int, kernel: int) -> None:
         super().__init__()
@@ -65,7 +66,7 @@ def _stage(
     frames: list[list[int]],
     nonlocal_kind: str | None,
 ) -> Pathways:
-    """One residual stage: the slow pathway takes the lateral channels too, and non-local blocks."""
+    """One residual stage. The slow pathway has the lateral channels and the non-local blocks."""
     ins = (channels[0] + 2 * channels[1], channels[1])
     after = (NONLOCAL_AFTER.get(stage, ()), ())
     return Pathways(
@@ -84,15 +85,16 @@ def _stage(
 
 
 class SlowFast(nn.Module):
-    """SlowFast with `alpha` times more fast than slow frames and 1 / `beta_inverse` the channels.
+    """SlowFast: the fast pathway has ``alpha`` times the frames, 1 / ``beta_inverse`` the channels.
 
-    In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. `depth` is 50
-    or 101; `fusion_kernel` is the temporal size of the lateral convolutions, odd. The first
-    `temporal_blocks_res4` blocks of res4 (slow, fast) see three frames; None: all of them.
-    `nonlocal_kind` adds five non-local blocks to the slow pathway.
+    In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. ``depth`` is 50
+    or 101. ``fusion_kernel``, odd, is the temporal size of the lateral convolutions. In res4, the
+    first ``temporal_blocks_res4`` blocks (slow, fast) have temporal kernels of 3; None: all.
+    ``nonlocal_kind``, "dot_product" or "softmax", adds five non-local blocks to the slow pathway.
 
-    Raises ValueError for another depth or kind, an even kernel, an alpha below 1, a beta_inverse
-    that does not divide 64 and more temporal blocks than there are.
+    Raises ValueError if ``depth`` or ``nonlocal_kind`` is another, ``fusion_kernel`` is even,
+    ``alpha`` is below 1, ``beta_inverse`` does not divide 64, or there are fewer blocks than
+    ``temporal_blocks_res4``.
     """
 
     s2: Pathways
@@ -145,7 +147,7 @@ class SlowFast(nn.Module):
 
     def forward(self, clips: Tensor) -> Tensor:
         check_clips(clips)
-        # A stack of views copies nothing to the device, unlike an index tensor.
+        # Stacked views need no index tensor, which would be copied to the device.
         frames = slow_frame_indices(clips.shape[2], self.alpha)
         slow = torch.stack([clips[:, :, i] for i in frames], 2)  # (B, 3, T / alpha, H, W)
         xs = self.s1_fuse(self.s1([slow, clips]))
@@ -158,18 +160,18 @@ class SlowFast(nn.Module):
 
 def _check(*, alpha: int, beta_inverse: int, fusion_kernel: int) -> None:
     if alpha < 1:
-        raise ValueError(f"slowfast: alpha is {alpha}; give at least 1")
+        raise ValueError(f"alpha {alpha}: slowfast takes at least 1")
     if beta_inverse < 1 or 64 % beta_inverse:
-        raise ValueError(f"slowfast: beta_inverse is {beta_inverse}; give a divisor of 64")
+        raise ValueError(f"beta_inverse {beta_inverse}: slowfast takes a divisor of 64")
     if fusion_kernel < 1 or fusion_kernel % 2 == 0:
-        raise ValueError(f"slowfast: fusion_kernel is {fusion_kernel}; give an odd number")
+        raise ValueError(f"fusion_kernel {fusion_kernel}: slowfast takes an odd number")
 
 
 def _temporal_blocks(chosen: tuple[int, int] | None, *, num_blocks: int) -> tuple[int, int]:
-    """How many blocks of res4 see three frames, in the slow and in the fast pathway."""
+    """Number of blocks of res4 with temporal kernels of 3, in the slow and the fast pathway."""
     temporal = chosen or (num_blocks, num_blocks)
     if len(temporal) != 2 or not all(0 <= number <= num_blocks for number in temporal):
         raise ValueError(
-            f"slowfast: temporal_blocks_res4 is {temporal}; give two numbers up to {num_blocks}"
+            f"temporal_blocks_res4 {temporal}: slowfast takes two numbers up to {num_blocks}"
         )
     return temporal

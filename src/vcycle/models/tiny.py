@@ -1,8 +1,9 @@
 """A small 3D ResNet for a demo on two cores.
 
-In: clips of (B, 3, T, H, W) at any shape from about 4 x 16 x 16. Out: class scores. It is ours,
-not the paper's: the same parts (residual blocks, batch normalisation, global average pooling, one
-linear classifier), sized so that a batch of 8 x 8 x 64 x 64 is a fraction of a second of one core.
+In: clips of (B, 3, T, H, W), from about 4 x 16 x 16. Out: (B, num_classes) scores before softmax.
+It is not in the paper. It has the same parts as the paper's models (residual blocks, batch norm,
+global average pooling, a linear classifier), and trains on 8 clips of 8 x 64 x 64 in a fraction of
+a second on one core.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from vcycle.models.blocks import check_clips
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions, the first one also over three frames, and a shortcut."""
+    """Convolutions of (3, 3, 3) and (1, 3, 3), and a shortcut."""
 
     def __init__(self, in_channels: int, out_channels: int, *, stride: int) -> None:
         super().__init__()
@@ -42,18 +43,18 @@ class BasicBlock(nn.Module):
 
 
 class TinyResNet3d(nn.Module):
-    """The demo's model; `width` channels in the stem, doubled in each of the last three blocks.
+    """The demo's model; ``width`` channels in the stem, doubled in each of the last three blocks.
 
     Ten layers: a stem, four blocks of two convolutions, a classifier.
-    In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. Space shrinks
-    by 2 in the stem and in each of the last three blocks; time is kept up to the global pooling.
-    Raises ValueError for a width below 1.
+    In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. The stem and
+    each of the last three blocks halve height and width; frames are kept up to the global pooling.
+    Raises ValueError if ``width`` is below 1.
     """
 
     def __init__(self, *, num_classes: int, width: int = 8, dropout: float = 0.2) -> None:
         super().__init__()
         if width < 1:
-            raise ValueError(f"resnet3d_tiny: width is {width}; give at least 1 channel")
+            raise ValueError(f"width {width}: resnet3d_tiny takes at least 1 channel")
         widths = [width * 2**i for i in range(4)]
         self.stem = nn.Conv3d(3, width, (3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False)
         self.stem_bn = nn.BatchNorm3d(width)

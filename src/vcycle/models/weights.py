@@ -1,9 +1,9 @@
-"""Load published weights into a model, and say exactly what was loaded.
+"""Load published weights into a model, and report exactly what was loaded.
 
-In: a model and a local file: a PySlowFast or PyTorchVideo checkpoint, a state dict of the model's
-own, or a 2D ResNet trained on ImageNet, whose convolutions are inflated over time (paper, section
-4.4: "3D convolutions inflated from 2D convolutions"). Out: the model, changed in place, and a
-report. Nothing is changed unless everything fits.
+In: a model and a local file: a PySlowFast or PyTorchVideo checkpoint, a state dict of the model,
+or a 2D ResNet trained on ImageNet, which is inflated over time (paper, section 4.4: "3D
+convolutions inflated from 2D convolutions"). Out: the model, changed in place, and a report. If
+anything does not fit, the model is unchanged.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ OWN, PYTORCHVIDEO, IMAGE = "the model's own names", "PyTorchVideo names", "2D Re
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What became of every entry of a state dict and of a model.
+    """What was loaded, key by key.
 
-    Keys are as in the file or the model, without the prefixes that wrappers put before them.
+    Keys are those of the file or of the model, without prefixes of wrappers.
     """
 
     path: str
     layout: str
-    """How the file names its tensors."""
+    """The naming scheme of the file."""
     matched: tuple[str, ...]
-    """Keys of the model that were filled."""
+    """Keys of the model that were loaded."""
     partial: tuple[str, ...]
-    """Those among `matched` whose last input channels, of the lateral connections, stay fresh."""
+    """Keys in ``matched`` whose input channels from the lateral connections stay fresh."""
     dropped: tuple[str, ...]
-    """Keys of the file's state dict that were not used, those of no tensor last."""
+    """Keys of the file that were not used; entries that are no tensors come last."""
     missing: tuple[str, ...]
     """Keys of the model that keep their fresh values."""
     head: str
-    """What became of the classifier, in words."""
+    """Whether the classifier was loaded, in words."""
 
     def __str__(self) -> str:
         def some(keys: tuple[str, ...]) -> str:
@@ -55,16 +55,16 @@ class LoadReport:
 
 
 def load_weights(model: nn.Module, path: str | Path, *, partial: bool = False) -> LoadReport:
-    """Fill `model` from the local file at `path`, read as tensors alone; see the module.
+    """Load the local file at ``path`` into ``model``, in place; see the module for the formats.
 
-    The classifier is left fresh where the number of classes differs, and always for a 2D ResNet.
-    New non-local blocks may be missing from the file; with a 2D ResNet also SlowFast's fast pathway
-    and lateral connections. Any other difference is refused, unless `partial`, which loads what
-    fits.
+    The classifier stays fresh if the number of classes differs, and for every 2D ResNet. Non-local
+    blocks may be missing from the file; from a 2D ResNet, SlowFast's fast pathway and lateral
+    connections may be missing too. Any other difference is an error; with ``partial`` it is not,
+    and what fits is loaded.
 
-    Raises ValueError, in one line with the file and the key, for a file of another architecture,
-    one that matches nothing, one with values that are not finite or are whole numbers where the
-    model has fractions, and one that `read_state_dict` refuses; the model is then unchanged.
+    Raises ValueError if the file is of another architecture or matches nothing, if a value is not
+    finite, if a tensor of integers meets one of floating point, and if ``read_state_dict`` refuses
+    the file. The message is one line that names the file and the key; the model is then unchanged.
     """
     state, others = read_state_dict(path)
     places = model.state_dict().items()
@@ -80,7 +80,7 @@ def load_weights(model: nn.Module, path: str | Path, *, partial: bool = False) -
 def _names(
     path: str | Path, state: dict[str, Tensor], target: dict[str, Tensor]
 ) -> tuple[str, dict[str, str | None]]:
-    """How the file names its tensors, and for each of its keys the model's."""
+    """The naming scheme of the file, and for each of its keys the model's."""
     own: dict[str, str | None] = {key: key if key in target else None for key in state}
     candidates = [
         (OWN, own),
@@ -97,13 +97,13 @@ def _names(
 
 
 def _head_prefix(model: nn.Module) -> str:
-    """The name of the classifier: the last linear layer, with a dot."""
+    """Key prefix of the classifier, the last linear layer."""
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     return f"{without_wrappers(linear[-1])}." if linear else "head."
 
 
 class _Matching:
-    """Tensors of the file, one after the other, against places in the model."""
+    """Matches tensors of the file to tensors of the model, one at a time."""
 
     def __init__(
         self, path: str, layout: str, target: dict[str, Tensor], head: str, partial: bool
@@ -121,15 +121,15 @@ class _Matching:
             self.dropped.append(key)
             return
         if place is None or name is None:
-            self._refuse_unless_partial(f"has {shown(key)}, which this model has not")
+            self._refuse_unless_partial(f"has {shown(key)}, which is not in this model")
             self.dropped.append(key)
             return
         if name in self.filled:
             raise ValueError(
-                f"{self.path}: {shown(key)} fills {shown(name)} a second time; refused"
+                f"{self.path}: {shown(key)} fills {shown(name)} a second time; save each once"
             )
         frames = _frames_to_fill(value, place) if self.layout == IMAGE else 0
-        # (O, I, H, W) -> (O, I, T, H, W), without memory for it: the file may claim any shape.
+        # (O, I, H, W) -> (O, I, T, H, W), as a view: the file may claim any shape.
         fitted = value.unsqueeze(2).expand(-1, -1, frames, -1, -1) if frames else value
         if fitted.shape != place.shape and not self._fits_in_part(name, fitted, place):
             self._refuse_unless_partial(
@@ -140,11 +140,13 @@ class _Matching:
             return
         if place.is_floating_point() and not value.is_floating_point():
             raise ValueError(
-                f"{self.path}: {shown(key)} holds whole numbers ({value.dtype}), {shown(name)} "
-                f"takes {place.dtype}; refused, save the weights as floating point"
+                f"{self.path}: {shown(key)} holds integers ({value.dtype}), {shown(name)} "
+                f"takes {place.dtype}; save the weights as floating point"
             )
         if not bool((value.isfinite() & value.to(place.dtype).isfinite()).all()):
-            raise ValueError(f"{self.path}: {shown(key)} holds values that are not finite; refused")
+            raise ValueError(
+                f"{self.path}: {shown(key)} holds values that are not finite; choose another file"
+            )
         if fitted.shape != place.shape:
             self.partial.append(name)
         self.filled[name] = fitted / frames if frames else fitted
@@ -164,7 +166,7 @@ class _Matching:
         return True
 
     def _fits_in_part(self, name: str, value: Tensor, place: Tensor) -> bool:
-        """Slow features come first, lateral ones after them: only the first have weights."""
+        """Whether only lateral input channels, which follow the slow ones, are missing."""
         return (
             self.layout == IMAGE
             and "_res0." in name
@@ -189,7 +191,7 @@ class _Matching:
         missing = [name for name in self.target if name not in self.filled]
         for name in missing:
             if not self._may_be_missing(name):
-                self._refuse_unless_partial(f"has nothing for {shown(name)}")
+                self._refuse_unless_partial(f"lacks {shown(name)}")
         if not self.filled:
             raise ValueError(f"{self.path}: nothing in it fits this model; choose another file")
         with torch.no_grad():
@@ -210,8 +212,8 @@ class _Matching:
 
 
 def _frames_to_fill(value: Tensor, place: Tensor) -> int:
-    """How many frames of `place` a 2D kernel is repeated over and divided by; 0 for none.
+    """Temporal size to inflate a 2D kernel to, by repetition and division; 0 if it is not 2D.
 
-    On a clip that does not change over time the result is that of the 2D convolution.
+    On a clip of equal frames the result is that of the 2D convolution.
     """
     return place.shape[2] if value.ndim == 4 and place.ndim == 5 else 0

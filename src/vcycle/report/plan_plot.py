@@ -53,7 +53,7 @@ def draw_plans(plans: Mapping[str, Plan], file: Path) -> None:
             figsize=(WIDTH_INCHES * columns, HEIGHT_INCHES * rows), layout="constrained"
         )
         parts = figure.subfigures(rows, columns, squeeze=False, hspace=0.05, wspace=0.04)
-        batches = {batch for plan in plans.values() for _, batch in plan.step_counts()}
+        batches = {each.batch_size for plan in plans.values() for each in plan.mini_batches()}
         for part, (title, plan) in zip(parts.flat, plans.items(), strict=False):
             _draw_plan(part, plan, title=title, batches=sorted(batches))
         vector = file.suffix.lower() == ".svg"
@@ -123,6 +123,8 @@ def _draw_boxes(axes: Axes, plan: Plan, colours: Mapping[Shape, str]) -> None:
         _label_box(axes, phase, colours, steps=len(plan))
     starts = [*_stage_starts(plan), len(plan)]
     for stage, (start, end) in enumerate(pairwise(starts), 1):
+        if len(starts) == 2:
+            break  # a single stage needs no name
         inches = AXES_INCHES * (end - start) / len(plan)
         tuned = any(p.kind == "fine-tuning" and p.stage == stage - 1 for p in plan.phases)
         label = f"stage {stage}" if inches > 0.5 else str(stage)

@@ -14,9 +14,6 @@ from typing import Literal
 
 from vcycle.schedule.shape import Shape
 
-MOST_STEPS = 10**12
-"""Of a run: far more than any, and few enough for exact arithmetic in floating point."""
-
 
 @dataclass(frozen=True)
 class LearningRate:
@@ -92,8 +89,6 @@ class Baseline:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} {value}: give a whole number of at least 1")
-            if value > MOST_STEPS:
-                raise ValueError(f"{name} {value}: give at most 10^12")
         edges = (0, *self.stage_ends, self.steps)
         if any(end <= start for start, end in pairwise(edges)):
             raise ValueError(
@@ -117,5 +112,5 @@ class Baseline:
 
     @property
     def epochs(self) -> float:
-        """Passes over the data set."""
+        """Passes over the dataset."""
         return self.num_clips / self.num_videos

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vcycle.schedule.plan import Plan
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, stride_range
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,7 @@ class Cost:
 def clip_cost(plan: Plan, cost_of_clip: Callable[[Shape], float]) -> Cost:
     """The cost of all clips, where one clip of a shape costs ``cost_of_clip(shape)``."""
     total = sum(
-        count * batch_size * cost_of_clip(shape)
-        for (shape, batch_size), count in plan.step_counts().items()
+        each.steps * each.batch_size * cost_of_clip(each.shape) for each in plan.mini_batches()
     )
     return Cost(total, plan.baseline.num_clips * cost_of_clip(plan.baseline.shape))
 
@@ -52,8 +51,8 @@ def frames_spanned(plan: Plan, *, stride: int) -> Cost:
     full = plan.baseline.shape.frames
 
     def span(shape: Shape) -> float:
-        highest = max(stride, stride * full // shape.frames)
-        return (shape.frames - 1) * (stride + highest) / 2 + 1
+        low, high = stride_range(stride, base_frames=full, frames=shape.frames)
+        return (shape.frames - 1) * (low + high) / 2 + 1
 
     return clip_cost(plan, span)
 
@@ -155,9 +154,8 @@ def batch_memory(
         if step.step_bytes is not None
     }
     _require(plan, with_bytes, "bytes")
-    groups = _largest_norm_groups(plan)
     rows = []
-    for shape, batch_size in plan.mini_batches().items():
+    for (shape, batch_size), group in _largest_norm_groups(plan).items():
         share, rest = divmod(batch_size, num_devices)
         if rest:
             raise ValueError(
@@ -166,7 +164,7 @@ def batch_memory(
             )
         step_bytes = with_bytes[shape] * num_devices * share
         most = math.floor(share * min(1, available_bytes / step_bytes) + 1e-9)
-        micro_batch = _micro_batch(share, most, group=groups[shape], num_devices=num_devices)
+        micro_batch = _micro_batch(share, most, group=group, num_devices=num_devices)
         rows.append(BatchMemory(shape, batch_size, step_bytes, most == share, micro_batch))
     return rows
 
@@ -183,20 +181,20 @@ def _micro_batch(share: int, most: int, *, group: int, num_devices: int) -> int 
     return None
 
 
-def _largest_norm_groups(plan: Plan) -> dict[Shape, int]:
-    """The clips that are normalised together, 1 without norm groups."""
-    groups: dict[Shape, int] = {}
-    for phase in plan.phases:
-        for short in phase.base.short_cycle:
-            group = short.norm_group or 1
-            groups[short.shape] = max(group, groups.get(short.shape, 1))
+def _largest_norm_groups(plan: Plan) -> dict[tuple[Shape, int], int]:
+    """The most clips of each (shape, batch size) that are normalised together, else 1."""
+    groups: dict[tuple[Shape, int], int] = {}
+    for each in plan.mini_batches():
+        key = (each.shape, each.batch_size)
+        groups[key] = max(each.norm_group or 1, groups.get(key, 1))
     return groups
 
 
 def _require(plan: Plan, measured: Iterable[Shape], what: str) -> None:
-    """ValueError unless there is a figure for every shape of the plan and of its baseline."""
+    """Raise ValueError unless every shape of the plan and of its baseline has a figure."""
     found = set(measured)
-    needed = {**plan.mini_batches(), plan.baseline.shape: plan.baseline.batch_size}
+    needed = {each.shape: each.batch_size for each in plan.mini_batches()}
+    needed[plan.baseline.shape] = plan.baseline.batch_size
     missing = [
         f"{shape} with {clips:,} clips" for shape, clips in needed.items() if shape not in found
     ]

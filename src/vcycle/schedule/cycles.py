@@ -1,13 +1,14 @@
 """Long and short cycles: from factors to the mini-batch shapes of the paper, section 3.2.
 
 In: a baseline's shape and the factors of the two cycles. Out: for every base shape of the long
-cycle, its batch factor and the shapes that the short cycle visits.
+cycle, its batch and rate factors and the shapes that the short cycle visits.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from vcycle.schedule.shape import Shape
 
@@ -26,20 +27,81 @@ class LongCycle:
     The default is the paper's: 8B x T/4 x H/sqrt(2), 4B x T/2 x H/sqrt(2), 2B x T/2 x H,
     B x T x H (widths as heights). ``((1, 0.5), (1, 0.71), (1, 1))`` is a spatial cycle, which
     suits images (T = 1); ``((0.25, 1), (0.5, 1), (1, 1))`` a temporal one.
+
+    ``shares`` of the steps, one a shape, sum to 1; None gives every shape as many, as in the paper.
+    ``batch_factors`` are multiples of B; None takes equation 1 to the power of the batch exponent.
+    ``rate_factors`` scale the rate; None takes the batch factors to the power of the rate exponent.
+    With ``once`` the run is a single pass over the shapes, instead of a cycle in every
+    learning-rate stage. Raises ValueError if the last shape is not the full grid, or if shares do
+    not sum to 1.
     """
 
     factors: Factors = ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0))
+    shares: tuple[float, ...] | None = None
+    batch_factors: tuple[int, ...] | None = None
+    rate_factors: tuple[float, ...] | None = None
+    once: bool = False
 
     def __post_init__(self) -> None:
         if not self.factors or tuple(self.factors[-1]) != (1.0, 1.0):
             raise ValueError(
-                f"long-cycle factors {self.factors}: the last shape must be the baseline's, (1, 1)"
+                f"long_cycle.factors {_listed(self.factors)}: a run ends on the full grid; make "
+                f"[1, 1] the last"
             )
         _check_factors("long", self.factors)
+        self._check_shares()
+        for name, what, least in (
+            ("batch_factors", "a whole number of at least 1", 1),
+            ("rate_factors", "a positive number", 5e-324),
+        ):
+            values = getattr(self, name)
+            if values is not None and not (
+                len(values) == len(self.factors)
+                and all(least <= value < math.inf for value in values)
+                and (name == "rate_factors" or all(isinstance(value, int) for value in values))
+            ):
+                raise ValueError(
+                    f"long_cycle.{name} {_listed(values)}: give {what} for each of "
+                    f"{len(self.factors)} shapes, or null"
+                )
+
+    def _check_shares(self) -> None:
+        if self.shares is None:
+            return
+        name = f"long_cycle.shares {_listed(self.shares)}"
+        if len(self.shares) != len(self.factors):
+            raise ValueError(f"{name}: give one for each of {len(self.factors)} shapes, or null")
+        if not all(0 < share < math.inf for share in self.shares):
+            raise ValueError(
+                f"{name}: a share above 0 leaves a phase some steps; give each one, or leave its "
+                f"shape out of the factors"
+            )
+        if abs(math.fsum(self.shares) - 1) > 1e-6:
+            raise ValueError(
+                f"{name}: they sum to {math.fsum(self.shares):.6g}; give shares of the steps that "
+                f"sum to 1"
+            )
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The shares as whole numbers in the same proportion, exact as they were written."""
+        if self.shares is None:
+            return (1,) * len(self.factors)
+        exact = [Fraction(repr(float(share))) for share in self.shares]
+        whole = math.lcm(*(share.denominator for share in exact))
+        return tuple(int(share * whole) for share in exact)
 
     def last(self, num_shapes: int) -> LongCycle:
-        """The last ``num_shapes`` shapes (S' of table 1a)."""
-        return LongCycle(self.factors[_last(num_shapes, len(self.factors), "long") :])
+        """The last ``num_shapes`` shapes (S' of table 1a), in the same proportions."""
+        first = _last(num_shapes, len(self.factors), "long")
+        shares = self.shares and self.shares[first:]
+        return LongCycle(
+            self.factors[first:],
+            shares=shares and tuple(share / math.fsum(shares) for share in shares),
+            batch_factors=self.batch_factors and self.batch_factors[first:],
+            rate_factors=self.rate_factors and self.rate_factors[first:],
+            once=self.once,
+        )
 
 
 @dataclass(frozen=True)
@@ -64,9 +126,16 @@ def _check_factors(cycle: str, factors: Factors) -> None:
     for pair in factors:
         if len(pair) != 2 or not all(0 < factor <= 1 for factor in pair):
             raise ValueError(
-                f"{cycle}-cycle factors {pair}: give one for the frames and one for the height "
-                f"and width, each above 0 and at most 1"
+                f"{cycle}_cycle.factors {_listed(pair)}: give one for the frames and one for the "
+                f"height and width, each above 0 and at most 1"
             )
+
+
+def _listed(values: object) -> str:
+    """Nested tuples as a flag takes them: [[0.5, 1], [1, 1]]."""
+    if isinstance(values, tuple | list):
+        return f"[{', '.join(map(_listed, values))}]"
+    return f"{values:g}" if isinstance(values, float) else str(values)
 
 
 def _last(num_shapes: int, available: int, cycle: str) -> int:
@@ -75,6 +144,10 @@ def _last(num_shapes: int, available: int, cycle: str) -> int:
             f"{cycle}-cycle shapes {num_shapes}: choose 1 to {available}, the shapes of this cycle"
         )
     return available - num_shapes
+
+
+FULL_GRID = LongCycle(((1.0, 1.0),))
+"""No long cycle: the baseline's shape throughout."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +171,7 @@ class ShapeRule:
     def scale(self, shape: Shape, *, frames: float, side: float) -> Shape:
         """``shape`` times the factors, each size to the nearest multiple that is accepted.
 
-        A baseline's own sizes are never changed; ValueError where a size is not accepted.
+        A baseline's own sizes are never changed. Raises ValueError if a size is not accepted.
         """
         return Shape(
             self._size("frames", shape.frames, frames),
@@ -140,9 +213,13 @@ class ShortShape:
 
 @dataclass(frozen=True)
 class BaseShape:
-    """One base shape of the long cycle and its short cycle, which ends with the shape itself."""
+    """One base shape of the long cycle and its short cycle, which ends with the shape itself.
+
+    ``rate_factor`` scales the learning rate on all of them.
+    """
 
     short_cycle: tuple[ShortShape, ...]
+    rate_factor: float
 
     @property
     def shape(self) -> Shape:
@@ -151,7 +228,7 @@ class BaseShape:
 
     @property
     def batch_factor(self) -> int:
-        """Of the base shape itself, relative to B: what scales the learning rate."""
+        """Of the base shape itself, relative to B."""
         return self.short_cycle[-1].batch_factor
 
     def at(self, step: int) -> ShortShape:
@@ -192,28 +269,36 @@ def base_shapes(
     short_cycle: ShortCycle | None,
     rule: ShapeRule,
     batch_exponent: float,
+    rate_exponent: float,
     norm_group: int | None,
 ) -> tuple[BaseShape, ...]:
     """The shapes of a long cycle, coarse to fine, each with its short cycle.
 
     A shape's batch is B times a whole number: equation 1 against the baseline's shape, to the power
-    ``batch_exponent`` and rounded once, so that a shape has the same batch wherever it is visited.
-    Where the short cycle enlarges a batch, the norm group grows with it (section 3.2), by a whole
-    number that divides the batch into whole groups. A short-cycle shape is never larger than its
-    base shape.
+    ``batch_exponent`` and rounded once, so that a shape has the same batch wherever it is visited;
+    or the long cycle's own batch factor, by which equation 1 goes on for the short cycle. Where
+    the short cycle enlarges a batch, the norm group grows with it (section 3.2), by a whole number
+    that divides the batch into whole groups. A short-cycle shape is never larger than its base.
     """
+    long_cycle = long_cycle or FULL_GRID
     pairs = [*(short_cycle.factors if short_cycle else ()), (1.0, 1.0)]
     rows = []
-    for frames, side in (long_cycle or LongCycle(((1.0, 1.0),))).factors:
+    for place, (frames, side) in enumerate(long_cycle.factors):
         base = rule.scale(shape, frames=frames, side=side)
+        given = long_cycle.batch_factors and long_cycle.batch_factors[place]
         shorts = []
         for near_frames, near_side in pairs:
             near = rule.scale(shape, frames=min(frames, near_frames), side=min(side, near_side))
-            factor = _batch_factor(near, shape, batch_exponent)
+            if given:
+                factor = _batch_factor(near, base, batch_exponent, times=given)
+            else:
+                factor = _batch_factor(near, shape, batch_exponent)
             growth = _largest_divisor(factor, at_most=_batch_factor(near, base, batch_exponent))
             group = None if norm_group is None else norm_group * growth
             shorts.append(ShortShape(near, factor, batch_size * factor, group))
-        rows.append(BaseShape(tuple(shorts)))
+        rate = long_cycle.rate_factors and long_cycle.rate_factors[place]
+        rate_factor = rate or math.pow(shorts[-1].batch_factor, rate_exponent)
+        rows.append(BaseShape(tuple(shorts), rate_factor))
     return tuple(rows)
 
 
@@ -222,9 +307,9 @@ def are_cycles(shapes: tuple[BaseShape, ...]) -> bool:
     return len(shapes) > 1 or len(shapes[-1].short_cycle) > 1
 
 
-def _batch_factor(coarse: Shape, fine: Shape, exponent: float) -> int:
+def _batch_factor(coarse: Shape, fine: Shape, exponent: float, *, times: int = 1) -> int:
     """How many times the clips of ``fine`` make a batch of ``coarse``: equation 1."""
-    return max(1, round_half_up(math.pow(fine.num_pixels / coarse.num_pixels, exponent)))
+    return max(1, round_half_up(times * math.pow(fine.num_pixels / coarse.num_pixels, exponent)))
 
 
 def _largest_divisor(number: int, *, at_most: int) -> int:

@@ -1,24 +1,26 @@
 """Phases: how the steps of a run are shared out over learning-rate stages and base shapes.
 
-In: a baseline, the base shapes of the long cycle, and either a number of steps or a number of
-clips. Out: the phases, in order, each with its first step and first sample. Every stage keeps its
-share of the steps, to within a few; within it every base shape gets the same number, to within one
-(paper, section 3.2).
+In: a baseline, the base shapes of the long cycle with their weights, and either a number of steps
+or a number of clips. Out: the phases, in order, each with its first step and first sample. A run is
+laid out in sections: learning-rate stages, each with a cycle in it, or the phases of a single pass.
+Every section keeps its share of the steps, to within a few; within it the base shapes get theirs,
+to within one (paper, section 3.2).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice, pairwise, product
+from itertools import accumulate, islice, pairwise, product
 from typing import Literal
 
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.cycles import BaseShape, are_cycles
 
-PhaseKind = Literal["constant", "cycle", "fine-tuning"]
+PhaseKind = Literal["constant", "cycle", "pass", "fine-tuning"]
 
-# How far from the real-valued number of steps, and from the last stage's share of them, a run may
+# How far from the real-valued number of steps, and from the last section's share of them, a run may
 # end so that its clips come out right.
 _STEPS_AROUND = 8
 _CORRECTIONS = 3
@@ -57,80 +59,157 @@ class Phase:
         return self.sample_at(self.end_step)
 
 
-def phases_of_steps(
-    steps: int,
+@dataclass(frozen=True)
+class Part:
+    """A phase before its steps are known; ``weight`` is against the others of its section."""
+
+    kind: PhaseKind
+    stage: int
+    rate_stage: int
+    base: BaseShape
+    weight: int = 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A run without its length.
+
+    ``sections`` are (end, parts): the end in units of which the run has ``whole``, so that
+    sections end where they should to within one step. ``turns`` is how many ways there are to
+    share out the steps of a section that do not divide evenly.
+    """
+
+    whole: int
+    sections: tuple[tuple[int, tuple[Part, ...]], ...]
+    turns: int
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Where sections begin and end, from 0 to ``whole``."""
+        return (0, *(end for end, _ in self.sections))
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Clips of a step, averaged over the run."""
+        total = 0.0
+        for (start, end), (_, parts) in zip(pairwise(self.ends), self.sections, strict=True):
+            mean = sum(part.weight * part.base.mean_batch_size for part in parts)
+            mean /= sum(part.weight for part in parts)
+            total += mean * (end - start) / self.whole
+        return total
+
+
+def cycles_layout(
     baseline: Baseline,
     shapes: tuple[BaseShape, ...],
+    weights: tuple[int, ...],
     *,
     fine_tuning: bool,
-    extra_steps: int = 0,
-    turn: int = 0,
-) -> tuple[Phase, ...]:
-    """Share out ``steps`` steps, then lengthen the last stage by ``extra_steps``.
+) -> Layout:
+    """A cycle over ``shapes`` in every learning-rate stage, the last one perhaps fine-tuning."""
+    kind: PhaseKind = "cycle" if are_cycles(shapes) else "constant"
+    sections: list[tuple[int, tuple[Part, ...]]] = []
+    for stage, end in enumerate((*baseline.stage_ends, baseline.steps)):
+        if fine_tuning and stage == baseline.num_stages - 1:
+            rates = (stage - 1, stage)
+            parts = tuple(Part("fine-tuning", stage, rate, shapes[-1]) for rate in rates)
+        else:
+            rows = zip(shapes, weights, strict=True)
+            parts = tuple(Part(kind, stage, stage, base, weight) for base, weight in rows)
+        sections.append((end, parts))
+    return Layout(baseline.steps, tuple(sections), turns=len(shapes))
 
-    Where the steps of a stage do not divide evenly, ``turn`` (from 0) says which of its phases
-    get one more. ValueError names a phase that would get none.
+
+def pass_layout(
+    shapes: tuple[BaseShape, ...],
+    weights: tuple[int, ...],
+    *,
+    steps: int,
+    stage_ends: tuple[int, ...],
+) -> Layout:
+    """One pass over ``shapes``, cut too where one of ``stage_ends``, of ``steps``, falls in."""
+    kind: PhaseKind = "pass" if are_cycles(shapes) else "constant"
+    total = sum(weights)
+    shape_ends = [end * steps for end in accumulate(weights)]
+    rate_ends = [end * total for end in stage_ends]
+    starts = [0, *sorted({*shape_ends, *rate_ends})]
+    sections = []
+    for start, end in pairwise(starts):
+        base, stage = shapes[bisect_right(shape_ends, start)], bisect_right(rate_ends, start)
+        sections.append((end, (Part(kind, stage, stage, base),)))
+    return Layout(total * steps, tuple(sections), turns=1)
+
+
+def phases_of_steps(
+    steps: int, layout: Layout, *, extra_steps: int = 0, turn: int = 0
+) -> tuple[Phase, ...]:
+    """Share out ``steps`` steps, then lengthen the last section by ``extra_steps``.
+
+    If the steps of a section do not divide evenly, ``turn`` (from 0) says which of its phases get
+    one more. Raises ValueError if a phase would get no step.
     """
-    ends = (0, *baseline.stage_ends, baseline.steps)
-    edges = [(2 * steps * end + baseline.steps) // (2 * baseline.steps) for end in ends]
+    edges = [(2 * steps * end + layout.whole) // (2 * layout.whole) for end in layout.ends]
     edges[-1] += extra_steps
     phases: list[Phase] = []
     sample = 0
-    for stage, (start, end) in enumerate(pairwise(edges)):
-        parts = _parts(stage, baseline, shapes, fine_tuning=fine_tuning)
-        shift = turn % len(parts)
-        cuts = [start + ((end - start) * j + shift) // len(parts) for j in range(len(parts) + 1)]
-        for (kind, rate_stage, base), (first, last) in zip(parts, pairwise(cuts), strict=True):
+    for (start, end), (_, parts) in zip(pairwise(edges), layout.sections, strict=True):
+        shift, count = turn % len(parts), len(parts)
+        total = sum(part.weight for part in parts)
+        cuts = [
+            start + ((end - start) * weight * count + shift * total) // (total * count)
+            for weight in accumulate((part.weight for part in parts), initial=0)
+        ]
+        for part, (first, last) in zip(parts, pairwise(cuts), strict=True):
             if last <= first:
-                raise ValueError(
-                    f"{steps} steps leave none for {base.shape} in learning-rate stage "
-                    f"{stage + 1} of {baseline.num_stages}; use a larger epoch factor or more "
-                    f"steps, or fewer long-cycle shapes"
+                raise ValueError(_no_steps(steps, part, layout))
+            phases.append(
+                Phase(
+                    part.kind, part.stage, part.rate_stage, first, last - first, sample, part.base
                 )
-            phases.append(Phase(kind, stage, rate_stage, first, last - first, sample, base))
+            )
             sample = phases[-1].end_sample
     return tuple(phases)
 
 
-def phases_of_clips(
-    clips: float, baseline: Baseline, shapes: tuple[BaseShape, ...], *, fine_tuning: bool
-) -> tuple[Phase, ...]:
+def _no_steps(steps: int, part: Part, layout: Layout) -> str:
+    stages = layout.sections[-1][1][-1].stage + 1
+    where = f" in learning-rate stage {part.stage + 1} of {stages}" if stages > 1 else ""
+    return (
+        f"steps {steps}: none is left for {part.base.shape}{where}; use a larger epoch factor or "
+        f"more steps, fewer long-cycle shapes, or a larger share for it"
+    )
+
+
+def phases_of_clips(clips: float, layout: Layout, *, tolerance: int) -> tuple[Phase, ...]:
     """The phases of a run that consumes ``clips`` clips.
 
-    Phases end at whole steps, so the clips of a run do not grow evenly with its steps. Where many
+    Phases end at whole steps, so the clips of a run do not grow evenly with its steps. If many
     stages leave it far off, the number of steps is corrected; then the first of its neighbours that
-    comes within B clips is taken, or else the nearest of them.
+    comes within ``tolerance`` clips is taken, or else the nearest of them.
     """
-    mean_batch_size = _mean_batch_size(baseline, shapes, fine_tuning=fine_tuning)
+    mean_batch_size = layout.mean_batch_size
     steps = max(1, round(clips / mean_batch_size))
-    nearest = phases_of_steps(steps, baseline, shapes, fine_tuning=fine_tuning)
+    nearest = phases_of_steps(steps, layout)
     for _ in range(_CORRECTIONS):
         missing = clips - nearest[-1].end_sample
         if abs(missing) <= _STEPS_AROUND * mean_batch_size:
             break  # near enough for its neighbours
         corrected = max(1, nearest[-1].end_step + round(missing / mean_batch_size))
         with suppress(ValueError):  # a phase of no steps
-            phases = phases_of_steps(corrected, baseline, shapes, fine_tuning=fine_tuning)
+            phases = phases_of_steps(corrected, layout)
             nearest = min(nearest, phases, key=lambda run: abs(run[-1].end_sample - clips))
-    neighbours = _neighbours(nearest[-1].end_step, turns=len(shapes))
+    neighbours = _neighbours(nearest[-1].end_step, turns=layout.turns)
     for steps, extra_steps, turn in islice(neighbours, max(1, _MOST_PHASES // len(nearest))):
-        if abs(nearest[-1].end_sample - clips) <= baseline.batch_size:
+        if abs(nearest[-1].end_sample - clips) <= tolerance:
             break
         with suppress(ValueError):
-            phases = phases_of_steps(
-                steps,
-                baseline,
-                shapes,
-                fine_tuning=fine_tuning,
-                extra_steps=extra_steps,
-                turn=turn,
-            )
+            phases = phases_of_steps(steps, layout, extra_steps=extra_steps, turn=turn)
             nearest = min(nearest, phases, key=lambda run: abs(run[-1].end_sample - clips))
     return nearest
 
 
 def _neighbours(steps: int, *, turns: int) -> list[tuple[int, int, int]]:
-    """(steps, extra steps of the last stage, turn), the least changed first."""
+    """(steps, extra steps of the last section, turn), the least changed first."""
     around = range(-_STEPS_AROUND, _STEPS_AROUND + 1)
     moved = sorted(product(around, around), key=lambda move: abs(move[0]) + abs(move[1]))
     return [
@@ -139,25 +218,3 @@ def _neighbours(steps: int, *, turns: int) -> list[tuple[int, int, int]]:
         for turn in range(turns)
         if steps + more >= 1
     ]
-
-
-def _mean_batch_size(
-    baseline: Baseline, shapes: tuple[BaseShape, ...], *, fine_tuning: bool
-) -> float:
-    """Clips of a step, averaged over the run."""
-    ends = (0, *baseline.stage_ends, baseline.steps)
-    total = 0.0
-    for stage, (start, end) in enumerate(pairwise(ends)):
-        parts = _parts(stage, baseline, shapes, fine_tuning=fine_tuning)
-        mean = sum(base.mean_batch_size for _, _, base in parts) / len(parts)
-        total += mean * (end - start) / baseline.steps
-    return total
-
-
-def _parts(
-    stage: int, baseline: Baseline, shapes: tuple[BaseShape, ...], *, fine_tuning: bool
-) -> list[tuple[PhaseKind, int, BaseShape]]:
-    """What a learning-rate stage consists of: (kind, stage of the rate, base shape)."""
-    if fine_tuning and stage == baseline.num_stages - 1:
-        return [("fine-tuning", stage - 1, shapes[-1]), ("fine-tuning", stage, shapes[-1])]
-    return [("cycle" if are_cycles(shapes) else "constant", stage, base) for base in shapes]

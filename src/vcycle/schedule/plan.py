@@ -7,81 +7,32 @@ and the sample offset of step i cost O(log phases) (paper, section 3.2).
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, overload
 
-from vcycle.schedule.baseline import MOST_STEPS, Baseline
+from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.cycles import (
+    FULL_GRID,
     BaseShape,
-    LongCycle,
-    ShapeRule,
-    ShortCycle,
     ShortShape,
     are_cycles,
     base_shapes,
+    round_half_up,
 )
-from vcycle.schedule.phases import Phase, phases_of_clips, phases_of_steps
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.phases import (
+    Layout,
+    Phase,
+    cycles_layout,
+    pass_layout,
+    phases_of_clips,
+    phases_of_steps,
+)
 from vcycle.schedule.shape import Shape
-
-
-@dataclass(frozen=True)
-class Multigrid:
-    """How multigrid changes a baseline; the defaults are the paper's.
-
-    ``epoch_factor`` fixes the clips of the run as a multiple of the baseline's, and so the number
-    of steps; ``steps`` fixes the steps instead (tables 1a and 1b). ``norm_group`` is the
-    sub-mini-batch of batch norm in clips, None for a model without batch norm.
-    ``batch_exponent`` p lets batches grow as (THW / thw)^p, rounded to whole multiples of B: 1 is
-    equation 1, 0 keeps the batch.
-    ``rate_exponent`` q scales the rate by the long cycle's batch factor to the power q: 1 is the
-    linear scaling rule, 0.5 the square-root rule that suits Adam.
-    """
-
-    long_cycle: LongCycle | None = LongCycle()
-    short_cycle: ShortCycle | None = ShortCycle()
-    epoch_factor: float = 1.5
-    steps: int | None = None
-    fine_tuning: bool = True
-    norm_group: int | None = 8
-    batch_exponent: float = 1.0
-    rate_exponent: float = 1.0
-    rule: ShapeRule = ShapeRule()
-
-    def __post_init__(self) -> None:
-        if not 0 < self.epoch_factor < float("inf"):
-            raise ValueError(f"epoch_factor {self.epoch_factor}: give a positive number")
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps {self.steps}: give a number of at least 1")
-        if self.steps is not None and self.steps > MOST_STEPS:
-            raise ValueError(f"steps {self.steps}: give at most 10^12")
-        if self.norm_group is not None and self.norm_group < 1:
-            raise ValueError(f"norm_group {self.norm_group}: give at least 1 clip, or none")
-        for name in ("batch_exponent", "rate_exponent"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} {getattr(self, name)}: give a number from 0 to 1")
-
-    @classmethod
-    def off(
-        cls,
-        *,
-        steps: int | None = None,
-        norm_group: int | None = 8,
-        rule: ShapeRule = ShapeRule(),
-    ) -> Multigrid:
-        """No cycles: the baseline itself, or shortened to ``steps`` steps."""
-        return cls(
-            long_cycle=None,
-            short_cycle=None,
-            epoch_factor=1.0,
-            steps=steps,
-            fine_tuning=False,
-            norm_group=norm_group,
-            rule=rule,
-        )
 
 
 @dataclass(frozen=True)
@@ -98,6 +49,16 @@ class Step:
 
 
 @dataclass(frozen=True)
+class MiniBatch:
+    """A kind of step, and how many of them there are. Sizes are of the global batch."""
+
+    shape: Shape
+    batch_size: int
+    norm_group: int | None
+    steps: int
+
+
+@dataclass(frozen=True)
 class Plan(Sequence[Step]):
     """The schedule of a run: ``len(plan)`` optimizer steps, ``plan[i]`` is all of step i."""
 
@@ -106,12 +67,14 @@ class Plan(Sequence[Step]):
     phases: tuple[Phase, ...] = field(init=False, repr=False)
     warmup_steps: int = field(init=False, repr=False)
     _first_steps: tuple[int, ...] = field(init=False, repr=False)
+    _anneal_start: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         phases = _phases(self.baseline, self.multigrid)
         # How a frozen dataclass derives a field; nothing changes after construction.
         object.__setattr__(self, "phases", phases)
         object.__setattr__(self, "_first_steps", tuple(phase.first_step for phase in phases))
+        object.__setattr__(self, "_anneal_start", self._find_anneal_start())
         object.__setattr__(self, "warmup_steps", self._count_warmup_steps())
 
     def __len__(self) -> int:
@@ -165,19 +128,27 @@ class Plan(Sequence[Step]):
         """How many times fewer steps than the baseline's."""
         return self.baseline.steps / len(self)
 
-    def mini_batches(self) -> dict[Shape, int]:
-        """Every shape of the run with its batch size, cheapest clip first."""
-        return dict(self.step_counts().keys())
+    def mini_batches(self, *, first_step: int = 0) -> tuple[MiniBatch, ...]:
+        """Every (shape, batch size, norm group) with its steps, cheapest clip first.
 
-    def step_counts(self) -> dict[tuple[Shape, int], int]:
-        """Steps of every (shape, batch size) of the run, cheapest clip first."""
-        steps: Counter[tuple[Shape, int]] = Counter()
+        With ``first_step``, of the steps from there on: what remains of a resumed run.
+        """
+        steps: Counter[tuple[Shape, int, int | None]] = Counter()
         for phase in self.phases:
-            counts = phase.base.counts(phase.first_step, phase.end_step)
+            start = min(max(phase.first_step, first_step), phase.end_step)
+            counts = phase.base.counts(start, phase.end_step)
             for short, count in zip(phase.base.short_cycle, counts, strict=True):
-                if count:
-                    steps[short.shape, short.batch_size] += count
-        return dict(sorted(steps.items(), key=lambda item: (item[0][0].num_pixels, item[0])))
+                steps[short.shape, short.batch_size, short.norm_group] += count
+        kinds = sorted(
+            (kind for kind, count in steps.items() if count),
+            key=lambda kind: (kind[0].num_pixels, kind[0], kind[1], kind[2] or 0),
+        )
+        return tuple(MiniBatch(*kind, steps[kind]) for kind in kinds)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Every shape of the run, cheapest clip first."""
+        return tuple(dict.fromkeys(each.shape for each in self.mini_batches()))
 
     def _learning_rate(self, index: int, phase: Phase) -> float:
         """The scheduled rate, or the straight line to it during warm-up."""
@@ -188,16 +159,31 @@ class Plan(Sequence[Step]):
         return start + (end - start) * index / self.warmup_steps
 
     def _scheduled_rate(self, index: int, phase: Phase) -> float:
-        """The baseline's rate times the long cycle's batch factor, not the short cycle's."""
-        rate = self.baseline.learning_rate.at(stage=phase.rate_stage, progress=index / len(self))
-        return rate * math.pow(phase.base.batch_factor, self.multigrid.rate_exponent)
+        """The rate of the baseline, or of the anneal, times the base shape's factor."""
+        progress, anneal = index / len(self), self.multigrid.anneal
+        if anneal is None:
+            rate = self.baseline.learning_rate.at(stage=phase.rate_stage, progress=progress)
+        else:
+            share = anneal.at(progress, start=self._anneal_start)
+            rate = self.baseline.learning_rate.base * share
+        return rate * phase.base.rate_factor
+
+    def _find_anneal_start(self) -> float:
+        """How far through the run the rate begins to fall."""
+        anneal, full_grid = self.multigrid.anneal, self.phases[-1].base
+        if anneal is not None and anneal.share is not None:
+            return 1 - anneal.share
+        at_the_end = takewhile(lambda phase: phase.base == full_grid, reversed(self.phases))
+        return min(phase.first_step for phase in at_the_end) / len(self)
 
     def _count_warmup_steps(self) -> int:
-        """Steps until as many clips are seen as the baseline's warm-up sees.
+        """Steps until as many clips are seen as the baseline's warm-up sees; or the anneal's share.
 
         The epoch factor does not stretch a warm-up, and a run of fewer clips than the baseline's
         shortens it in proportion; the paper leaves both open.
         """
+        if self.multigrid.anneal is not None:
+            return min(len(self) - 1, round_half_up(self.multigrid.anneal.warmup * len(self)))
         clips = self.baseline.learning_rate.warmup_steps * self.baseline.batch_size
         if self.num_clips < self.baseline.num_clips:
             clips = clips * self.num_clips // self.baseline.num_clips
@@ -232,6 +218,7 @@ class Plan(Sequence[Step]):
             "first_sample": phase.first_sample,
             "clips": phase.end_sample - phase.first_sample,
             "epochs": (phase.end_sample - phase.first_sample) / self.baseline.num_videos,
+            "shape": str(phase.base.shape),
             **_sizes(phase.base.short_cycle[-1]),
             "learning_rate": self._scheduled_rate(phase.first_step, phase),
             "last_learning_rate": self._scheduled_rate(phase.end_step - 1, phase),
@@ -257,24 +244,31 @@ def _phases(baseline: Baseline, multigrid: Multigrid) -> tuple[Phase, ...]:
         short_cycle=multigrid.short_cycle,
         rule=multigrid.rule,
         batch_exponent=multigrid.batch_exponent,
+        rate_exponent=multigrid.rate_exponent,
         norm_group=multigrid.norm_group,
     )
     _check_norm_group(multigrid.norm_group, shapes)
+    layout = _layout(baseline, multigrid, shapes)
+    if multigrid.steps is not None:
+        return phases_of_steps(multigrid.steps, layout)
+    clips = multigrid.epoch_factor * baseline.num_clips
+    return phases_of_clips(clips, layout, tolerance=baseline.batch_size)
+
+
+def _layout(baseline: Baseline, multigrid: Multigrid, shapes: tuple[BaseShape, ...]) -> Layout:
+    cycle = multigrid.long_cycle or FULL_GRID
+    if cycle.once:
+        # A pass goes on over learning-rate stages, but a phase has one rate.
+        drops = multigrid.anneal is None and baseline.learning_rate.decay == "step"
+        stage_ends = baseline.stage_ends if drops else ()
+        return pass_layout(shapes, cycle.weights, steps=baseline.steps, stage_ends=stage_ends)
     fine_tuning = multigrid.fine_tuning and are_cycles(shapes)
     if fine_tuning and baseline.num_stages < 2:
         raise ValueError(
-            "fine_tuning: it takes the last learning-rate stage and this baseline has only one; "
-            "give stage_ends, or switch fine-tuning off"
+            "fine_tuning true: it takes the last learning-rate stage and this baseline has only "
+            "one; give baseline.stage_ends, or false"
         )
-    if multigrid.steps is not None:
-        return phases_of_steps(multigrid.steps, baseline, shapes, fine_tuning=fine_tuning)
-    if multigrid.epoch_factor * baseline.steps > MOST_STEPS:
-        raise ValueError(
-            f"epoch_factor {multigrid.epoch_factor:g}: times the baseline's {baseline.steps} steps "
-            f"it is more than 10^12; give less"
-        )
-    clips = multigrid.epoch_factor * baseline.num_clips
-    return phases_of_clips(clips, baseline, shapes, fine_tuning=fine_tuning)
+    return cycles_layout(baseline, shapes, cycle.weights, fine_tuning=fine_tuning)
 
 
 def _check_norm_group(norm_group: int | None, shapes: tuple[BaseShape, ...]) -> None:

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_SIZE = 1_000_000
-"""Frames, or pixels of a side: more than any clip has."""
-
 
 @dataclass(frozen=True, order=True)
 class Shape:
@@ -26,12 +23,10 @@ class Shape:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} {value}: give a whole number of at least 1")
-            if value > MOST_SIZE:
-                raise ValueError(f"{name} {value}: give at most {MOST_SIZE:,}")
 
     @classmethod
     def parse(cls, text: str) -> Shape:
-        """Read ``TxHxW``, or ``TxS`` for a square; ValueError names the text that is neither."""
+        """Read ``TxHxW``, or ``TxS`` for a square; raises ValueError if the text is neither."""
         parts = text.lower().split("x")
         if len(parts) == 2:
             parts.append(parts[1])
@@ -41,8 +36,17 @@ class Shape:
 
     @property
     def num_pixels(self) -> int:
-        """T * H * W: what one clip costs, up to the model's constant (equation 1)."""
+        """T H W, what one clip costs up to the model's constant (equation 1)."""
         return self.frames * self.height * self.width
 
     def __str__(self) -> str:
         return f"{self.frames}x{self.height}x{self.width}"
+
+
+def stride_range(stride: int, *, base_frames: int, frames: int) -> tuple[int, int]:
+    """The least and greatest temporal stride of a t-frame clip: [stride, stride * T / t].
+
+    ``stride`` is the baseline's, ``base_frames`` its T, ``frames`` the clip's t; the upper end is
+    rounded down (paper, section 4, Multigrid Training Details).
+    """
+    return stride, max(stride, stride * base_frames // frames)

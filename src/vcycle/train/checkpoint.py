@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
-
-FORMAT = 1
+from vcycle.evaluate.checkpoint import FORMAT
 
 
 def save_checkpoint(
@@ -63,23 +61,9 @@ def _digest(manifest: Manifest) -> str:
 
 
 def check_videos(state: dict[str, Any], manifest: Manifest) -> None:
-    """ValueError unless ``manifest`` lists the videos that the checkpoint was trained on."""
+    """Raise ValueError unless ``manifest`` lists the videos that the checkpoint was trained on."""
     if state["videos"] != _digest(manifest):
         raise ValueError(
             f"manifest in {manifest.root}: its videos are not those that the run began with; "
             f"resume with that manifest, or start a run from these weights"
         )
-
-
-def load_checkpoint(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read a checkpoint; ValueError for a file that is none. Code inside it never runs."""
-    if not path.is_file():
-        raise ValueError(f"checkpoint {path}: there is no such file")
-    try:
-        state = torch.load(path, map_location=device, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else "unreadable"
-        raise ValueError(f"checkpoint {path}: it is damaged or unsafe ({reason})") from None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise ValueError(f"checkpoint {path}: not a checkpoint of vcycle train")
-    return state

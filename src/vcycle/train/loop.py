@@ -7,17 +7,15 @@ the norm group come from the step, the shape comes with the clips.
 
 from __future__ import annotations
 
-import signal
-import threading
+import math
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from rich.console import Console
 from torch.nn import functional as F
 
@@ -25,27 +23,20 @@ from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.randomness import indexed_seeds
 from vcycle.evaluate.evaluate import evaluate
+from vcycle.evaluate.norms import estimate_norms
+from vcycle.evaluate.setup import make_fabric
 from vcycle.models import commit_statistics, memory_format, set_norm_group
-from vcycle.train.checkpoint import check_videos, load_checkpoint, save_checkpoint
+from vcycle.train.agreement import any_process, from_first, united
+from vcycle.train.checkpoint import save_checkpoint
 from vcycle.train.optim import set_learning_rate
 from vcycle.train.progress import Display
-from vcycle.train.rehearsal import rehearse
 from vcycle.train.run_folder import RunFolder
-from vcycle.train.setup import (
-    check_parts,
-    default_generator,
-    estimate_norms,
-    make_eval_loader,
-    make_fabric,
-    make_model,
-    make_train_loader,
-    read_manifest,
-)
+from vcycle.train.start import Run, start
+from vcycle.train.step_log import StepLog
+from vcycle.train.stop import stop_requests
 
 # Reading a loss waits for the device, so losses are read and written this many steps at a time.
 _FLUSH_STEPS = 10
-# torchrun passes on the Ctrl-C that its processes have had from the terminal.
-_ECHO_SECONDS = 2.0
 
 
 def train(
@@ -60,83 +51,62 @@ def train(
 
     Processes that torchrun started each call this alike. Returns the run's totals with its last
     validation; resuming a complete run returns them again. Raises ValueError before step 0 for
-    what a user has to change, and where too many videos are bad or the loss is not finite;
+    what a user has to change, and later if too many videos are bad or the loss is not finite;
     KeyboardInterrupt after Ctrl-C or SIGTERM, once the step under way is done and a checkpoint is
     written.
     """
-    plan = config.plan()
     fabric = make_fabric(config)
-    run = RunFolder(Path(folder), fabric=fabric)
-    run.check(config, resume=resume)
-    if resume and (done := run.result()) is not None:
+    files = RunFolder(Path(folder), rank=fabric.global_rank)
+    files.check(config, resume=resume)
+    done = from_first(fabric, files.result) if resume else None
+    if done is not None:
         fabric.print(f"{folder}: complete, nothing is left to train")
         return done
-    manifest = read_manifest(config)
-    train_videos, val_videos = manifest.split("train"), manifest.split("val")
-    if len(train_videos) != config.baseline.num_videos:
-        fabric.print(
-            f"{config.recipe}: {len(train_videos)} training videos; the plan counts its epochs in "
-            f"{config.baseline.num_videos} (--baseline.num_videos)"
-        )
-    model, optimizer = make_model(config, manifest, fabric, fresh=not resume)
-    check_parts(config, plan, model, fabric)
-    next_step, seconds = 0, 0.0
-    if resume:
-        state = load_checkpoint(run.checkpoint)
-        check_videos(state, manifest)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        next_step, seconds = state["next_step"], state["seconds"]
-        del state
-    loader = make_train_loader(config, plan, train_videos, fabric, first_step=next_step)
-    val_loader = make_eval_loader(config, val_videos, fabric)
-    run.bad_videos = (loader.bad_videos, val_loader.bad_videos)
-    rehearse(model, plan, config, fabric=fabric, num_classes=manifest.num_classes)
-    run.start(config, plan, first_step=next_step)
+    run = start(config, files, fabric, resume=resume)
+    console = (console or Console()) if fabric.is_global_zero else Console(quiet=True)
+    display = Display(
+        run.plan, title=title or config.recipe, first_step=run.first_step, console=console
+    )
+    with closing(run.loader), closing(run.val_loader), display:
+        try:
+            loop(run, display)
+        finally:
+            files.add_bad_videos(run.loader.bad_videos, run.val_loader.bad_videos)
+    return finish(run)
 
-    def validate() -> None:
-        began = time.perf_counter()
-        scores = evaluate(model, val_loader, val_videos, fabric=fabric)
-        took = time.perf_counter() - began
-        row = {"step": next_step - 1, "seconds": seconds, "validation_seconds": took, **scores}
-        run.add_validation(row)
-        display.validation(row)
 
-    def save() -> None:
-        run.flush()
-        if fabric.is_global_zero:
-            save_checkpoint(
-                run.checkpoint,
-                model=model,
-                optimizer=optimizer.optimizer,
-                next_step=next_step,
-                seconds=seconds,
-                config=config,
-                manifest=manifest,
-            )
-
-    loss_of = F.binary_cross_entropy_with_logits if manifest.multi_label else F.cross_entropy
+def loop(run: Run, display: Display) -> None:
+    """Train the steps that are left, with the validations and checkpoints among them."""
+    config, plan, fabric, network = run.config, run.plan, run.fabric, run.network
+    loss_of = F.binary_cross_entropy_with_logits if run.manifest.multi_label else F.cross_entropy
+    layout = memory_format(network)
     # Dropout is indexed by the step, so that a resumed run draws what an uninterrupted one does.
-    generator = default_generator(fabric.device)
+    generator = _default_generator(fabric.device)
     positions = np.arange(len(plan) * config.accumulate)
     seeds = indexed_seeds(config.seed, f"model/{fabric.global_rank}", positions)
     validation_steps = _evenly_spaced(len(plan), config.evaluation.times)
-    layout = memory_format(model)
     norm_group: int | None = None
-    set_norm_group(model, norm_group)
-    batches = iter(loader)
-    console = (console or Console()) if fabric.is_global_zero else Console(quiet=True)
-    display = Display(plan, title=title or config.recipe, first_step=next_step, console=console)
-    with closing(loader), closing(val_loader), run, display, _stop_requests() as stop_requests:
-        if next_step in validation_steps and not run.has_validation(next_step - 1):
-            validate()  # the run stopped between this checkpoint and its validation
+    set_norm_group(network, norm_group)
+    next_step, seconds = run.first_step, run.first_seconds
+
+    # The run may have stopped between this checkpoint and its validation.
+    if next_step in validation_steps and not from_first(
+        fabric, lambda: run.folder.has_validation(run.first_step - 1)
+    ):
+        validate(run, display, next_step=next_step, seconds=seconds)
+
+    with StepLog(run.folder, fabric=fabric) as log, stop_requests() as requests:
+        batches = iter(run.loader)
         began = time.perf_counter()
         while next_step < len(plan):
+            # Step: the plan says which rate and norm group; its shape comes with the clips.
             step = plan[next_step]
-            set_learning_rate(optimizer.optimizer, step.learning_rate)
+            set_learning_rate(run.optimizer, step.learning_rate)
             if step.norm_group != norm_group:
                 norm_group = step.norm_group
-                set_norm_group(model, norm_group)
+                set_norm_group(network, norm_group)
+
+            # Forward and backward, micro-batch by micro-batch.
             loss = torch.zeros((), device=fabric.device)
             waited = 0.0
             for micro in range(config.accumulate):
@@ -145,44 +115,96 @@ def train(
                 waited += time.perf_counter() - asked
                 generator.manual_seed(int(seeds[next_step * config.accumulate + micro]))
                 is_last = micro == config.accumulate - 1
-                with fabric.no_backward_sync(model, enabled=not is_last):
-                    clips = normalize(batch.clips, memory_format=layout)
-                    scores = model(clips)  # (B / parts, classes)
+                with fabric.no_backward_sync(run.model, enabled=not is_last):  # type: ignore[arg-type]
+                    clips = normalize(batch.clips, memory_format=layout)  # (B / parts, 3, T, H, W)
+                    scores = run.model(clips)  # (B / parts, classes)
                     part = loss_of(scores, batch.labels) / config.accumulate
                     fabric.backward(part)
                 loss += part.detach()
-            commit_statistics(model)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
 
+            # Update.
+            commit_statistics(network)
+            run.optimizer.step()
+            run.optimizer.zero_grad(set_to_none=True)
             next_step += 1
-            if fabric.device.type == "cuda" and (
-                next_step % _FLUSH_STEPS == 0 or next_step in validation_steps
-            ):
+
+            # Account: losses are read several at a time, because reading one waits for the device.
+            validates = next_step in validation_steps
+            flushes = next_step % _FLUSH_STEPS == 0 or validates
+            if fabric.device.type == "cuda" and flushes:
                 torch.cuda.synchronize()  # so that the seconds of these steps are those of the work
             step_seconds = time.perf_counter() - began
             began += step_seconds
             seconds += step_seconds
-            run.add_step(step, loss, seconds=seconds, step_seconds=step_seconds, waited=waited)
+            log.add(step, loss, seconds=seconds, step_seconds=step_seconds, waited=waited)
             display.step(step, seconds=step_seconds)
-            if next_step % _FLUSH_STEPS == 0:
-                run.flush()
+            if flushes:
+                check_losses(log.flush())
+                run.folder.add_bad_videos(run.loader.bad_videos, run.val_loader.bad_videos)
             if next_step == plan.phases[step.phase].end_step:
-                stats = loader.take_stats()
-                run.add_phase(step.phase, stats)
+                stats = run.loader.take_stats()
+                run.folder.add_phase(step.phase, stats)
                 display.end_of_phase(stats)
-            if next_step in validation_steps:
+
+            # Checkpoint and validate.
+            if validates:
                 paused = time.perf_counter()
                 if next_step == len(plan):
-                    estimate_norms(model, config, train_videos, fabric)
-                save()
-                validate()
+                    estimate_norms(run.model, config, run.train_videos, fabric)
+                save(run, next_step=next_step, seconds=seconds)
+                validate(run, display, next_step=next_step, seconds=seconds)
                 began = time.perf_counter()
-                loader.leave_out(began - paused)
-            if next_step < len(plan) and _any_process(bool(stop_requests), next_step, fabric):
-                save()
+                run.loader.leave_out(began - paused)
+
+            # Stop if any process was asked to; several agree when they exchange losses.
+            votes = (flushes or fabric.world_size == 1) and next_step < len(plan)
+            if votes and any_process(bool(requests), fabric):
+                check_losses(log.flush())
+                save(run, next_step=next_step, seconds=seconds)
                 raise KeyboardInterrupt(f"stopped after step {next_step} of {len(plan)}")
-        return run.finish(plan)
+
+
+def check_losses(rows: Sequence[dict[str, Any]]) -> None:
+    """Raise ValueError if a loss is not finite: nothing that comes after it is worth computing."""
+    for row in rows:
+        if not math.isfinite(row["loss"]):
+            raise ValueError(
+                f"step {row['step']}: the loss is {row['loss']} at rate {row['learning_rate']:g}; "
+                f"use a smaller --baseline.learning_rate.base, a longer warm-up, or full precision "
+                f"if it is mixed"
+            )
+
+
+def save(run: Run, *, next_step: int, seconds: float) -> None:
+    """Write a checkpoint, from the first process."""
+    if run.fabric.is_global_zero:
+        save_checkpoint(
+            run.folder.checkpoint,
+            model=run.network,
+            optimizer=run.optimizer,
+            next_step=next_step,
+            seconds=seconds,
+            config=run.config,
+            manifest=run.manifest,
+        )
+
+
+def validate(run: Run, display: Display, *, next_step: int, seconds: float) -> None:
+    """Score the validation videos and write the row."""
+    began = time.perf_counter()
+    scores = evaluate(run.network, run.val_loader, run.val_videos, fabric=run.fabric)
+    took = time.perf_counter() - began
+    row = {"step": next_step - 1, "seconds": seconds, "validation_seconds": took, **scores}
+    run.folder.add_validation(row)
+    display.validation(row)
+
+
+def finish(run: Run) -> dict[str, Any]:
+    """Write the totals of a complete run and return them on every process."""
+    bad_videos = run.folder.add_bad_videos(run.loader.bad_videos, run.val_loader.bad_videos)
+    of_all = united(bad_videos, run.fabric)
+    run.folder.unite_bad_videos(of_all)
+    return from_first(run.fabric, lambda: run.folder.finish(run.plan, num_bad_videos=len(of_all)))
 
 
 def _evenly_spaced(num_steps: int, times: int) -> set[int]:
@@ -190,34 +212,13 @@ def _evenly_spaced(num_steps: int, times: int) -> set[int]:
     return {max(1, num_steps * k // times) for k in range(1, times + 1)}
 
 
-@contextmanager
-def _stop_requests() -> Iterator[list[float]]:
-    """Collect Ctrl-C and SIGTERM, so that a step is never cut in half; a later one is not held."""
-    received: list[float] = []
+def _default_generator(device: torch.device) -> torch.Generator:
+    """The generator that dropout on ``device`` draws from.
 
-    def keep(_number: int, _frame: object) -> None:
-        now = time.monotonic()
-        if received and now > received[0] + _ECHO_SECONDS:
-            raise KeyboardInterrupt
-        received.append(now)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before = {number: signal.signal(number, keep) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _any_process(stopping: bool, next_step: int, fabric: Fabric) -> bool:
-    """Whether any process was asked to stop; with several, they agree at every flush."""
-    if fabric.world_size == 1:
-        return stopping
-    if next_step % _FLUSH_STEPS:
-        return False
-    votes = torch.tensor(float(stopping), device=fabric.device)
-    torch.distributed.all_reduce(votes)
-    return votes.item() > 0
+    Seeding it costs microseconds; ``torch.manual_seed``, which visits every kind of device, costs
+    most of a millisecond.
+    """
+    if device.type == "cuda":
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        return torch.cuda.default_generators[index]
+    return torch.default_generator

@@ -1,14 +1,14 @@
 """What a person sees while a run goes on: phase, shape, rate of work, time left.
 
 On a terminal it is one live line; elsewhere a line a phase and a validation, so that logs stay
-short. Time left is the plan's remaining steps at each shape times the seconds that such a step
-has taken so far.
+short. Time left is the plan's remaining steps of each mini-batch shape times the seconds that such
+a step has taken so far.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -17,40 +17,44 @@ from vcycle.data.loader_stats import LoaderStats
 from vcycle.schedule.plan import Plan, Step
 from vcycle.schedule.shape import Shape
 
+Kind: TypeAlias = tuple[Shape, int]
+"""Shape and batch size, which decide what a step costs."""
+
 
 class TimeLeft:
     """Predicts the seconds that the rest of a plan takes, from the steps timed so far."""
 
     def __init__(self, plan: Plan, *, first_step: int = 0) -> None:
-        self._remaining: Counter[Shape] = Counter()
-        self._num_pixels: dict[Shape, int] = {}
-        for phase in plan.phases:
-            for place, short in enumerate(phase.base.short_cycle):
-                steps = range(max(phase.first_step, first_step), phase.end_step)
-                period = len(phase.base.short_cycle)
-                self._remaining[short.shape] += len(steps[(place - steps.start) % period :: period])
-                self._num_pixels[short.shape] = short.batch_size * short.shape.num_pixels
-        self._seconds: defaultdict[Shape, float] = defaultdict(float)
-        self._timed: Counter[Shape] = Counter()
+        self._remaining: Counter[Kind] = Counter()
+        for each in plan.mini_batches(first_step=first_step):
+            self._remaining[each.shape, each.batch_size] += each.steps
+        self._seconds: defaultdict[Kind, float] = defaultdict(float)
+        self._timed: Counter[Kind] = Counter()
 
-    def add(self, shape: Shape, seconds: float) -> None:
-        """One more step at ``shape`` is done."""
-        self._remaining[shape] -= 1
-        self._timed[shape] += 1
-        self._seconds[shape] += seconds
+    def add(self, step: Step, seconds: float) -> None:
+        """One more step is done."""
+        kind = (step.shape, step.batch_size)
+        self._remaining[kind] -= 1
+        self._timed[kind] += 1
+        self._seconds[kind] += seconds
 
     def seconds(self) -> float:
-        """Seconds left; a shape not seen yet costs as much a pixel as those that were."""
-        pixels = sum(count * self._num_pixels[shape] for shape, count in self._timed.items())
+        """Seconds left; a mini-batch not seen yet costs as much a pixel as those that were."""
+        pixels = sum(count * _num_pixels(kind) for kind, count in self._timed.items())
         if not pixels:
             return float("nan")
         per_pixel = sum(self._seconds.values()) / pixels
         total = 0.0
-        for shape, steps in self._remaining.items():
-            timed = self._timed[shape]
-            each = self._seconds[shape] / timed if timed else per_pixel * self._num_pixels[shape]
+        for kind, steps in self._remaining.items():
+            timed = self._timed[kind]
+            each = self._seconds[kind] / timed if timed else per_pixel * _num_pixels(kind)
             total += steps * each
         return total
+
+
+def _num_pixels(kind: Kind) -> int:
+    shape, batch_size = kind
+    return batch_size * shape.num_pixels
 
 
 class Display:
@@ -81,7 +85,7 @@ class Display:
 
     def step(self, step: Step, *, seconds: float) -> None:
         """A step is done."""
-        self._left.add(step.shape, seconds)
+        self._left.add(step, seconds)
         phase = self._plan.phases[step.phase]
         where = f"phase {step.phase + 1}/{len(self._plan.phases)}"
         if self._console.is_terminal:

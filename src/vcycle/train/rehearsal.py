@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.wrappers import _FabricModule
+from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.models import check_model, commit_statistics, memory_format, set_norm_group
@@ -21,45 +21,51 @@ from vcycle.schedule.shape import Shape
 
 
 def rehearse(
-    model: _FabricModule, plan: Plan, config: RunConfig, *, fabric: Fabric, num_classes: int
+    network: nn.Module,
+    model: nn.Module,
+    plan: Plan,
+    config: RunConfig,
+    *,
+    fabric: Fabric,
+    num_classes: int,
 ) -> None:
     """Check the model at each shape; then train on each mini-batch, and score one batch of views.
 
-    The model's state is as before afterwards. ValueError names the shape, and the layer that
-    cannot take it, or the batch that memory cannot hold; or what of the state no checkpoint keeps;
-    or, with several processes, a parameter that is not used.
+    ``model`` is ``network`` as Fabric runs it; the network's state is as before afterwards. Raises
+    ValueError if a layer cannot take a shape, memory cannot hold a batch, a checkpoint cannot keep
+    the state, or, with several processes, a parameter is not used.
     """
-    before = _as_checkpoints_keep_it(model.state_dict(), config.model.name)
+    before = _as_checkpoints_keep_it(network.state_dict(), config.model.name)
     shape, clips = plan.baseline.shape, 0
     try:
-        for shape in plan.mini_batches():
+        for shape in plan.shapes:
             clips = 2
-            check_model(model.module, [shape], num_classes=num_classes, num_clips=clips)
-        for shape, batch_size, norm_group in _mini_batches(plan):
-            clips = batch_size // (fabric.world_size * config.accumulate)
-            set_norm_group(model, norm_group)
-            fabric.backward(model(_zeros(clips, shape, model)).sum())
+            check_model(network, [shape], num_classes=num_classes, num_clips=clips)
+        for kind in plan.mini_batches():
+            shape, clips = kind.shape, kind.batch_size // (fabric.world_size * config.accumulate)
+            set_norm_group(network, kind.norm_group)
+            fabric.backward(model(_zeros(clips, shape, network)).sum())
             if fabric.world_size > 1:
-                _check_all_learn(model)
+                _check_all_learn(network)
         shape, clips = plan.baseline.shape, config.evaluation.batch_size
-        model.eval()
+        network.eval()
         with torch.inference_mode(), fabric.autocast():
-            model.module(_zeros(clips, shape, model))
+            network(_zeros(clips, shape, network))
     except torch.OutOfMemoryError:
         raise ValueError(
             f"shape {shape}: {clips} clips do not fit into the memory of {fabric.device}; use more "
             f"processes, a smaller --baseline.batch_size, or --accumulate 2 with norm groups that "
             f"divide its micro-batches"
         ) from None
-    model.train()
-    model.zero_grad(set_to_none=True)
-    commit_statistics(model)  # what the norm layers collected must not reach step 0
-    model.load_state_dict(before)
+    network.train()
+    network.zero_grad(set_to_none=True)
+    commit_statistics(network)  # what the norm layers collected must not reach step 0
+    network.load_state_dict(before)
 
 
-def _check_all_learn(model: _FabricModule) -> None:
+def _check_all_learn(network: nn.Module) -> None:
     """Processes wait for each other's gradient of every parameter, so each must have one."""
-    for name, parameter in model.module.named_parameters():
+    for name, parameter in network.named_parameters():
         if parameter.requires_grad and parameter.grad is None:
             raise ValueError(
                 f"model: parameter {name!r} gets no gradient, which several processes would wait "
@@ -83,17 +89,7 @@ def _as_checkpoints_keep_it(state: dict[str, Any], name: str) -> dict[str, Any]:
     return copy
 
 
-def _zeros(clips: int, shape: Shape, model: _FabricModule) -> torch.Tensor:
+def _zeros(clips: int, shape: Shape, network: nn.Module) -> torch.Tensor:
     size = (clips, 3, shape.frames, shape.height, shape.width)
-    device = next(model.parameters()).device
-    return torch.zeros(size, device=device).contiguous(memory_format=memory_format(model))
-
-
-def _mini_batches(plan: Plan) -> list[tuple[Shape, int, int | None]]:
-    """Every (shape, batch size, norm group) that a step of the plan may have."""
-    kinds = {
-        (short.shape, short.batch_size, short.norm_group)
-        for phase in plan.phases
-        for short in phase.base.short_cycle
-    }
-    return sorted(kinds, key=lambda kind: (kind[0], kind[1], kind[2] or 0))
+    device = next(network.parameters()).device
+    return torch.zeros(size, device=device).contiguous(memory_format=memory_format(network))

@@ -1,4 +1,4 @@
-"""A folder of pictures is a video: the same frames, the same pixels."""
+"""A folder of images is a video: the same frames, the same pixels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.encode import encode, frame_number, numbered_frames
 from vcycle.data.decode.frame_folder import probe_frames, read_frames
-from vcycle.data.decode.video import iterate_pictures, read_clip
+from vcycle.data.decode.video import iterate_frames, read_clip
 from vcycle.data.grid import Box, Grid
 from vcycle.data.metadata import Location, UnreadableVideo
 
@@ -33,7 +33,7 @@ def folder(request, tmp_path_factory, frames):
 def test_the_frames_asked_for_come_out(folder):
     grid = Grid((0, 3, 3, 19, 30), Box(0, 0, 64, 96), 64, 96, False)
     for clip in (read_frames(str(folder), grid), read_clip(Location(str(folder)), grid)):
-        assert [frame_number(picture, 20) for picture in clip] == [0, 3, 3, 19, 19]
+        assert [frame_number(frame, 20) for frame in clip] == [0, 3, 3, 19, 19]
 
 
 def test_names_without_leading_zeros_are_in_order(frames, tmp_path):
@@ -41,10 +41,10 @@ def test_names_without_leading_zeros_are_in_order(frames, tmp_path):
         av.VideoFrame.from_ndarray(rgb, format="rgb24").save(str(tmp_path / f"img_{k + 1}.png"))
     grid = Grid(tuple(range(12)), Box(0, 0, 64, 96), 64, 96, False)
     clip = read_frames(str(tmp_path), grid)
-    assert [frame_number(picture, 20) for picture in clip] == list(range(12))
+    assert [frame_number(frame, 20) for frame in clip] == list(range(12))
 
 
-def test_pictures_and_video_give_the_same_pixels(folder, frames, tmp_path):
+def test_images_and_video_give_the_same_pixels(folder, frames, tmp_path):
     video = encode(tmp_path / "v.mp4", frames, options={"crf": "1"})
     grid = Grid((2, 9), Box(4, 10, 50, 60), 32, 40, True)
     a = read_clip(Location(str(folder)), grid).astype(int)
@@ -58,11 +58,11 @@ def test_probe(folder):
     assert (info.frame_rate, info.duration_seconds, info.key_interval) == (12, 20 / 12, 1)
 
 
-def test_a_folder_without_pictures_or_with_a_bad_one_is_named(tmp_path):
+def test_a_folder_without_images_or_with_a_bad_one_is_named(tmp_path):
     grid = Grid((0,), Box(0, 0, 64, 96), 64, 96, False)
     with pytest.raises(UnreadableVideo, match="holds no"):
         probe_frames(str(tmp_path), frame_rate=12)
-    (tmp_path / "frame_1.jpg").write_text("no picture")
+    (tmp_path / "frame_1.jpg").write_text("no image")
     with pytest.raises(UnreadableVideo, match=r"frame_1\.jpg"):
         read_frames(str(tmp_path), grid)
     with pytest.raises(UnreadableVideo, match="No such file"):
@@ -73,8 +73,8 @@ def test_a_folder_without_pictures_or_with_a_bad_one_is_named(tmp_path):
         read_frames(str(tmp_path), grid)
 
 
-def test_pictures_that_a_camera_wants_turned_are_read_as_displayed(frames, tmp_path):
-    """Exif orientation 6 says that the picture's left side is its top."""
+def test_images_that_a_camera_wants_turned_are_read_as_displayed(frames, tmp_path):
+    """Exif orientation 6 says that the image's left side is its top."""
     tag = struct.pack(">4sIHHHIHHI", b"MM\0*", 8, 1, 0x0112, 3, 1, 6, 0, 0)
     exif = b"\xff\xe1" + struct.pack(">H", 2 + 6 + len(tag)) + b"Exif\0\0" + tag
     path = tmp_path / "1.jpg"
@@ -86,5 +86,5 @@ def test_pictures_that_a_camera_wants_turned_are_read_as_displayed(frames, tmp_p
     grid = Grid((0,), Box(0, 0, 96, 64), 96, 64, False)
     upright = np.rot90(frames[0], -1).astype(int)
     assert np.abs(read_clip(Location(str(tmp_path)), grid)[0] - upright).mean() < 8
-    (picture,) = iterate_pictures(Location(str(tmp_path)), info)
-    assert np.abs(picture.to_ndarray(format="rgb24") - upright).mean() < 8
+    (frame,) = iterate_frames(Location(str(tmp_path)), info)
+    assert np.abs(frame.to_ndarray(format="rgb24") - upright).mean() < 8

@@ -1,7 +1,7 @@
 """Skipping, seeking and jumping change no pixel: every clip equals one cut from a plain decode.
 
-The plain decode knows nothing of ours: it takes all pictures in order, and a frame is the last of
-them that begins no later than half a frame after the frame's time.
+The plain decode knows nothing of ours: it takes all frames in order, and number k is the last of
+them that begins no later than half a frame after the number's time.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from tests.encode import KINDS, encode, moving_noise
+from vcycle.data.decode.probe import probe
 from vcycle.data.decode.resample import Resampler
-from vcycle.data.decode.video import iterate_pictures, probe, read_clip
+from vcycle.data.decode.video import iterate_frames, read_clip
 from vcycle.data.grid import Box, Grid
 from vcycle.data.metadata import Location
 
@@ -75,35 +76,35 @@ def test_clips_of_real_videos_equal_a_full_decode(name):
 def check(place, *, num_grids):
     info = probe(place)
     box = Box(4, 6, info.height - 9, info.width - 11)
-    whole = plain_decode(place, info, Resampler(Grid((0,), box, 32, 48, False)))
-    in_order = list(iterate_pictures(place, info))
+    plain = plain_decode(place, info, Resampler(Grid((0,), box, 32, 48, False)))
+    in_order = list(iterate_frames(place, info))
     assert len(in_order) == info.num_frames
     resample = Resampler(Grid((0,), box, 32, 48, False))
-    for frame, picture in enumerate(in_order):
-        assert np.array_equal(resample(picture), whole[frame]), f"frame {frame}"
+    for number, frame in enumerate(in_order):
+        assert np.array_equal(resample(frame), plain[number]), f"frame {number}"
     rng = np.random.default_rng(1)
     for _ in range(num_grids):
         stride = int(rng.integers(1, 17))
-        start = int(rng.integers(len(whole)))
-        frames = tuple(min(start + i * stride, len(whole) - 1) for i in range(5))
-        clip = read_clip(place, Grid(frames, box, 32, 48, False))
-        for frame, picture in zip(frames, clip, strict=True):
-            assert np.array_equal(picture, whole[frame]), f"frame {frame} of {frames}"
+        start = int(rng.integers(len(plain)))
+        numbers = tuple(min(start + i * stride, len(plain) - 1) for i in range(5))
+        clip = read_clip(place, Grid(numbers, box, 32, 48, False))
+        for number, frame in zip(numbers, clip, strict=True):
+            assert np.array_equal(frame, plain[number]), f"frame {number} of {numbers}"
 
 
 def plain_decode(place, info, resample):
-    """The picture of every frame, by its time; by its number where the container has no times."""
+    """The frame of every number, by its time; in file order if the container has no times."""
     with av.open(place.uri) as container:
         stream = container.streams.best("video")
         stream.codec_context.thread_type = "NONE"
         start = (stream.start_time or 0) * stream.time_base
-        pictures = [(frame.pts, resample(frame).copy()) for frame in container.decode(stream)]
+        decoded = [(frame.pts, resample(frame).copy()) for frame in container.decode(stream)]
         interval = 1 / stream.average_rate
         by_number = container.format.name in ("mpeg", "avi")
         begins = [
             start + n * interval if by_number else pts * stream.time_base
-            for n, (pts, _) in enumerate(pictures)
+            for n, (pts, _) in enumerate(decoded)
         ]
-    until = [start + (frame + Fraction(1, 2)) * interval for frame in range(info.num_frames)]
+    until = [start + (number + Fraction(1, 2)) * interval for number in range(info.num_frames)]
     shown = [max(sum(b <= time for b in begins) - 1, 0) for time in until]
-    return [pictures[n][1] for n in shown]
+    return [decoded[n][1] for n in shown]

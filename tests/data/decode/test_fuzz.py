@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from tests.encode import encode, numbered_frames
-from vcycle.data.decode.video import probe, read_clip
+from vcycle.data.decode.probe import probe
+from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import GridRange, draw_grid
 from vcycle.data.metadata import Location, VideoInfo
 from vcycle.datasets.parallel import Failed, run_jobs
@@ -38,7 +39,7 @@ def originals(tmp_path_factory):
 
 
 def mutate(content: bytes, rng: np.random.Generator) -> bytes:
-    """Flips bytes, cuts, repeats or erases pieces; headers are hit as often as pictures."""
+    """Flips bytes, cuts, repeats or erases pieces; headers are hit as often as frames."""
     data = bytearray(content)
     for _ in range(int(rng.integers(1, 6))):
         limit = len(data) if rng.random() < 0.5 else min(len(data), 1500)

@@ -1,4 +1,4 @@
-"""Resampling: pictures that change within a clip, and devices that have no kernel for bytes."""
+"""Resampling: frames that change within a clip, and devices that have no kernel for bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vcycle.data.grid import Box, Grid
 GRID = Grid((0,), Box(7, 11, 40, 50), 32, 36, False)
 
 
-def picture(color_range=ColorRange.MPEG):
+def small_frame(color_range=ColorRange.MPEG):
     frame = av.VideoFrame.from_ndarray(moving_noise(1)[0], format="rgb24")
     frame = frame.reformat(format="yuv420p")
     frame.pts, frame.color_range = 0, color_range
@@ -36,8 +36,8 @@ def turned_over(frame):
     return graph.pull()
 
 
-def test_pictures_of_other_layouts_may_follow_each_other():
-    kinds = [picture(), turned_over(picture()), picture(ColorRange.JPEG)]
+def test_frames_of_other_layouts_may_follow_each_other():
+    kinds = [small_frame(), turned_over(small_frame()), small_frame(ColorRange.JPEG)]
     assert kinds[1].planes[0].line_size < 0
     alone = [Resampler(GRID)(kind).copy() for kind in kinds]
     assert not np.array_equal(alone[0], alone[2])

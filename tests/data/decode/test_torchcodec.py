@@ -1,4 +1,4 @@
-"""torchcodec and PyAV give the same frames; most is skipped where torchcodec cannot be loaded."""
+"""torchcodec and PyAV give the same frames; most is skipped if torchcodec cannot be loaded."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.encode import (
     rotate_display,
 )
 from vcycle.data.dataset import ClipDataset, ClipRequest
-from vcycle.data.decode import torchcodec as torchcodec_video
-from vcycle.data.decode.torchcodec import check_decoder
-from vcycle.data.decode.video import probe, read_clip
+from vcycle.data.decode.probe import probe
+from vcycle.data.decode.torchcodec import check_decoder, read_clip_torchcodec
+from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.loader import eval_loader
 from vcycle.data.manifest import Manifest
@@ -57,7 +57,7 @@ DEVICES = [
 def read_by_torchcodec(path, grid, *, device="cpu", **options):
     place = path if isinstance(path, Location) else Location(str(path))
     out = torch.zeros(grid.clip_shape, dtype=torch.uint8, device=device)
-    torchcodec_video.read_clip(place, grid, out=out, **options)
+    read_clip_torchcodec(place, grid, out=out, **options)
     return out.cpu().numpy()
 
 
@@ -68,7 +68,7 @@ def no_pyav(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("left to PyAV")
 
-    monkeypatch.setattr(torchcodec_video.video, "read_clip", refuse)
+    monkeypatch.setattr("vcycle.data.decode.torchcodec.read_clip", refuse)
 
 
 def same(ours, theirs):
@@ -84,7 +84,7 @@ def test_the_same_frames_and_pixels(tmp_path, no_pyav, device, suffix, frames, f
     grid = Grid(frames, Box(16, 32, 96, 120), 32, 40, flip)
     theirs = read_by_torchcodec(path, grid, device=device)
     if not flip:
-        assert [frame_number(picture, 40) for picture in theirs] == [min(f, 39) for f in frames]
+        assert [frame_number(frame, 40) for frame in theirs] == [min(f, 39) for f in frames]
     assert same(read_clip(Location(str(path)), grid), theirs)
 
 
@@ -110,7 +110,7 @@ def test_every_frame_of_every_kind_of_file(tmp_path, device, kind):
 @pytest.mark.parametrize("start", [0.0, 2.5])
 @pytest.mark.parametrize("suffix", ["mkv", "mp4"])
 def test_a_variable_frame_rate(tmp_path, no_pyav, device, start, suffix):
-    """Pictures are found by their times, also where the first one's is not 0."""
+    """Frames are found by their times, also if the first one's is not 0."""
     times = [0.1 * k for k in range(20)] + [3 + 0.05 * k for k in range(20)]
     times = [start + time for time in times]
     path = encode(tmp_path / f"v.{suffix}", numbered_frames(40), times=times)
@@ -119,10 +119,10 @@ def test_a_variable_frame_rate(tmp_path, no_pyav, device, start, suffix):
     frames = range(0, int((times[-1] - start) * rate), 2)
     grid = Grid(tuple(frames), Box(0, 0, 64, 96), 64, 96, False)
     shown = [frame_number(p, 40) for p in read_by_torchcodec(path, grid, device=device)]
-    # The last picture that begins no later than half an interval after the frame's own time.
+    # The last frame that begins no later than half an interval after the number's own time.
     seconds = [start + (k + 0.5) / rate for k in frames]
     assert shown == [sum(time <= each for time in times) - 1 for each in seconds]
-    assert shown == [frame_number(picture, 40) for picture in read_clip(place, grid)]
+    assert shown == [frame_number(frame, 40) for frame in read_clip(place, grid)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -143,7 +143,7 @@ def test_a_part_of_a_file_and_a_remote_file(tmp_path, no_pyav, device):
     remote.pipe("/torchcodec/shard.tar", (tmp_path / "shard.tar").read_bytes())
     grid = Grid((3, 20), Box(0, 0, 64, 96), 64, 96, False)
     expected = read_by_torchcodec(tmp_path / "v.mp4", grid, device=device)
-    assert [frame_number(picture, 40) for picture in expected] == [3, 20]
+    assert [frame_number(frame, 40) for frame in expected] == [3, 20]
     for uri in (str(tmp_path / "shard.tar"), "memory://torchcodec/shard.tar"):
         place = Location(uri, 700, len(content))
         assert np.array_equal(read_by_torchcodec(place, grid, device=device), expected)
@@ -238,7 +238,7 @@ def test_a_decoder_that_is_not_there_is_refused_in_one_line(manifest, monkeypatc
     cpu = torch.device("cpu")
     check_decoder("pyav", cpu)
     monkeypatch.setitem(sys.modules, "torchcodec", None)
-    with pytest.raises(ValueError, match=r"'torchcodec'.*not work here.*install .*'pyav'"):
+    with pytest.raises(ValueError, match=r"'torchcodec': does not work here.*install .*'pyav'"):
         eval_loader(
             ClipDataset(manifest, RANGE, decoder="torchcodec"),
             RANGE.base,
@@ -254,7 +254,7 @@ def test_a_decoder_that_is_not_there_is_refused_in_one_line(manifest, monkeypatc
     with pytest.raises(ValueError, match=r"torchcodec is 0\.9\.1.*install torchcodec 0\.17"):
         check_decoder("nvdec", torch.device("cuda"))
     for decoder, device in (("nvdec", "cpu"), ("pyav", "cuda"), ("torchcodec", "cuda")):
-        with pytest.raises(ValueError, match=f"'{decoder}' on {device}; use 'nvdec' on a CUDA"):
+        with pytest.raises(ValueError, match=f"'{decoder}' on {device}: give 'nvdec' on a CUDA"):
             check_decoder(decoder, torch.device(device))
 
 

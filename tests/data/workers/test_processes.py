@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from tests.processes import have_ended
-from vcycle.data.dataset import ClipDataset, TooManyBadVideos
+from vcycle.data.bad_videos import TooManyBadVideos
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader
 from vcycle.data.sampler import view_requests
@@ -106,11 +107,11 @@ def test_a_mistake_in_the_program_is_raised_with_its_place(manifest):
 
 def test_workers_that_die_of_no_video_end_the_run(manifest):
     assert issubclass(DyingWorkers, ValueError)  # the command line makes it one line
-    with pytest.raises(DyingWorkers, match=r"as fast as they start \(exit code 3\); look at"):
+    with pytest.raises(DyingWorkers, match=r"as fast as they start \(exit code 3\); check"):
         list(loader_of(Deadly(manifest, RANGE), num_workers=1))
 
 
-def test_an_abandoned_iteration_leaves_the_next_one_whole(manifest):
+def test_an_abandoned_iteration_leaves_the_next_one_complete(manifest):
     loader = loader_of(ClipDataset(manifest, RANGE))
     whole = [batch.indices.tolist() for batch in loader]
     for stop in (1, 2):
@@ -211,10 +212,10 @@ def test_the_loader_counts_its_work(manifest):
     for _ in loader:
         time.sleep(0.02)
     elapsed = time.monotonic() - began
-    figures = loader.take_stats()
-    assert (figures.num_clips, figures.num_batches, figures.num_workers) == (16, 4, 2)
-    assert 0.08 <= figures.use_seconds < elapsed
-    assert figures.work_seconds > 0
+    stats = loader.take_stats()
+    assert (stats.num_clips, stats.num_batches, stats.num_workers) == (16, 4, 2)
+    assert 0.08 <= stats.use_seconds < elapsed
+    assert stats.work_seconds > 0
     assert loader.take_stats().num_clips == 0
 
 

@@ -1,4 +1,4 @@
-"""Threads that decode do what worker processes do: the same batches, figures and errors."""
+"""Threads that decode do what worker processes do: the same batches, stats and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from vcycle.data.dataset import ClipDataset, TooManyBadVideos
+from vcycle.data.bad_videos import TooManyBadVideos
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
 from vcycle.data.loader import eval_loader
 from vcycle.data.sampler import view_requests
@@ -90,9 +91,9 @@ def test_the_batches_are_those_of_processes(manifest, tmp_path, loader_of, num_w
     assert len(decode_threads()) == num_workers
     assert threads.bad_videos == processes.bad_videos
     assert len(threads.bad_videos) == 2
-    figures = threads.take_stats()
-    assert (figures.num_clips, figures.num_batches) == (32, 8)
-    assert figures.work_seconds > 0
+    stats = threads.take_stats()
+    assert (stats.num_clips, stats.num_batches) == (32, 8)
+    assert stats.work_seconds > 0
 
 
 def test_a_decode_that_hangs_ends_the_run_and_names_the_video(manifest, loader_of):
@@ -120,7 +121,7 @@ def test_a_dataset_without_a_readable_video_ends_the_run_with_the_list(manifest,
         list(loader_of(ClipDataset(gone, RANGE)))
 
 
-def test_an_abandoned_iteration_leaves_the_next_one_whole(manifest, loader_of):
+def test_an_abandoned_iteration_leaves_the_next_one_complete(manifest, loader_of):
     loader = loader_of(ClipDataset(manifest, RANGE))
     whole = list(loader)
     for stop in (1, 2):

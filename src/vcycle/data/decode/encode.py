@@ -26,10 +26,9 @@ def encode_frames(
     preset: str = "ultrafast",
 ) -> None:
     """Encode (H, W, 3) RGB frames of even height and width; ``quality`` is x264's CRF."""
-    pictures = (av.VideoFrame.from_ndarray(rgb, format="rgb24") for rgb in frames)
-    encode_pictures(
+    encode_video_frames(
         path,
-        pictures,
+        (av.VideoFrame.from_ndarray(rgb, format="rgb24") for rgb in frames),
         frame_rate=Fraction(frame_rate),
         key_interval=key_interval,
         quality=quality,
@@ -37,25 +36,25 @@ def encode_frames(
     )
 
 
-def encode_pictures(
+def encode_video_frames(
     path: Path,
-    pictures: Iterable[Any],
+    frames: Iterable[Any],
     *,
     frame_rate: Fraction,
     key_interval: int,
     quality: int,
     preset: str,
 ) -> int:
-    """Encode av.VideoFrames, all of the first one's size, evenly spaced; returns their number.
+    """Encode ``av.VideoFrame``s, all of the first one's size, evenly spaced; returns their number.
 
-    No B-frames, no CABAC, no deblocking, and a key frame every ``key_interval``: what a decoder
-    finds cheapest. The index is at the front of the file, for range reads.
+    No B-frames, no CABAC, no deblocking, and a key frame every ``key_interval`` frames: the
+    cheapest to decode. The index is at the front of the file, for range reads.
     """
     container_options = {"fflags": "+bitexact", "movflags": "+faststart"}
     count = 0
     with av.open(str(path), "w", format="mp4", container_options=container_options) as container:
         stream: Any = None
-        for picture in pictures:
+        for frame in frames:
             if stream is None:
                 # One thread: x264's output depends on their number.
                 options = {
@@ -66,13 +65,13 @@ def encode_pictures(
                     "x264-params": f"keyint={key_interval}:scenecut=0:bframes=0",
                 }
                 stream = container.add_stream("libx264", rate=frame_rate, options=options)
-                stream.height, stream.width = picture.height, picture.width
+                stream.height, stream.width = frame.height, frame.width
                 stream.pix_fmt = "yuv420p"
-                stream.codec_context.color_range = picture.color_range
-                stream.codec_context.colorspace = picture.colorspace
-            frame = picture.reformat(format="yuv420p", threads=1)
-            frame.pts, frame.time_base, frame.pict_type = count, 1 / frame_rate, 0
-            container.mux(stream.encode(frame))
+                stream.codec_context.color_range = frame.color_range
+                stream.codec_context.colorspace = frame.colorspace
+            planar = frame.reformat(format="yuv420p", threads=1)
+            planar.pts, planar.time_base, planar.pict_type = count, 1 / frame_rate, 0
+            container.mux(stream.encode(planar))
             count += 1
         if stream is not None:
             container.mux(stream.encode(None))

@@ -1,7 +1,7 @@
-"""Videos kept as a folder of pictures (frame_000001.jpg ...), as some datasets are distributed.
+"""Videos kept as a folder of image files (frame_000001.jpg ...), as some datasets are distributed.
 
-The pictures go through the same codec library and the same resampling as a video's frames do, so
-that both decode to the same clip.
+A folder goes in; its metadata or a clip comes out. The images go through the same codec library and
+the same resampling as a video's frames, so that both decode to the same clip.
 """
 
 from __future__ import annotations
@@ -27,15 +27,20 @@ _NUMBER = re.compile("[0-9]+")
 
 
 def frame_files(folder: str) -> list[str]:
-    """The pictures' paths in the order of their names, in which 2 comes before 10."""
+    """The image files' paths in the order of their names, in which 2 comes before 10.
+
+    Raises UnreadableVideo if the folder cannot be listed, or holds no image file.
+    """
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
     except OSError as error:
         raise UnreadableVideo(folder, error.strerror or str(error)) from error
     # pathlib would take longer, and this runs for every clip.
-    pictures = [name for name in names if name[name.rfind(".") :].lower() in _CODECS]
-    return [f"{folder}/{name}" for name in sorted(pictures, key=_in_order)]
+    images = [name for name in names if name[name.rfind(".") :].lower() in _CODECS]
+    if not images:
+        raise UnreadableVideo(folder, "holds no .jpg or .png file")
+    return [f"{folder}/{name}" for name in sorted(images, key=_in_order)]
 
 
 def _in_order(name: str) -> tuple[str, str]:
@@ -47,12 +52,13 @@ def _padded(digits: re.Match[str]) -> str:
 
 
 def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
-    """The facts of a folder of pictures; its frame rate is the dataset's, pictures have none."""
+    """The metadata of a folder of images; ``frame_rate`` is the dataset's, images have none.
+
+    Raises UnreadableVideo if there is no image file, or the first does not decode.
+    """
     files = frame_files(folder)
-    if not files:
-        raise UnreadableVideo(folder, "holds no .jpg or .png picture")
     first = _decode(files[0])
-    turned = first.rotation % 180 != 0  # as a camera's picture may ask for
+    turned = first.rotation % 180 != 0  # as a camera's image may ask for
     return VideoInfo(
         num_frames=len(files),
         frame_rate=frame_rate,
@@ -74,27 +80,26 @@ def read_frames(
 ) -> NDArray[np.uint8]:
     """The frames of a grid, resampled: (T, H, W, 3) uint8 RGB.
 
-    Raises UnreadableVideo, also at ``deadline`` of time.monotonic().
+    Raises UnreadableVideo if an image does not decode, and at ``deadline`` of
+    ``time.monotonic()``.
     """
     files = frame_files(folder)
-    if not files:
-        raise UnreadableVideo(folder, "holds no .jpg or .png picture")
     clip = out if out is not None else np.empty(grid.clip_shape, np.uint8)
     resample = Resampler(grid)
-    for i, frame in enumerate(grid.frames):
+    for i, number in enumerate(grid.frames):
         if time.monotonic() > deadline:
             raise UnreadableVideo(folder, "decoding took longer than the limit")
-        if i and frame == grid.frames[i - 1]:
+        if i and number == grid.frames[i - 1]:
             clip[i] = clip[i - 1]
         else:
-            clip[i] = resample(_decode(files[min(frame, len(files) - 1)]))
+            clip[i] = resample(_decode(files[min(number, len(files) - 1)]))
     if grid.flip:
         mirror(clip)
     return clip
 
 
 def decode_files(folder: str) -> Iterator[Any]:
-    """Every picture of a folder as an av.VideoFrame."""
+    """Every image of a folder as an ``av.VideoFrame``."""
     yield from map(_decode, frame_files(folder))
 
 
@@ -105,9 +110,9 @@ def _decode(file: str) -> Any:
         content = Path(file).read_bytes()
         codec: Any = av.CodecContext.create(_CODECS[Path(file).suffix.lower()], "r")
         codec.thread_count = 1
-        pictures = codec.decode(av.Packet(content)) or codec.decode(None)
+        frames = codec.decode(av.Packet(content)) or codec.decode(None)
     except Exception as error:
         raise UnreadableVideo(file, one_line(error)) from error
-    if not pictures:
-        raise UnreadableVideo(file, "no picture decodes")
-    return pictures[0]
+    if not frames:
+        raise UnreadableVideo(file, "no frame decodes")
+    return frames[0]

@@ -1,11 +1,12 @@
-"""From a decoded picture to a clip's pixels: crop, bilinear scale, RGB, mirror.
+"""From a decoded frame to a clip's pixels: crop, bilinear scale, RGB, mirror.
 
-What is not in the grid's box is never scaled: the box is copied out of the picture's planes first,
-which is what makes a small crop of a large picture cheap. Scaling stays in 4:2:0 and the small
-result is converted to RGB by swscale's unscaled path: scaling straight to RGB leaves its fast code.
+An ``av.VideoFrame`` and a grid go in; (H, W, 3) uint8 RGB comes out. Only the grid's box is scaled:
+it is copied out of the frame's planes first, which makes a small crop of a large frame cheap.
+Scaling stays in 4:2:0, and swscale's unscaled path converts the small result to RGB: scaling
+straight to RGB would leave swscale's fast code.
 
-The scaling is bilinear (paper, section 3.2) and widens its filter when it shrinks, so coarse grids
-do not alias; the official code's does not, and aliases.
+The scaling is bilinear (paper, section 3.2) and antialiased: its filter widens as it shrinks. The
+official code's filter does not, and aliases on coarse grids.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.grid import Box, Grid
 
-# Planar formats whose planes can be cut by rows and columns; others are scaled whole, then cut.
+# Planar formats whose planes can be cut by rows and columns; others are converted, then cut.
 _PLANAR = frozenset(
     f"{kind}{bits}"
     for kind in ("yuv420p", "yuv422p", "yuv444p", "gray")
@@ -29,17 +30,17 @@ _PLANAR = frozenset(
 
 
 class _Cut:
-    """Copies a box out of pictures of one layout, into a frame that serves them all."""
+    """Copies a box out of frames of one layout, into one frame that is used for all of them."""
 
-    def __init__(self, picture: Any, box: Box) -> None:
-        self.frame: Any = av.VideoFrame(box.width, box.height, picture.format.name)
-        self.frame.colorspace, self.frame.color_range = picture.colorspace, picture.color_range
+    def __init__(self, frame: Any, box: Box) -> None:
+        self.frame: Any = av.VideoFrame(box.width, box.height, frame.format.name)
+        self.frame.colorspace, self.frame.color_range = frame.colorspace, frame.color_range
         self.parts = []
-        depth = 2 if picture.format.name.endswith("le") else 1
-        for source, target in zip(picture.planes, self.frame.planes, strict=True):
-            # 1 for luma; 1 or 2 for chroma, whose odd last pixel counts as a whole one.
-            down = -(-picture.height // source.height)
-            across = -(-picture.width // source.width)
+        depth = 2 if frame.format.name.endswith("le") else 1
+        for source, target in zip(frame.planes, self.frame.planes, strict=True):
+            # 1 for luma; 1 or 2 for chroma, which rounds odd sizes up.
+            down = -(-frame.height // source.height)
+            across = -(-frame.width // source.width)
             top, left = box.top // down, box.left // across * depth
             rows = min(target.height, source.height - top)
             columns = min(target.width * depth, source.width * depth - left)
@@ -47,43 +48,43 @@ class _Cut:
             self.parts.append((wanted, _bytes(target)[:rows, :columns]))
 
     def __call__(self, planes: Any) -> Any:
-        """The box of a picture's planes; chroma is cut to whole chroma pixels."""
+        """The box of a frame's planes, with chroma cut at its own pixels."""
         for source, (wanted, target) in zip(planes, self.parts, strict=True):
             target[...] = _bytes(source)[wanted]
         return self.frame
 
 
 class Resampler:
-    """Resamples the pictures of one clip on its grid's box; ``mirror`` follows for all at once."""
+    """Resamples the frames of one clip to its grid; ``mirror`` follows, once for the clip."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self.layout: Any = None  # of a picture; what is below was made for it
-        self.turns = 0  # quarters counter-clockwise to the picture as it is displayed
-        self.box = grid.box  # in the stored picture
+        self.layout: Any = None  # of the last frame; what is below was made for it
+        self.turns = 0  # quarters counter-clockwise from the stored frame to the displayed one
+        self.box = grid.box  # in the stored frame
         self.cut: _Cut | None = None
         self.scaler: Any = VideoReformatter()
         self.converter: Any = VideoReformatter()
 
-    def __call__(self, picture: Any) -> NDArray[np.uint8]:
-        """(H, W, 3) uint8 RGB of the grid; ``picture`` is an av.VideoFrame of any format."""
-        name, height, width = picture.format.name, picture.height, picture.width
-        planes = picture.planes
+    def __call__(self, frame: Any) -> NDArray[np.uint8]:
+        """(H, W, 3) uint8 RGB of the grid; ``frame`` is an av.VideoFrame of any format."""
+        name, height, width = frame.format.name, frame.height, frame.width
+        planes = frame.planes
         cuttable = name in _PLANAR and all(plane.line_size > 0 for plane in planes)
-        colors = picture.colorspace, picture.color_range
-        layout = (name, cuttable, height, width, picture.rotation, colors)
+        colors = frame.colorspace, frame.color_range
+        layout = (name, cuttable, height, width, frame.rotation, colors)
         if layout != self.layout:
-            self.layout, self.turns = layout, picture.rotation % 360 // 90
+            self.layout, self.turns = layout, frame.rotation % 360 // 90
             self.box = stored_box(self.grid.box, height, width, self.turns)
-            is_whole = (self.box.height, self.box.width) == (height, width)
-            self.cut = _Cut(picture, self.box) if cuttable and not is_whole else None
+            is_all = (self.box.height, self.box.width) == (height, width)
+            self.cut = _Cut(frame, self.box) if cuttable and not is_all else None
         height, width = self.grid.height, self.grid.width
         if self.turns % 2:
             height, width = width, height
         if cuttable:
-            rgb = self._rgb(self.cut(planes) if self.cut else picture, height, width)
+            rgb = self._rgb(self.cut(planes) if self.cut else frame, height, width)
         else:
-            rgb = self._scale_then_cut(picture, self.box, height, width)
+            rgb = self._convert_then_cut(frame, self.box, height, width)
         return np.rot90(rgb, self.turns) if self.turns else rgb
 
     def _rgb(self, frame: Any, height: int, width: int) -> NDArray[np.uint8]:
@@ -98,15 +99,13 @@ class Resampler:
         rgb = self.converter.reformat(scaled, format="rgb24", threads=1)
         return _bytes(rgb.planes[0])[:, : 3 * width].reshape(height, width, 3)
 
-    def _scale_then_cut(self, picture: Any, box: Box, height: int, width: int) -> NDArray[np.uint8]:
+    def _convert_then_cut(self, frame: Any, box: Box, height: int, width: int) -> NDArray[np.uint8]:
         """For packed and palette formats, which are rare: correct, not fast."""
-        whole: NDArray[np.uint8] = self.scaler.reformat(
-            picture, format="rgb24", threads=1
-        ).to_ndarray()
-        part = whole[box.top : box.top + box.height, box.left : box.left + box.width]
-        frame: Any = av.VideoFrame.from_ndarray(np.ascontiguousarray(part), format="rgb24")
+        pixels = self.scaler.reformat(frame, format="rgb24", threads=1).to_ndarray()
+        part = pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+        cut: Any = av.VideoFrame.from_ndarray(np.ascontiguousarray(part), format="rgb24")
         rgb: NDArray[np.uint8] = self.converter.reformat(
-            frame,
+            cut,
             width=width,
             height=height,
             format="rgb24",
@@ -117,19 +116,18 @@ class Resampler:
 
 
 def keep_freed_memory() -> None:
-    """Make malloc keep what it frees, for this process: call it once, before decoding much.
+    """Make this process's malloc keep what it frees; call it once, before decoding much.
 
-    Every picture is a fresh buffer near the size from which glibc takes memory from the system
-    and gives it back at once. Freeing one large block moves that size up to 32 MB.
+    Every frame is a fresh buffer, near the size from which glibc asks the system for memory and
+    returns it at once. Freeing one large block raises that size to 32 MB.
     """
     np.empty(2**25 - 2**16, np.uint8)
 
 
 def crop_and_scale(frames: torch.Tensor, grid: Grid) -> torch.Tensor:
-    """Whole frames as displayed, (T, height, width, 3) uint8 -> the grid's (T, H, W, 3).
+    """Uncropped frames as displayed, (T, height, width, 3) uint8 -> the grid's (T, H, W, 3).
 
-    For decoders that deliver RGB. The scaling is torch's, with the same antialiased bilinear
-    filter.
+    For decoders that deliver RGB. torch scales, with the same antialiased bilinear filter.
     """
     height, width = frames.shape[1:3]
     box = stored_box(grid.box, height, width, 0)
@@ -151,23 +149,23 @@ def _scale(images: torch.Tensor, height: int, width: int) -> torch.Tensor:
 
 
 def _scale_in_floats(images: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """As ``_scale`` of bytes; differs by at most 1, for that one rounds in between."""
+    """As ``_scale`` of bytes, but for at most 1: that one rounds in between."""
     return _scale(images.float(), height, width).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def upright(picture: Any) -> Any:
-    """The picture as it is displayed: turned, if its rotation says so."""
-    turns = picture.rotation % 360 // 90
+def upright(frame: Any) -> Any:
+    """The frame as it is displayed: turned, if its rotation says so."""
+    turns = frame.rotation % 360 // 90
     if not turns:
-        return picture
-    rgb = np.rot90(picture.to_ndarray(format="rgb24"), turns)
+        return frame
+    rgb = np.rot90(frame.to_ndarray(format="rgb24"), turns)
     return av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24")
 
 
 def mirror(clip: NDArray[np.uint8]) -> None:
-    """Exchange left and right of a clip in place, (T, H, W, 3); torch is fast at it, not numpy."""
+    """Swap left and right of a clip in place, (T, H, W, 3), by torch: numpy is slow at it."""
     images = torch.from_numpy(clip).permute(0, 3, 1, 2)  # channels last
-    for few in torch.split(images, 4):  # as fit into a cache
+    for few in torch.split(images, 4):  # as many as fit into a cache
         few.copy_(few.flip(3))
 
 
@@ -177,10 +175,10 @@ def _bytes(plane: Any) -> NDArray[np.uint8]:
 
 
 def stored_box(box: Box, height: int, width: int, turns: int) -> Box:
-    """Where a box of the displayed picture lies in the stored one, ``height`` x ``width``.
+    """Where a box of the displayed frame lies in the stored one, ``height`` x ``width``.
 
-    The display turns the stored picture by ``turns`` quarters counter-clockwise. A box that
-    reaches outside (the picture is smaller than the probe said) is pushed and cut to fit.
+    The display turns the stored frame by ``turns`` quarters counter-clockwise. A box that reaches
+    outside (the frame is smaller than the probe said) is moved and cut to fit.
     """
     if turns % 2:
         height, width = width, height  # as displayed

@@ -1,1 +1,1 @@
-"""Who decodes: processes or threads that answer parts of batches."""
+"""Who decodes: processes or threads that turn parts of batches into pixels."""

@@ -1,8 +1,8 @@
-"""Worker processes that decode clips into memory they share with the main process.
+"""Worker processes that decode clips into memory shared with the main process.
 
-Main hands each worker parts of batches over a pipe of its own and gets a short answer back; the
-pixels never travel. Each worker notes which video it is on, so that a video that hangs it or kills
-it is known by name: the worker is replaced, the video counts as bad, and its work is done again.
+Parts of batches go to each worker over a pipe of its own, and short answers come back; the pixels
+never travel. Each worker notes which video it is on, so that a video that hangs or kills it is
+known by name: the worker is replaced, the video counts as bad, and the work is done again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import pickle
 import signal
 import threading
 import time
-import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -26,38 +24,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcycle.data.dataset import ClipDataset, ClipFacts, ClipRequest, TooManyBadVideos
+from vcycle.data.dataset import ClipDataset, ClipRequest
 from vcycle.data.decode.resample import keep_freed_memory
 from vcycle.data.workers.lifetime import death, end_with, process_context
+from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 
 _QUEUED_BYTES = 32 * 1024  # of messages to one worker: below what a pipe holds, so no send blocks
 _MAX_RESTARTS_IN_A_ROW = 20
 
 
 class DyingWorkers(ValueError):  # noqa: N818
-    """Worker processes die of something other than a video; the message says how."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Requests of one shape whose pixels go to the pool's memory from ``offset`` on."""
-
-    number: int
-    generation: int
-    offset: int
-    requests: list[ClipRequest]
-    bad_indices: dict[int, str]  # videos that hung or killed a worker, with what they did
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What became of a part: for each clip what there is to know beside its pixels."""
-
-    number: int
-    clips: list[ClipFacts]
-    seconds: float  # that the worker took
-    error: str = ""
-    too_many_bad: bool = False  # the error is that no readable video was found
+    """Worker processes die, and not of a video; the message says how."""
 
 
 @dataclass
@@ -65,7 +42,7 @@ class _Worker:
     process: Any
     tasks: Connection
     answers: Connection
-    parts: dict[int, tuple[Part, int]] = field(default_factory=dict)  # with their message's bytes
+    parts: dict[int, tuple[Part, int]] = field(default_factory=dict)  # and their messages' bytes
 
     @property
     def queued_bytes(self) -> int:
@@ -75,8 +52,9 @@ class _Worker:
 class WorkerPool:
     """``num_workers`` processes with one torch thread each.
 
-    ``memory`` is (bytes,) uint8, shared. A decode that outlasts the dataset's own time limit by
-    half, because it is stuck inside the codec library, is ended with its worker.
+    ``memory`` is (bytes,) uint8, shared. A decode that hangs inside the codec library, for longer
+    than ``hang_seconds``, is ended with its worker. Raises DyingWorkers, in ``answers``, if workers
+    die as fast as they start.
     """
 
     def __init__(self, dataset: ClipDataset, *, num_workers: int, num_bytes: int) -> None:
@@ -84,7 +62,7 @@ class WorkerPool:
         self.bad_indices: dict[int, str] = {}
         self._context = process_context()
         self.memory: Tensor
-        with torch.inference_mode(False):  # a tensor made in that mode is not for writing outside
+        with torch.inference_mode(False):  # a tensor made in that mode cannot be written outside it
             if self._context.get_start_method() == "fork":
                 # Anonymous: not limited by the size of /dev/shm, 64 MB in many containers.
                 self.memory = torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8)
@@ -92,9 +70,9 @@ class WorkerPool:
                 self.memory = torch.empty(num_bytes, dtype=torch.uint8)
                 self.memory.share_memory_()  # type: ignore[no-untyped-call]
         self._generation = self._context.RawValue("q", 0)
-        # Of each worker: the video it is on (or -1), and since when.
+        # For each worker: the index of the video that it is on, or -1, and the time it began.
         self._on_video = self._context.RawArray("q", [-1] * num_workers)
-        self._since = self._context.RawArray("d", num_workers)
+        self._began = self._context.RawArray("d", num_workers)
         self._workers = [self._start(i) for i in range(num_workers)]
         self._next_number = 0
         self._restarts_in_a_row = 0
@@ -120,7 +98,7 @@ class WorkerPool:
         return part.number
 
     def answers(self, *, timeout_seconds: float) -> Iterator[Answer]:
-        """What has come back, waiting at most so long for something; replaces dead workers."""
+        """What has come back, after at most ``timeout_seconds``; replaces dead and hung workers."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             patience = max(min(deadline - time.monotonic(), 0.5), 0.0)
@@ -135,7 +113,7 @@ class WorkerPool:
                 return
 
     def forget(self) -> None:
-        """Take back all parts: what is not begun is skipped, what is begun is waited for."""
+        """Take back all parts: skip what has not begun, wait for what has."""
         self._generation.value += 1
         while self.num_parts:
             for _ in self.answers(timeout_seconds=1.0):
@@ -157,14 +135,14 @@ class WorkerPool:
         return answer
 
     def _end_hung_workers(self) -> None:
-        limit = 1.5 * self.dataset.limit_seconds
+        limit = hang_seconds(self.dataset)
         now = time.monotonic()
         for i in range(len(self._workers)):
-            if self._on_video[i] >= 0 and now - self._since[i] > limit:
+            if self._on_video[i] >= 0 and now - self._began[i] > limit:
                 self._replace(i, f"decoding did not end within {limit:g} s")
 
     def _replace(self, i: int, reason: str) -> None:
-        """Start a worker for a dead or hung one, blame its video and repeat its parts."""
+        """Replace a dead or hung worker, blame the video that it was on and repeat its parts."""
         old = self._workers[i]
         index = self._on_video[i]
         old.process.kill()
@@ -175,8 +153,8 @@ class WorkerPool:
         self._restarts_in_a_row += 1
         if self._restarts_in_a_row > _MAX_RESTARTS_IN_A_ROW:
             raise DyingWorkers(
-                f"data workers die as fast as they start ({death(old.process.exitcode)}); "
-                "look at the machine's memory limit, or use fewer workers"
+                f"data workers: die as fast as they start ({death(old.process.exitcode)}); check "
+                f"the machine's memory limit, or use fewer workers"
             )
         self._on_video[i] = -1
         self._workers[i] = self._start(i)
@@ -188,7 +166,7 @@ class WorkerPool:
 
     def _send(self, worker: _Worker, part: Part, message: bytes) -> None:
         worker.parts[part.number] = (part, len(message))
-        with contextlib.suppress(OSError):  # it has died, which ``answers`` finds out and mends
+        with contextlib.suppress(OSError):  # it died, and ``answers`` will replace it
             worker.tasks.send_bytes(message)
 
     def _start(self, i: int) -> _Worker:
@@ -200,7 +178,7 @@ class WorkerPool:
             kwargs={
                 "generation": self._generation,
                 "on_video": self._on_video,
-                "since": self._since,
+                "began": self._began,
                 "number": i,
                 "parent": os.getpid(),
                 "thread": threading.get_native_id(),
@@ -213,17 +191,17 @@ class WorkerPool:
             # for a lock of the parent's threads.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
-        # The worker's ends: once closed here, its death closes the pipe.
+        # The worker's ends: closed here, so that its death closes the pipe.
         tasks_out.close()
         answers_in.close()
         return _Worker(process, tasks_in, answers_out)
 
 
 def _end_all(workers: list[_Worker], owner: int) -> None:
-    if os.getpid() != owner:  # a fork of their owner is done with its copy
+    if os.getpid() != owner:  # a fork of the owner dropped its copy
         return
     for worker in workers:
-        worker.process.kill()  # they hold nothing that would need an orderly end
+        worker.process.kill()  # they hold nothing that needs cleaning up
     for worker in workers:
         worker.process.join()
         worker.tasks.close()
@@ -238,7 +216,7 @@ def _work(
     *,
     generation: Any,
     on_video: Any,
-    since: Any,
+    began: Any,
     number: int,
     parent: int,
     thread: int,
@@ -246,13 +224,13 @@ def _work(
     end_with(parent, thread)
     # Ctrl-C reaches every process of the terminal; the main process ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # So does a scheduler's or torchrun's SIGTERM: a worker that died of it would blame its video.
+    # SIGTERM of a scheduler or torchrun reaches them too: dying of it would blame the video.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_freed_memory()
 
     def note(index: int) -> None:
-        since[number] = time.monotonic()
+        began[number] = time.monotonic()
         on_video[number] = index
 
     while True:
@@ -269,35 +247,3 @@ def _work(
         )
         on_video[number] = -1
         answers.send(answer)
-
-
-def decode_part(
-    dataset: ClipDataset,
-    part: Part,
-    memory: Tensor,
-    *,
-    is_current: Callable[[Part], bool],
-    note: Callable[[int], None],
-    within: AbstractContextManager[None] = nullcontext(),
-) -> Answer:
-    """Decode a part into the memory, each clip only while the part ``is_current``.
-
-    ``within`` surrounds the decoding. What goes wrong is in the answer, which main raises again.
-    """
-    started = time.monotonic()
-    clips, error, too_many_bad = [], "", False
-    place = part.offset
-    try:
-        with within:
-            for request in part.requests:
-                if not is_current(part):
-                    break
-                out = memory[place : place + request.num_bytes].view(request.clip_shape)
-                place += request.num_bytes
-                clip = dataset.read(request, out=out, bad_indices=part.bad_indices, note=note)
-                clips.append(clip.facts)
-    except TooManyBadVideos as exhausted:
-        error, too_many_bad = str(exhausted), True
-    except Exception:
-        error = traceback.format_exc()
-    return Answer(part.number, clips, time.monotonic() - started, error, too_many_bad)

@@ -1,8 +1,8 @@
 """Threads of the main process that decode clips into memory on any device.
 
-In: parts of batches. Out: short answers; the pixels are in ``DecodeThreads.memory``. It stands in
-for ``WorkerPool`` where clips are decoded on a GPU, which forked processes cannot use. Unlike a
-process a thread cannot be ended: a decode that hangs ends the run, and its video is named.
+Parts of batches go in, short answers come out; the pixels are in ``DecodeThreads.memory``. Threads
+take the place of processes if clips are decoded on a GPU, which forked processes cannot use. Unlike
+a process, a thread cannot be ended: a decode that hangs ends the run with the video's name.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import torch
 from torch import Tensor
 
 from vcycle.data.dataset import ClipDataset, ClipRequest
-from vcycle.data.workers.processes import Answer, Part, decode_part
+from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 
 
 class HungDecode(ValueError):  # noqa: N818
-    """A decode did not end, and a thread cannot be ended; the message names the video."""
+    """A decode hangs, and a thread cannot be ended; the message names the video."""
 
 
 @dataclass
 class _Shared:
-    """What the threads work on; they hold no reference to their owner, which can be dropped."""
+    """What the threads work on. They hold no reference to their owner, so that it can be freed."""
 
     dataset: ClipDataset
     memory: Tensor
     generation: int = 0
-    # Parts, each with the moment from which its memory may be written; None ends a thread.
+    # Parts, each with the event after which its memory may be written; None ends a thread.
     tasks: SimpleQueue[tuple[Part, torch.cuda.Event | None] | None] = field(
         default_factory=SimpleQueue
     )
@@ -45,30 +45,30 @@ class _Shared:
 
 @dataclass
 class _Decoding:
-    """The video that a thread is on (or -1), and since when."""
+    """The index of the video that a thread is on, or -1, and the time it began."""
 
     index: int = -1
-    since: float = 0.0
+    began: float = 0.0
 
     def note(self, index: int) -> None:
-        self.since = time.monotonic()
+        self.began = time.monotonic()
         self.index = index
 
     def is_hung(self, limit_seconds: float) -> bool:
-        return self.index >= 0 and time.monotonic() - self.since > limit_seconds
+        return self.index >= 0 and time.monotonic() - self.began > limit_seconds
 
 
 class DecodeThreads:
-    """``num_threads`` threads that answer the parts they are offered, as ``WorkerPool`` does.
+    """``num_threads`` threads that answer the parts they are offered.
 
-    ``memory`` is (bytes,) uint8 on ``device``; on a CUDA device each thread has its own stream. A
-    decode that outlasts the dataset's time limit by half is a HungDecode of ``answers``.
+    ``memory`` is (bytes,) uint8 on ``device``; on a CUDA device each thread has its own stream.
+    Raises HungDecode, in ``answers``, if a decode takes longer than ``hang_seconds``.
     """
 
-    # The caller's stream and the threads' pass memory to each other. A part is written once the
-    # caller's stream has copied out what was there (the event of ``offer``), and is answered once
-    # it has been written, so the caller may copy it out at once. It copies to memory of its own
-    # stream, which no thread ever sees: nothing here needs ``record_stream``.
+    # The caller's stream and the threads' streams share memory. A part is written only after the
+    # caller's stream has copied out what was there (the event of ``offer``), and is answered only
+    # after it has been written, so the caller may copy it out at once. The caller copies to memory
+    # of its own stream, which no thread sees: nothing here needs ``record_stream``.
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class DecodeThreads:
         num_bytes: int,
         device: torch.device | str,
     ) -> None:
-        with torch.inference_mode(False):  # a tensor made in that mode is not for writing outside
+        with torch.inference_mode(False):  # a tensor made in that mode cannot be written outside it
             self.memory = torch.empty(num_bytes, dtype=torch.uint8, device=device)
         self._shared = _Shared(dataset, self.memory)
         self._decoding = [_Decoding() for _ in range(num_threads)]
-        self._limit_seconds = 1.5 * dataset.limit_seconds
+        self._limit_seconds = hang_seconds(dataset)
         self._next_number = 0
         self.num_parts = 0  # handed out and not answered
         threads = []
@@ -107,18 +107,18 @@ class DecodeThreads:
 
     def offer(self, offset: int, requests: list[ClipRequest]) -> int:
         """Queue a part for the next free thread; its number."""
-        written_from = None
+        writable = None
         if self.memory.is_cuda:
-            written_from = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            written_from.record(torch.cuda.current_stream(self.memory.device))
+            writable = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            writable.record(torch.cuda.current_stream(self.memory.device))
         part = Part(self._next_number, self._shared.generation, offset, requests, {})
         self._next_number += 1
         self.num_parts += 1
-        self._shared.tasks.put((part, written_from))
+        self._shared.tasks.put((part, writable))
         return part.number
 
     def answers(self, *, timeout_seconds: float) -> Iterator[Answer]:
-        """What has come back, waiting at most so long for something."""
+        """What has come back, after at most ``timeout_seconds``."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             patience = max(min(deadline - time.monotonic(), 0.5), 0.0)
@@ -131,17 +131,17 @@ class DecodeThreads:
             else:
                 self.num_parts -= 1
                 yield answer
-                deadline = 0.0  # whatever else is there is taken, nothing is waited for
+                deadline = 0.0  # take whatever else is there, without waiting
 
     def forget(self) -> None:
-        """Take back all parts: what is not begun is skipped, what is begun is waited for."""
+        """Take back all parts: skip what has not begun, wait for what has."""
         self._shared.generation += 1
         while self.num_parts:
             for _ in self.answers(timeout_seconds=1.0):
                 pass
 
     def close(self) -> None:
-        """End the threads, each after its clip unless it hangs; they cannot be used again."""
+        """End the threads, each after its clip unless that hangs; they cannot be used again."""
         self._finalizer()
 
     def _check_hung(self) -> None:
@@ -150,8 +150,8 @@ class DecodeThreads:
                 video = self._shared.dataset.manifest.videos[decoding.index].source
                 raise HungDecode(
                     f"{video}: decoding did not end within {self._limit_seconds:g} s, and a thread "
-                    f"cannot be ended; use decoder 'pyav' or 'torchcodec', whose worker processes "
-                    f"can, or remove the video"
+                    f"cannot be ended; use decoder 'pyav' or 'torchcodec', whose processes can, or "
+                    f"remove the video"
                 )
 
 
@@ -164,7 +164,7 @@ def _end_all(
     shared.generation += 1
     for _ in threads:
         shared.tasks.put(None)
-    # Waited for, so that the interpreter does not end while one is using a GPU.
+    # Join them, so that the interpreter does not end while one is using a GPU.
     for thread, its in zip(threads, decoding, strict=True):
         while thread.is_alive() and not its.is_hung(limit_seconds):
             thread.join(timeout=0.05)
@@ -172,10 +172,10 @@ def _end_all(
 
 def _work(shared: _Shared, decoding: _Decoding, stream: torch.cuda.Stream | None) -> None:
     while (task := shared.tasks.get()) is not None:
-        part, written_from = task
+        part, writable = task
         within: AbstractContextManager[None] = nullcontext()
-        if stream is not None and written_from is not None:
-            within = _on(stream, written_from)
+        if stream is not None and writable is not None:
+            within = _on(stream, writable)
         answer = decode_part(
             shared.dataset,
             part,
@@ -189,9 +189,9 @@ def _work(shared: _Shared, decoding: _Decoding, stream: torch.cuda.Stream | None
 
 
 @contextmanager
-def _on(stream: torch.cuda.Stream, written_from: torch.cuda.Event) -> Iterator[None]:
-    """Work on a stream from a moment on, and until all of it is done."""
-    stream.wait_event(written_from)
+def _on(stream: torch.cuda.Stream, writable: torch.cuda.Event) -> Iterator[None]:
+    """Work on a stream, after an event and until all of the work is done."""
+    stream.wait_event(writable)
     with torch.cuda.stream(stream):
         yield
     stream.synchronize()

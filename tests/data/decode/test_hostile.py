@@ -17,7 +17,8 @@ import pytest
 
 from tests.encode import encode, frame_number, numbered_frames
 from vcycle.data.decode.encode import encode_frames
-from vcycle.data.decode.video import probe, read_clip
+from vcycle.data.decode.probe import probe
+from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import Box, Grid, GridRange, View, view_grid
 from vcycle.data.metadata import Location, UnreadableVideo
 from vcycle.schedule.shape import Shape
@@ -79,7 +80,7 @@ def test_odd_sizes(tmp_path, height, width):
     ],
 )
 def test_codecs_and_pixel_formats(tmp_path, codec, pix_fmt, suffix):
-    """Ten bits, grey, alpha, palette: the same picture comes out, in time."""
+    """Ten bits, grey, alpha, palette: the same frame comes out, in time."""
     if codec not in av.codec.codecs_available:
         pytest.skip(f"this PyAV has no {codec}")
     path = encode(
@@ -90,7 +91,7 @@ def test_codecs_and_pixel_formats(tmp_path, codec, pix_fmt, suffix):
     assert (info.width, info.height) == (96, 64)
     assert info.num_frames == pytest.approx(20, abs=2)
     clip = read_clip(place, Grid((0, 9, 13), Box(8, 8, 48, 80), 24, 40, False))
-    shown = [frame_number(picture, 20) for picture in clip]
+    shown = [frame_number(frame, 20) for frame in clip]
     assert shown == pytest.approx([0, 9, 13], abs=2 if suffix == "gif" or "gray" in pix_fmt else 0)
     colours = clip.astype(int)
     if "gray" not in pix_fmt and codec != "gif":
@@ -98,7 +99,7 @@ def test_codecs_and_pixel_formats(tmp_path, codec, pix_fmt, suffix):
         assert colours[0, :5, :5, 0].mean() < 100
 
 
-def test_a_huge_picture(tmp_path):
+def test_a_huge_frame(tmp_path):
     frames = np.zeros((1, 4320, 7680, 3), np.uint8)
     path = encode(tmp_path / "v.mp4", frames, options={"crf": "40", "preset": "ultrafast"})
     assert clip_of(path).shape == (4, 32, 32, 3)
@@ -149,7 +150,7 @@ def test_names_that_look_like_something_else(tmp_path):
         assert clip_of(path).shape == (4, 32, 32, 3)
 
 
-def test_sound_without_pictures(tmp_path):
+def test_sound_without_video(tmp_path):
     with wave.open(str(tmp_path / "a.wav"), "wb") as sound:
         sound.setparams((1, 2, 8000, 0, "NONE", ""))
         sound.writeframes(bytes(16000))
@@ -181,7 +182,7 @@ def test_a_truncated_video_has_the_frames_that_are_there(video, tmp_path):
     assert info.duration_seconds == pytest.approx(info.num_frames / 10)
     frames = range(0, 60, 10)
     clip = read_clip(Location(str(path)), Grid(tuple(frames), Box(0, 0, 64, 96), 32, 48, False))
-    shown = [frame_number(picture, 60) for picture in clip]
+    shown = [frame_number(frame, 60) for frame in clip]
     assert shown[0] == 0
     assert shown == sorted(shown)
     assert shown[-1] < 50
@@ -198,7 +199,7 @@ def test_a_truncated_mp4_with_its_index_in_front(tmp_path):
     assert 10 < info.num_frames < 50
     last = info.num_frames - 1
     clip = read_clip(Location(str(path)), Grid((0, last), Box(0, 0, 64, 96), 32, 48, False))
-    assert [frame_number(picture, 60) for picture in clip] == [0, last]
+    assert [frame_number(frame, 60) for frame in clip] == [0, last]
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts", "flv", "avi"])
@@ -241,11 +242,11 @@ def test_a_trimmed_video_has_the_frames_that_are_left(tmp_path):
     path.write_bytes(content)
     assert probe(Location(str(path))).num_frames == 35
     clip = read_clip(Location(str(path)), Grid((0, 20, 34), Box(0, 0, 64, 96), 32, 48, False))
-    assert [frame_number(picture, 40) for picture in clip] == [5, 25, 39]
+    assert [frame_number(frame, 40) for frame in clip] == [5, 25, 39]
 
 
 def test_joined_recordings_are_not_endless(tmp_path):
-    """Hours lie between the clocks of two transport streams, and no pictures."""
+    """Hours lie between the clocks of two transport streams, and no frames."""
     early = encode(tmp_path / "a.ts", numbered_frames(40), rate=25)
     times = [80_000 + k / 25 for k in range(40)]
     late = encode(tmp_path / "b.ts", numbered_frames(40), rate=25, times=times)
@@ -297,7 +298,7 @@ def test_a_video_corrupt_in_the_middle(video, tmp_path):
     path.write_bytes(content)
     place = Location(str(path))
     start = read_clip(place, Grid((0, 5), Box(0, 0, 64, 96), 32, 48, False))
-    assert [frame_number(picture, 60) for picture in start] == [0, 5]
+    assert [frame_number(frame, 60) for frame in start] == [0, 5]
     clip = None
     with contextlib.suppress(UnreadableVideo):
         clip = read_clip(place, Grid(tuple(range(60)), Box(0, 0, 64, 96), 32, 48, False))
@@ -309,15 +310,15 @@ def test_strange_frame_rates(tmp_path, rate):
     path = encode(tmp_path / "v.mp4", numbered_frames(8), rate=rate)
     assert probe(Location(str(path))).frame_rate == pytest.approx(float(rate))
     clip = read_clip(Location(str(path)), Grid((0, 3, 7), Box(0, 0, 64, 96), 32, 48, False))
-    assert [frame_number(picture, 8) for picture in clip] == [0, 3, 7]
+    assert [frame_number(frame, 8) for frame in clip] == [0, 3, 7]
 
 
 def test_a_wrong_duration(tmp_path):
-    """A manifest that promises ten times the frames: past the end the last picture repeats."""
+    """A manifest that promises ten times the frames: past the end the last frame repeats."""
     path = encode(tmp_path / "v.mp4", numbered_frames(12))
     for frames in ((0, 11, 60, 119), (0, 5, 60, 119), (60, 61, 62, 119)):
         grid = Grid(frames, Box(0, 0, 64, 96), 32, 48, False)
-        shown = [frame_number(picture, 12) for picture in read_clip(Location(str(path)), grid)]
+        shown = [frame_number(frame, 12) for frame in read_clip(Location(str(path)), grid)]
         assert shown == [min(frame, 11) for frame in frames]
 
 

@@ -1,4 +1,4 @@
-"""How a model's weights lie in memory, which is how its clips should.
+"""Find the memory format of a model's weights, which its clips should have too.
 
 In: a model. Out: ``torch.channels_last_3d`` or ``torch.contiguous_format``.
 """
@@ -10,9 +10,9 @@ from torch import nn
 
 
 def memory_format(model: nn.Module) -> torch.memory_format:
-    """``torch.channels_last_3d`` if a convolution's weights lie so, else contiguous.
+    """``torch.channels_last_3d`` if a convolution's weights have it, else contiguous.
 
-    Weights of 1 x 1 x 1 lie both ways and say nothing.
+    Weights of 1 x 1 x 1 have both formats and do not count.
     """
     kernels = (parameter for parameter in model.parameters() if parameter.dim() == 5)
     if any(not kernel.is_contiguous() for kernel in kernels):

@@ -1,0 +1,72 @@
+"""A study: a grid of runs, carried out one after the other, and the tables that they make.
+
+    python benchmarks/study.py STUDY.yaml --datasets DIR            until all runs are complete
+    python benchmarks/study.py STUDY.yaml --datasets DIR --only X   those that begin with X
+    python benchmarks/study.py STUDY.yaml --list                    the runs and their accuracies
+    python benchmarks/study.py STUDY.yaml --time --datasets DIR     seconds of a step of each shape
+    python benchmarks/study.py STUDY.yaml --collect                 write the table as JSON
+
+It can be stopped at any moment and started again, and two processes may share a study: each run is
+done once, in any order the table is the same. `--folder` (runs/STUDY by default) holds the run
+folders, `--datasets` the data sets that the file names. Time when the machine is otherwise idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from study_file import Study, read_study
+from study_results import collect
+from study_runs import StudyFolder, run_study
+from study_timing import time_steps
+
+ROOT = Path(__file__).parents[1]
+
+
+def main(arguments: list[str]) -> int:
+    """Do one of the above; 2 for what a user has to change, 130 if interrupted."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("study", type=Path)
+    parser.add_argument("--datasets", type=Path, default=Path("datasets"))
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--only", nargs="+", default=[""])
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--time", action="store_true")
+    parser.add_argument("--collect", type=Path, nargs="?", const=ROOT / "docs/results/study.json")
+    options = parser.parse_args(arguments)
+    try:
+        study = read_study(options.study)
+        path = options.folder or Path("runs") / study.name
+        _do(study, StudyFolder(study, path, options.datasets), options)
+    except ValueError as error:
+        print(f"study: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:
+        print(f"study: {error}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _do(study: Study, folder: StudyFolder, options: argparse.Namespace) -> None:
+    runs = study.selected(options.only)
+    if not runs:
+        raise ValueError(f"--only {' '.join(options.only)}: no run of {options.study} begins so")
+    if options.list:
+        for run in runs:
+            print(run.name, (folder.row(run) or {}).get("top1", "-"))
+    elif options.time:
+        time_steps(folder, runs)
+    elif options.collect:
+        collect(folder, options.collect)
+    else:
+        run_study(folder, runs, console=Console())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""A study's data: manifests of the folds and of the tuning part, of people and of generated videos.
+
+In: a task and the folder that holds the data sets. Out: a manifest for each part. People are
+sorted by name and numbered from 0. Those whose number leaves 3 by 4 are the tuning people: rates
+are chosen by their videos, they are trained on in every fold and validated in none. Of the others,
+those whose number leaves f by the number of folds validate fold f, and all others train it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from study_file import Study, Task
+from vcycle.data.manifest import Manifest
+from vcycle.datasets.index import index_videos
+from vcycle.datasets.own_videos import list_folder
+from vcycle.demo.videos import write_videos
+
+_TUNING = 4
+"""One in so many people, or of the generated training videos, is for choosing rates."""
+
+
+def prepare_parts(study: Study, task: Task, datasets: Path, folder: Path) -> None:
+    """Write the manifest of every part of a task's data set under ``folder``, once."""
+    if all((folder / part / "manifest.csv").is_file() for part in _parts(study)):
+        return
+    if isinstance(task.videos, str):
+        manifest = index_videos(list_folder(datasets / task.dataset), folder / "all").manifest
+        for part in _parts(study):
+            _write(manifest, people_splits(manifest, part=part, folds=study.folds), folder / part)
+        return
+    for fold in range(study.folds):
+        write_videos(
+            folder / f"fold{fold}",
+            train_videos=task.videos["train"],
+            val_videos=task.videos["val"],
+            seed=fold,
+            num_workers=1,
+        )
+    manifest = Manifest.read(folder / "fold0").split("train")
+    splits = ["val" if i % _TUNING == _TUNING - 1 else "train" for i in range(len(manifest))]
+    _write(manifest, splits, folder / "tuning")
+
+
+def _parts(study: Study) -> list[str]:
+    return [*(f"fold{fold}" for fold in range(study.folds)), "tuning"]
+
+
+def person(path: str) -> str:
+    """Whose clip a file is: its name up to the first underscore."""
+    return Path(path).name.partition("_")[0]
+
+
+def people_splits(manifest: Manifest, *, part: str, folds: int) -> list[str]:
+    """train or val for each video of a manifest, in the part ``tuning`` or ``fold<number>``."""
+    names = sorted({person(video.path) for video in manifest.videos})
+    numbers = {name: number for number, name in enumerate(names)}
+    splits = []
+    for video in manifest.videos:
+        number = numbers[person(video.path)]
+        is_tuning = number % _TUNING == _TUNING - 1
+        validates = is_tuning if part == "tuning" else not is_tuning
+        if part != "tuning":
+            validates &= number % folds == int(part.removeprefix("fold"))
+        splits.append("val" if validates else "train")
+    return splits
+
+
+def _write(manifest: Manifest, splits: list[str], folder: Path) -> None:
+    """A copy of a manifest with other splits, its paths as URIs so that it may lie anywhere."""
+    videos = tuple(
+        replace(video, split=split, path=Path(manifest.locate(video).uri).absolute().as_uri())
+        for video, split in zip(manifest.videos, splits, strict=True)
+    )
+    Manifest(folder, manifest.classes, videos).write()

@@ -1,0 +1,279 @@
+"""A study's file: which runs it is made of, in which order, and how each is configured.
+
+In: a YAML file that names tasks (a data set in a regime), methods with their lengths, rates, seeds
+and folds. Out: a `Study`, whose `runs()` are the whole grid in the order in which it is carried
+out. All of it is fixed before the first run; nothing here trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from vcycle.config.fields import config_from
+from vcycle.config.run import RunConfig
+from vcycle.schedule.multigrid import Multigrid
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A schedule, at one or more lengths.
+
+    A length is in ``unit``: a share of the baseline's steps, or a multiple of its epochs.
+    ``lengths`` maps each to the number of rounds that it waits. ``tuned`` says which lengths have
+    a rate chosen for them: each, or the first, whose rate serves the others. ``schedule`` is one
+    of the named schedules, ``config`` are further fields of a run's configuration, and
+    ``full_shape`` those that change for a second evaluation, at the full shape.
+    """
+
+    name: str
+    title: str
+    schedule: str
+    unit: Literal["steps", "epochs"]
+    lengths: Mapping[float, int]
+    tuned: Literal["each", "first"] = "first"
+    config: Values = field(default_factory=dict)
+    full_shape: Values | None = None
+
+    @property
+    def first_length(self) -> float:
+        return next(iter(self.lengths))
+
+    def __post_init__(self) -> None:
+        Multigrid.named(self.schedule)
+        if self.tuned not in ("each", "first"):
+            raise ValueError(f"tuned {self.tuned!r}: give each or first")
+        if self.unit not in ("steps", "epochs"):
+            raise ValueError(f"unit {self.unit!r}: give steps or epochs")
+        if not self.lengths or not all(length > 0 for length in self.lengths):
+            raise ValueError(f"lengths {self.lengths}: give positive numbers, each with its round")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set in a regime: what the methods are compared on.
+
+    ``videos`` is ``people`` for a folder of clips that is parted by person, or, for generated
+    videos, how many there are to train and to validate. ``methods`` names those that run here, and
+    ``rates`` are tried instead of the study's. ``pretrained_on`` names the task whose baseline's
+    runs give the weights to start from.
+    """
+
+    dataset: str
+    regime: str
+    videos: Literal["people"] | Mapping[str, int]
+    methods: tuple[str, ...]
+    config: Values = field(default_factory=dict)
+    rates: tuple[float, ...] = ()
+    wait: int = 0
+    pretrained_on: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.videos, str) and self.videos != "people":
+            raise ValueError(f"videos {self.videos!r}: give people, or numbers of train and val")
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}/{self.regime}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the grid: it tries a ``rate``, or it is the final one of a ``fold``."""
+
+    task: Task
+    method: Method
+    length: float
+    seed: int
+    fold: int | None = None
+    rate: float | None = None
+
+    @property
+    def role(self) -> Literal["tuning", "final"]:
+        return "final" if self.rate is None else "tuning"
+
+    @property
+    def point(self) -> str:
+        """The method at its length: a point of a curve."""
+        return f"{self.task.name}/{self.method.name}-{self.length:g}"
+
+    @property
+    def name(self) -> str:
+        """Its folder under the study's, and what ``--only`` selects by."""
+        if self.role == "tuning":
+            return f"{self.point}/rate{self.rate:g}"
+        return f"{self.point}/seed{self.seed}-fold{self.fold}"
+
+    @property
+    def part(self) -> str:
+        """Which part of the data set it trains and validates on."""
+        return "tuning" if self.role == "tuning" else f"fold{self.fold}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """The grid: tasks x methods x lengths x seeds x folds, and the tuning before them.
+
+    The first method, at its first length, is the baseline of every task.
+    """
+
+    name: str
+    seeds: int
+    folds: int
+    rates: tuple[float, ...]
+    config: Values
+    tasks: tuple[Task, ...]
+    methods: tuple[Method, ...]
+
+    def __post_init__(self) -> None:
+        known = {method.name for method in self.methods}
+        for task in self.tasks:
+            if unknown := [name for name in task.methods if name not in known]:
+                raise ValueError(f"task {task.name}: no method {', '.join(unknown)} in the study")
+            if self.baseline.name not in task.methods:
+                raise ValueError(f"task {task.name}: add {self.baseline.name}, the baseline")
+            if task.pretrained_on not in (None, *(other.name for other in self.tasks)):
+                raise ValueError(f"task {task.name}: no task {task.pretrained_on} in the study")
+
+    @property
+    def baseline(self) -> Method:
+        return self.methods[0]
+
+    def runs(self) -> list[Run]:
+        """All runs, in order.
+
+        The round of a run is its seed plus the rounds that its task and its length wait, so that
+        one seed of every method comes before the second of any. The tuning of a length comes in
+        the round of its first final run, before it.
+        """
+        placed: list[tuple[tuple[int, ...], Run]] = []
+        for number, task in enumerate(self.tasks):
+            for place, (method, length, wait) in enumerate(self._lengths(task)):
+                first = task.wait + wait
+                if method.tuned == "each" or length == method.first_length:
+                    tuning = self.tuning(task, method, length)
+                    placed += [((first, number, -1, place), run) for run in tuning]
+                placed += [
+                    ((first + seed, number, fold, place), Run(task, method, length, seed, fold))
+                    for seed in range(self.seeds)
+                    for fold in range(self.folds)
+                ]
+        placed.sort(key=lambda pair: pair[0])
+        return [run for _, run in placed]
+
+    def tuning(self, task: Task, method: Method, length: float) -> list[Run]:
+        """The runs that choose a length's rate, one for each rate that is tried."""
+        at = length if method.tuned == "each" else method.first_length
+        return [Run(task, method, at, 0, rate=rate) for rate in task.rates or self.rates]
+
+    def pretraining(self, run: Run) -> Run | None:
+        """The baseline's run of the same seed, first fold, on the task to start from."""
+        if run.task.pretrained_on is None:
+            return None
+        task = next(task for task in self.tasks if task.name == run.task.pretrained_on)
+        return Run(task, self.baseline, self.baseline.first_length, run.seed, 0)
+
+    def selected(self, prefixes: Sequence[str]) -> list[Run]:
+        """The runs whose names begin with one of ``prefixes``, and those that they need."""
+        runs = self.runs()
+        chosen = {run.name for run in runs if run.name.startswith(tuple(prefixes))}
+        more = chosen
+        while more:
+            needed = [each for run in runs if run.name in more for each in self._needed_by(run)]
+            more = {run.name for run in needed} - chosen
+            chosen |= more
+        return [run for run in runs if run.name in chosen]
+
+    def _needed_by(self, run: Run) -> list[Run]:
+        before = self.pretraining(run)
+        tuning = self.tuning(run.task, run.method, run.length) if run.role == "final" else []
+        return tuning if before is None else [*tuning, before]
+
+    def baseline_clips(self, task: Task) -> int:
+        """Clips of the whole baseline of a task."""
+        whole = Run(task, self.baseline, self.baseline.first_length, 0, 0)
+        return self.config_of(whole, rate=1.0).plan().num_clips
+
+    def _lengths(self, task: Task) -> Iterator[tuple[Method, float, int]]:
+        for method in self.methods:
+            if method.name in task.methods:
+                for length, wait in method.lengths.items():
+                    yield method, length, wait
+
+    def config_of(
+        self,
+        run: Run,
+        *,
+        rate: float,
+        manifest: str = "manifest",
+        num_videos: int = 1,
+        weights: str | None = None,
+    ) -> RunConfig:
+        """The configuration of one run; ValueError for a field that no run has."""
+        schedule = {"multigrid": asdict(Multigrid.named(run.method.schedule))}
+        values = _merged(schedule, self.config, run.task.config, run.method.config)
+        if run.method.unit == "epochs":
+            length: dict[str, Any] = {"epoch_factor": run.length}
+        else:
+            length = {"steps": round(values["baseline"]["steps"] * run.length)}
+        values = _merged(
+            values,
+            {
+                "recipe": run.point,
+                "seed": run.seed,
+                "data": {"manifest": manifest},
+                "model": {"weights": weights},
+                "multigrid": length,
+                "baseline": {"num_videos": num_videos, "learning_rate": {"base": rate}},
+            },
+        )
+        return config_from(values, {})
+
+
+def at_full_shape(run: Run, config: RunConfig) -> RunConfig | None:
+    """``config`` changed for a second evaluation; None for a method that needs none."""
+    if run.method.full_shape is None:
+        return None
+    return config_from(_merged(asdict(config), run.method.full_shape), {})
+
+
+def read_study(file: Path) -> Study:
+    """Read a study's file; ValueError names what is wrong with it."""
+    try:
+        values = yaml.safe_load(file.read_text())
+        methods = tuple(
+            Method(name=name, **fields) for name, fields in values.pop("methods").items()
+        )
+        tasks = tuple(
+            Task(
+                **{**fields, **{name: tuple(fields.get(name, ())) for name in ("methods", "rates")}}
+            )
+            for fields in values.pop("tasks")
+        )
+        rates = tuple(values.pop("rates"))
+        return Study(name=file.stem, rates=rates, methods=methods, tasks=tasks, **values)
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file}: no study in it ({' '.join(str(error).split())})") from error
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def _with_tuples(fields: Values) -> dict[str, Any]:
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in fields.items()}
+
+
+def _merged(*layers: Values) -> dict[str, Any]:
+    """The layers over one another, mappings merged field by field."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            below = merged.get(key)
+            both = isinstance(value, Mapping) and isinstance(below, Mapping)
+            merged[key] = _merged(below or {}, value) if both else value
+    return merged

@@ -1,0 +1,175 @@
+"""The table of a study: rows of its complete runs, and what they say together, as one JSON file.
+
+In: a study's folder, with any number of its runs complete. Out: `rows`, a row a run; `points`, each
+method's lengths over seeds and folds; `iso`, how many times less each method costs for the whole
+baseline's result; `steps`, the timed mini-batches; the machine and versions. The order in which
+runs were done leaves no trace in it.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+from collections.abc import Iterable
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from study_file import Run, Study, Task
+from study_iso import Curve, gain_at_equal_cost, iso_speedup
+from study_runs import StudyFolder
+from study_timing import seconds_of
+from vcycle.data.atomic import write_atomic
+
+COSTS = ("seconds", "multiply_adds", "steps")
+PACKAGES = ("torch", "av", "numpy", "lightning-fabric")
+
+Row = dict[str, Any]
+
+
+def collect(folder: StudyFolder, file: Path) -> None:
+    """Write the table of all complete runs."""
+    study = folder.study
+    timed = folder.path / "steps.json"
+    steps: list[Row] = json.loads(timed.read_text()) if timed.is_file() else []
+    rows = [row for run in study.runs() if (row := _row(folder, run, steps)) is not None]
+    rows.sort(key=_place)
+    values = {
+        "study": study.name,
+        "runs": len(study.runs()),
+        "complete": len(rows),
+        "machine": machine(),
+        "versions": {name: version(name) for name in PACKAGES},
+        **summary(study, rows),
+        "steps": steps,
+        "rows": rows,
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, json.dumps(values, indent=1) + "\n")
+    print(f"{file}: {len(rows)} of {len(study.runs())} runs")
+
+
+def summary(study: Study, rows: list[Row]) -> Row:
+    """What the rows say together: ``iso`` and ``points``."""
+    iso, points = [], []
+    for task in study.tasks:
+        here = [row for row in rows if _is_of(row, task) and row["role"] == "final"]
+        for method in study.methods:
+            if method.name in task.methods:
+                iso += _iso(study, task, method.name, here)
+                points += _points(study, task, method.name, here)
+    return {"iso": iso, "points": points}
+
+
+def _iso(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
+    """One row, or none without runs: the saving in seconds for top-1, and in all other measures."""
+    if method == study.baseline.name or not any(row["method"] == method for row in rows):
+        return []
+    every: dict[str, dict[str, Row]] = {}
+    for score in ("top1", "loss"):
+        every[score] = {}
+        for cost in COSTS:
+            baseline = curve(rows, study.baseline.name, score=score, cost=cost)
+            ours = curve(rows, method, score=score, cost=cost)
+            whole = _whole_cost(study, rows, cost)
+            if whole is None or not ours.costs:
+                continue
+            if (found := iso_speedup(baseline, ours, whole=whole)) is not None:
+                every[score][cost] = asdict(found)
+    main = every["top1"].get("seconds") or {}
+    head = {"dataset": task.dataset, "regime": task.regime, "method": method}
+    figures = {"speedup": main.get("factor"), "low": main.get("low"), "high": main.get("high")}
+    return [{**head, **figures, **every}]
+
+
+def _points(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
+    """Each length: means over its cells, and what it gains over a baseline of equal seconds."""
+    points = []
+    lengths = dict.fromkeys(row["length"] for row in rows if row["method"] == method)
+    for length in sorted(lengths):
+        cells = [row for row in rows if row["method"] == method and row["length"] == length]
+        scored = [row for row in cells if row["loss"] is not None]
+        point: Row = {
+            **{key: cells[0][key] for key in ("dataset", "regime", "method", "length")},
+            **{key: cells[0][key] for key in ("epoch_factor", *COSTS, "decode_seconds")},
+            "rate": cells[0]["rate"],
+            "runs": len(scored),
+            "failed": len(cells) - len(scored),
+        }
+        for score in ("top1", "loss", "full_shape_top1", "full_shape_loss"):
+            values = [row[score] for row in scored if score in row]
+            if values:
+                point[score] = statistics.mean(values)
+                point[f"{score}_deviation"] = statistics.stdev(values) if values[1:] else None
+        point["gain"] = _gains(study, rows, method, cells[0])
+        points.append(point)
+    return points
+
+
+def _gains(study: Study, rows: list[Row], method: str, row: Row) -> Row:
+    """Of one length over the baseline's curve at equal seconds: (mean, low, high) a score."""
+    gains: Row = {}
+    whole = _whole_cost(study, rows, "seconds")
+    for score in ("top1", "loss"):
+        ours = curve(rows, method, score=score, cost="seconds")
+        if method == study.baseline.name or whole is None or row["seconds"] not in ours.costs:
+            continue
+        baseline = curve(rows, study.baseline.name, score=score, cost="seconds")
+        place = ours.costs.index(row["seconds"])
+        gain = gain_at_equal_cost(baseline, ours, place, whole=whole)
+        if gain is not None:
+            mean, low, high = gain
+            # A lower loss is the gain: give it as the difference of the losses.
+            gains[score] = [mean, low, high] if score == "top1" else [-mean, -high, -low]
+    return gains
+
+
+def curve(rows: Iterable[Row], method: str, *, score: str, cost: str) -> Curve:
+    """The lengths of a method by their cost; losses negated, a run that failed left out."""
+    points: dict[float, dict[tuple[int, int], float]] = {}
+    for row in rows:
+        if row["method"] == method and row[score] is not None and row[cost] is not None:
+            cells = points.setdefault(row[cost], {})
+            cells[row["seed"], row["fold"]] = row[score] if score == "top1" else -row[score]
+    costs = sorted(points)
+    return Curve(tuple(costs), tuple(points[each] for each in costs))
+
+
+def _whole_cost(study: Study, rows: Iterable[Row], cost: str) -> float | None:
+    """Of the whole baseline."""
+    whole = study.baseline.first_length
+    for row in rows:
+        if (row["method"], row["length"]) == (study.baseline.name, whole):
+            found: float | None = row[cost]
+            return found
+    return None
+
+
+def _row(folder: StudyFolder, run: Run, steps: list[Row]) -> Row | None:
+    """A complete run's row, with the seconds of its plan on an idle machine."""
+    row = folder.row(run)
+    if row is None:
+        return None
+    config = folder.study.config_of(run, rate=row["rate"])
+    own = [step for step in steps if _is_of(step, run.task) and step["method"] == row["method"]]
+    return {**row, **seconds_of(config, own)}
+
+
+def _is_of(row: Row, task: Task) -> bool:
+    return (row["dataset"], row["regime"]) == (task.dataset, task.regime)
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    keys = (row[key] for key in ("dataset", "regime", "method", "length", "role"))
+    return (*keys, row["seed"], -1 if row["fold"] is None else row["fold"], row["rate"])
+
+
+def machine() -> str:
+    """The processor and the system."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor()
+    return f"{processor}, one thread, {platform.system()} {platform.machine()}"

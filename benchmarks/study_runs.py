@@ -1,0 +1,242 @@
+"""Carry out a study's runs, one after the other; any number of processes share the work.
+
+In: a study, its folder and the data sets. Out: a run folder for each run, with `row.json` in it
+once the run is complete. A run belongs to the process that holds its lock, and a lock ends with
+its process: what was interrupted is taken up again by the next one, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from study_data import prepare_parts
+from study_file import Run, Study, at_full_shape
+from vcycle.config.run import RunConfig
+from vcycle.data.atomic import write_atomic
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate.run import evaluate_run
+from vcycle.models import build_model
+from vcycle.models.count import multiply_adds
+from vcycle.schedule.cost import clip_cost
+from vcycle.schedule.plan import Plan
+from vcycle.train.loop import train
+from vcycle.train.progress import duration
+from vcycle.train.run_folder import config_text
+
+_WAIT_SECONDS = 5.0
+_DIVERGED = "the loss is"
+"""How the message of a run begins, after the step, whose loss is not finite."""
+
+
+class StudyFolder:
+    """What a study leaves on disk: ``data/`` with its manifests and ``runs/``."""
+
+    def __init__(self, study: Study, path: Path, datasets: Path) -> None:
+        self.study = study
+        self.path = path
+        self.datasets = datasets
+
+    def run_folder(self, run: Run) -> Path:
+        return self.path / "runs" / run.name
+
+    def row(self, run: Run) -> dict[str, Any] | None:
+        """What came of a run; None while it is not complete."""
+        file = self.run_folder(run) / "row.json"
+        if not file.is_file():
+            return None
+        row: dict[str, Any] = json.loads(file.read_text())
+        return row
+
+    def manifest(self, run: Run) -> Path:
+        """The folder of the manifest that a run trains and validates on, made at first use."""
+        folder = self.path / "data" / run.task.dataset
+        with locked(folder.with_suffix(".lock")):
+            prepare_parts(self.study, run.task, self.datasets, folder)
+        return folder / run.part
+
+    def rate(self, run: Run) -> float | None:
+        """The rate of a run: its own, or the one with the least loss in its tuning, if all is done.
+
+        A run whose loss is not finite has lost; of equal ones the smaller rate wins.
+        """
+        if run.rate is not None:
+            return run.rate
+        rows = [self.row(each) for each in self.study.tuning(run.task, run.method, run.length)]
+        if any(row is None for row in rows):
+            return None
+        losses = [
+            (math.inf if row["loss"] is None else row["loss"], row["rate"]) for row in rows if row
+        ]
+        return float(min(losses)[1])
+
+    def config(self, run: Run) -> RunConfig | None:
+        """A run's configuration; None while what it needs is not complete."""
+        rate, weights = self.rate(run), None
+        if (before := self.study.pretraining(run)) is not None:
+            if self.row(before) is None:
+                return None
+            weights = str(self.run_folder(before) / "checkpoint.pt")
+        if rate is None:
+            return None
+        manifest = self.manifest(run)
+        num_videos = len(Manifest.read(manifest).split("train"))
+        return self.study.config_of(
+            run, rate=rate, manifest=str(manifest), num_videos=num_videos, weights=weights
+        )
+
+
+def run_study(folder: StudyFolder, runs: list[Run], *, console: Console) -> None:
+    """Carry out those of ``runs`` that are not complete, in their order.
+
+    Returns when all are complete, among them those that other processes carry out.
+    """
+    progress = _Progress(folder, runs, console)
+    while waiting := [run for run in runs if folder.row(run) is None]:
+        for run in waiting:
+            config = folder.config(run)
+            if config is None:
+                continue
+            with _claimed(folder.path / "locks" / f"{run.name.replace('/', '+')}") as is_ours:
+                if not is_ours:
+                    continue
+                if folder.row(run) is None:
+                    began = time.perf_counter()
+                    row = _carry_out(folder, run, config)
+                    progress.done(run, row, seconds=time.perf_counter() - began)
+                break
+        else:
+            time.sleep(_WAIT_SECONDS)  # others carry out what is left, or what it waits for
+
+
+def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, Any]:
+    """Train, or go on where it was interrupted; write the row of the table."""
+    path = folder.run_folder(run)
+    resume = _can_go_on(path, config)
+    if path.exists() and not resume:
+        shutil.rmtree(path)
+    row: dict[str, Any] = {
+        "dataset": run.task.dataset,
+        "regime": run.task.regime,
+        "method": run.method.name,
+        "length": run.length,
+        "role": run.role,
+        "rate": config.baseline.learning_rate.base,
+        "seed": run.seed,
+        "fold": run.fold,
+        "commit": commit(),
+        **costs(config, folder.study.baseline_clips(run.task)),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scores: dict[str, Any] = dict.fromkeys(("videos", "top1", "loss"))
+    with path.with_name(f"{path.name}.log").open("a") as log:
+        try:
+            result = train(config, path, resume=resume, title=run.name, console=Console(file=log))
+        except ValueError as error:
+            if _DIVERGED not in str(error):
+                raise
+            row["failed"] = str(error).partition(";")[0]
+        else:
+            scores = {key: result[key] for key in scores}
+            row["busy_seconds"] = result["seconds"] - result["waiting_seconds"]
+            full = at_full_shape(run, config)
+            if full is not None:
+                seen = evaluate_run(full, path, split="val")
+                row |= {"full_shape_top1": seen["top1"], "full_shape_loss": seen["loss"]}
+    row |= scores
+    write_atomic(path / "row.json", json.dumps(row, indent=1) + "\n")
+    return row
+
+
+def _can_go_on(path: Path, config: RunConfig) -> bool:
+    """Whether an interrupted run of this configuration left a checkpoint."""
+    file = path / "config.yaml"
+    there = file.is_file() and (path / "checkpoint.pt").is_file()
+    return there and file.read_text() == config_text(config)
+
+
+def costs(config: RunConfig, baseline_clips: int) -> dict[str, Any]:
+    """Steps, clips over the baseline's, and multiply-adds of all forward passes, of a run."""
+    plan = config.plan()
+    with torch.device("meta"):
+        model = build_model(config.model.name, num_classes=10, **config.model.options)
+    total = clip_cost(plan, lambda shape: multiply_adds(model, shape))
+    return {
+        "steps": len(plan),
+        "epoch_factor": plan.num_clips / baseline_clips,
+        "multiply_adds": total.plan,
+    }
+
+
+def commit() -> str:
+    """The commit of this code, with + if files differ from it."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "../src", ".")
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+
+
+class _Progress:
+    """A line a complete run, with the time that the rest will take at the pace so far."""
+
+    def __init__(self, folder: StudyFolder, runs: list[Run], console: Console) -> None:
+        self._folder, self._runs, self._console = folder, runs, console
+        points = {run.point: run for run in runs}
+        self._pixels = {point: self._num_pixels(run) for point, run in points.items()}
+        self._seconds = 0.0
+        self._done = 0.0
+
+    def _num_pixels(self, run: Run) -> float:
+        plan: Plan = self._folder.study.config_of(run, rate=1.0, num_videos=1000).plan()
+        return clip_cost(plan, lambda shape: shape.num_pixels).plan
+
+    def done(self, run: Run, row: dict[str, Any], *, seconds: float) -> None:
+        self._seconds += seconds
+        self._done += self._pixels[run.point]
+        rest = [each for each in self._runs if self._folder.row(each) is None]
+        left = sum(self._pixels[each.point] for each in rest) * self._seconds / self._done
+        said = row.get("failed") or f"top-1 {row['top1']:.1%}, loss {row['loss']:.3f}"
+        number = len(self._runs) - len(rest)
+        self._console.print(
+            f"{number} of {len(self._runs)}  {run.name} at {row['rate']:g}: {said}  "
+            f"({duration(seconds)}; {duration(left)} left)",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Hold ``file``'s lock, once no other process does."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _claimed(file: Path) -> Iterator[bool]:
+    """Hold ``file``'s lock unless another process does: then False."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with closing(file.open("a")) as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

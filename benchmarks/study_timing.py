@@ -1,0 +1,121 @@
+"""Seconds of a training step at each mini-batch of a study, from which the seconds of runs come.
+
+In: a study. Out: `steps.json` in its folder, a row for each task, method, shape and batch size:
+seconds of a step (forward, backward, optimizer), and of decoding its clips in one process. Accuracy
+does not depend on the clock, so runs may share a machine; their seconds are these, summed over
+their plans. They are CPU seconds, which on one thread are those of an idle machine's clock, and the
+lower quartile of a mini-batch's steps: what others add to some steps is no part of the method.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from torch.nn import functional as F
+
+from study_file import Run
+from study_runs import StudyFolder
+from vcycle.config.run import RunConfig
+from vcycle.data.atomic import write_atomic
+from vcycle.data.batch import normalize
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate.loaders import make_train_loader
+from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
+from vcycle.models import commit_statistics, memory_format, set_norm_group
+from vcycle.train.optim import make_optimizer
+
+_STEPS = 60
+"""Of the timed plans: some of each mini-batch."""
+
+Times = dict[tuple[str, int], list[tuple[float, float]]]
+"""Seconds of steps and of decoding, by shape and clips."""
+
+
+def time_steps(folder: StudyFolder, runs: list[Run]) -> None:
+    """Time the methods of ``runs`` on their tasks; what is timed already is not timed again."""
+    file = folder.path / "steps.json"
+    rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
+    done = {(row["dataset"], row["regime"], row["method"]) for row in rows}
+    firsts = {(run.task.name, run.method.name): run for run in reversed(runs)}
+    for run in firsts.values():
+        if (run.task.dataset, run.task.regime, run.method.name) not in done:
+            rows += _rows(folder, run)
+            write_atomic(file, json.dumps(rows, indent=1) + "\n")
+            print(f"{run.task.name} {run.method.name}: timed", flush=True)
+
+
+def _rows(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:
+    manifest = folder.manifest(run)
+    num_videos = len(Manifest.read(manifest).split("train"))
+    config = folder.study.config_of(run, rate=1e-4, manifest=str(manifest), num_videos=num_videos)
+    rows = []
+    for (shape, clips), times in sorted(_timed(config).items()):
+        seconds, decoding = zip(*times, strict=True)
+        rows.append(
+            {
+                "dataset": run.task.dataset,
+                "regime": run.task.regime,
+                "method": run.method.name,
+                "shape": shape,
+                "clips": clips,
+                "seconds": _quartile(seconds),
+                "decode_seconds": _quartile(decoding),
+                "steps": len(times),
+                "load": os.getloadavg()[0],
+            }
+        )
+    return rows
+
+
+def _timed(config: RunConfig) -> Times:
+    """The same mini-batches in few steps, all clips decoded by this process."""
+    config = replace(
+        config,
+        multigrid=replace(config.multigrid, steps=_STEPS),
+        data=replace(config.data, num_workers=0),
+    )
+    plan, fabric, manifest = config.plan(), make_fabric(config), read_manifest(config)
+    network = make_network(config, num_classes=manifest.num_classes, fabric=fabric)
+    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer))
+    times: Times = {}
+    with closing(make_train_loader(config, plan, manifest.split("train"), fabric)) as loader:
+        batches = iter(loader)
+        for step in plan:
+            set_norm_group(model, step.norm_group)
+            asked = time.process_time()
+            batch = next(batches)
+            began = time.process_time()
+            scores = model(normalize(batch.clips, memory_format=memory_format(model)))
+            fabric.backward(F.cross_entropy(scores, batch.labels))
+            commit_statistics(model)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            kind = str(step.shape), step.batch_size
+            times.setdefault(kind, []).append((time.process_time() - began, began - asked))
+    return times
+
+
+def _quartile(values: tuple[float, ...]) -> float:
+    return statistics.quantiles(values, n=4)[0] if len(values) > 1 else values[0]
+
+
+def seconds_of(config: RunConfig, rows: list[dict[str, Any]]) -> dict[str, float | None]:
+    """Seconds of all steps of a run, and of decoding its clips, by the rows of its method.
+
+    None where a mini-batch was not timed.
+    """
+    timed = {(row["shape"], row["clips"]): row for row in rows}
+    total = {"seconds": 0.0, "decode_seconds": 0.0}
+    for each in config.plan().mini_batches():
+        row = timed.get((str(each.shape), each.batch_size))
+        if row is None:
+            return dict.fromkeys(total)
+        for key in total:
+            total[key] += each.steps * row[key]
+    return dict(total)

@@ -1,0 +1,267 @@
+"""Write docs/results.md's tables and figures from docs/results/study.json.
+
+python docs/draw_results.py           write the tables and the figures
+python docs/draw_results.py --check   exit 1 if one is out of date
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import yaml
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from update import fill
+
+DOCS = Path(__file__).parent
+PROOF = DOCS.parent / "benchmarks" / "study" / "proof.yaml"
+SCORES = {"top1": "top-1 (%)", "loss": "cross-entropy"}
+COLOURS = ("#2e3440", "#5e81ac", "#d08770", "#2e7d5b", "#b48ead", "#a3883f", "#7b8794")
+
+Row = dict[str, Any]
+
+
+def tasks_of(values: Row) -> list[tuple[str, str]]:
+    """Data set and regime of every task that has final runs, in the study's order."""
+    return list(dict.fromkeys((point["dataset"], point["regime"]) for point in values["points"]))
+
+
+def state(values: Row) -> str:
+    """How much of the grid is done, on what."""
+    versions = ", ".join(f"{name} {number}" for name, number in values["versions"].items())
+    finals = sum(row["role"] == "final" for row in values["rows"])
+    commits = ", ".join(sorted({f"`{row['commit']}`" for row in values["rows"]}))
+    failed = [row for row in values["rows"] if row.get("failed")]
+    lines = [
+        f"{values['complete']:,} of the grid's {values['runs']:,} runs are complete, {finals} of "
+        f"them final and {values['complete'] - finals} for choosing rates. "
+        + (f"{len(failed)} failed." if failed else "None failed."),
+        "",
+        f"{values['machine']}; {versions}; commits {commits}.",
+    ]
+    return "\n".join(lines)
+
+
+def iso_table(values: Row, titles: dict[str, str]) -> str:
+    """Savings at the whole baseline's result, by top-1 and by loss, in each cost."""
+    lines = [
+        "| task | method | pairs | top-1: seconds | multiply-adds | steps "
+        "| loss: seconds | multiply-adds | steps |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in values["iso"]:
+        found = [
+            row[score].get(cost)
+            for score in SCORES
+            for cost in ("seconds", "multiply_adds", "steps")
+        ]
+        pairs = next((str(each["cells"]) for each in found if each), "0")
+        cells = " | ".join(_saving(each) for each in found)
+        lines.append(f"| {_task(row)} | {titles[row['method']]} | {pairs} | {cells} |")
+    return "\n".join(lines)
+
+
+def _saving(found: Row | None) -> str:
+    if found is None:
+        return "-"
+    if found["factor"] is None:
+        return f"not reached (< {found['bound']:.1f}x)"
+    sign = "> " if found["at_least"] else ""
+    if found["cells"] == 1:
+        return f"{sign}{found['factor']:.1f}x"
+    low = "-" if found["low"] is None else f"{found['low']:.1f}"
+    high = "-" if found["high"] is None else f"{found['high']:.1f}"
+    return f"{sign}{found['factor']:.1f}x [{low}, {high}]"
+
+
+def points_table(values: Row, task: tuple[str, str], titles: dict[str, str]) -> str:
+    """Every length of every method: its cost, its scores, what it gains at equal seconds."""
+    lines = [
+        "| method | length | rate | steps | epochs | multiply-adds | seconds | decoding | runs "
+        "| top-1 | loss | at equal seconds: top-1 | loss |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
+        "| ---: |",
+    ]
+    for point in values["points"]:
+        if (point["dataset"], point["regime"]) != task:
+            continue
+        gains = [_gain(point["gain"].get(score), score) for score in SCORES]
+        lines.append(
+            f"| {titles[point['method']]} | {point['length']:g} | {point['rate']:g} "
+            f"| {point['steps']:,} | {point['epoch_factor']:.2f}x "
+            f"| {point['multiply_adds'] / 1e12:.2f}T | {_seconds(point['seconds'])} "
+            f"| {_seconds(point['decode_seconds'])} | {point['runs']} "
+            f"| {_mean(point, 'top1')} | {_mean(point, 'loss')} | {gains[0]} | {gains[1]} |"
+        )
+        if "full_shape_top1" in point:
+            scores = " | ".join(_mean(point, f"full_shape_{score}") for score in SCORES)
+            lines.append(f"| - at the full shape | |{' |' * 7} {scores} | | |")
+    return "\n".join(lines)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _mean(point: Row, score: str) -> str:
+    if score not in point:
+        return "-"
+    scale, digits = (100, 1) if score.endswith("top1") else (1, 3)
+    deviation = point[f"{score}_deviation"]
+    around = "" if deviation is None else f" ± {scale * deviation:.{digits}f}"
+    return f"{scale * point[score]:.{digits}f}{around}"
+
+
+def _gain(gain: list[float] | None, score: str) -> str:
+    if gain is None:
+        return ""
+    scale, digits = (100, 1) if score == "top1" else (1, 2)
+    mean, low, high = (f"{scale * value:+.{digits}f}" for value in gain)
+    return f"{mean} [{low}, {high}]"
+
+
+def rates_table(values: Row, titles: dict[str, str]) -> str:
+    """The losses of the tuning runs; the least chose the rate."""
+    groups: dict[tuple[str, str, float], dict[float, float | None]] = {}
+    for row in values["rows"]:
+        if row["role"] == "tuning":
+            point = groups.setdefault((_task(row), row["method"], row["length"]), {})
+            point[row["rate"]] = row["loss"]
+    lines = ["| task | method | length | loss on the tuning people at each rate |"]
+    lines += ["| --- | --- | ---: | --- |"]
+    for (task, method, length), losses in groups.items():
+        known = [loss for loss in losses.values() if loss is not None]
+        texts = [_rate(rate, loss, least=min(known, default=None)) for rate, loss in losses.items()]
+        lines.append(f"| {task} | {titles[method]} | {length:g} | {', '.join(texts)} |")
+    return "\n".join(lines)
+
+
+def _rate(rate: float, loss: float | None, *, least: float | None) -> str:
+    said = "not finite" if loss is None else f"{loss:.3f}"
+    text = f"{rate:g}: {said}"
+    return f"**{text}**" if loss == least and loss is not None else text
+
+
+def steps_table(values: Row, titles: dict[str, str]) -> str:
+    """Milliseconds of a step and of decoding its clips, at each mini-batch."""
+    lines = [
+        "| task | method | clip | clips a step | step, ms | decoding, ms |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {_task(row)} | {titles[row['method']]} | {row['shape']} | {row['clips']} "
+        f"| {1000 * row['seconds']:.0f} | {1000 * row['decode_seconds']:.0f} |"
+        for row in values["steps"]
+    ]
+    return "\n".join(lines)
+
+
+def rows_table(values: Row) -> str:
+    """Every complete run, named as ``--only`` takes it."""
+    lines = [
+        "| run | rate | steps | seconds | took | top-1 | loss | commit |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for row in values["rows"]:
+        part = f"rate{row['rate']:g}"
+        if row["role"] == "final":
+            part = f"seed{row['seed']}-fold{row['fold']}"
+        name = f"{_task(row)}/{row['method']}-{row['length']:g}/{part}"
+        scores = "| failed | |"
+        if row["loss"] is not None:
+            scores = f"| {100 * row['top1']:.1f} | {row['loss']:.3f} |"
+        lines.append(
+            f"| `{name}` | {row['rate']:g} | {row['steps']:,} | {_seconds(row['seconds'])} "
+            f"| {_seconds(row.get('busy_seconds'))} {scores} `{row['commit']}` |"
+        )
+    return "\n".join(lines)
+
+
+def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path) -> None:
+    """Both scores over seconds of training, a curve a method, a point a length."""
+    points = [p for p in values["points"] if (p["dataset"], p["regime"]) == task and p["seconds"]]
+    methods = [name for name in titles if any(p["method"] == name for p in points)]
+    style = {"svg.hashsalt": "vcycle", "font.size": 10, "svg.fonttype": "none"}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(10, 4.2), layout="constrained")
+        for axes, score in zip(figure.subplots(1, 2), SCORES, strict=True):
+            scale = 100 if score == "top1" else 1
+            for name, colour in zip(methods, COLOURS * 3, strict=False):
+                own = sorted((p for p in points if p["method"] == name), key=lambda p: p["seconds"])
+                deviations = [scale * (p[f"{score}_deviation"] or 0) for p in own]
+                axes.errorbar(
+                    [p["seconds"] for p in own],
+                    [scale * p[score] for p in own],
+                    yerr=[d / p["runs"] ** 0.5 for d, p in zip(deviations, own, strict=True)],
+                    color=colour,
+                    marker="o",
+                    markersize=5,
+                    linewidth=2 if len(own) > 1 else 0,
+                    elinewidth=1,
+                    label=titles[name],
+                )
+            axes.set_xscale("log")
+            ticks = [15, 30, 60, 120, 240, 480]
+            axes.set_xticks(ticks)
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.set_xlabel("seconds of training")
+            axes.set_ylabel(SCORES[score])
+            axes.grid(alpha=0.25)
+            axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+        figure.suptitle(f"{' / '.join(task)}: mean and standard error over seeds and folds")
+        figure.savefig(file, metadata={"Date": None, "Creator": None})
+
+
+def main(arguments: list[str]) -> int:
+    """Update the page and the figures, or only check them."""
+    check = "--check" in arguments
+    values = json.loads((DOCS / "results" / "study.json").read_text())
+    methods = yaml.safe_load(PROOF.read_text())["methods"]
+    titles = {name: fields["title"] for name, fields in methods.items()}
+    page = DOCS / "results.md"
+    before = page.read_text()
+    after = before
+    outdated = 0
+    parts = []
+    for task in tasks_of(values):
+        name = f"study_{'_'.join(task)}.svg"
+        figure = DOCS / "figures" / name
+        with tempfile.TemporaryDirectory() as folder:
+            draw(values, task, titles, Path(folder) / name)
+            text = (Path(folder) / name).read_text()
+        outdated += not figure.is_file() or figure.read_text() != text
+        if not check:
+            figure.write_text(text)
+        parts.append(
+            f"### {' / '.join(task)}\n\n![Accuracy over seconds](figures/{name})\n\n"
+            f"{points_table(values, task, titles)}"
+        )
+    contents = {
+        "state": state(values),
+        "iso": iso_table(values, titles),
+        "points": "\n\n".join(parts),
+        "rates": rates_table(values, titles),
+        "steps": steps_table(values, titles),
+        "rows": rows_table(values),
+    }
+    for mark, content in contents.items():
+        after = fill(after, mark, content)
+    if not check:
+        page.write_text(after)
+    return int(check and (outdated > 0 or after != before))
+
+
+def _task(row: Row) -> str:
+    return f"{row['dataset']}/{row['regime']}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

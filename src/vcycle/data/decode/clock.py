@@ -1,0 +1,50 @@
+"""The clock of a video stream: from frame numbers to times in the stream's units, and back.
+
+An open stream goes in; a ``Clock`` comes out. It exists because containers disagree about times:
+some store none, some store wrong ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A stream's clock: its first frame begins at ``start``, one every ``tick`` units.
+
+    If the container's display times are missing or wrong, frames are ``counted`` from the first
+    one on, and none can be skipped.
+    """
+
+    start: int
+    tick: Fraction
+    counted: bool = False
+
+    def until(self, number: int) -> int:
+        """The latest time at which the frame of this number may begin."""
+        over, under = self.tick.as_integer_ratio()  # integers: this runs for every packet
+        return self.start + (2 * number + 1) * over // (2 * under)
+
+
+def stream_clock(container: Any, stream: Any) -> Clock:
+    """The clock of an open stream."""
+    # AVI stores no display times, and these may differ from the order in the file. Those of a
+    # program stream are wrong after a seek and at open groups of pictures. A raw stream has none.
+    context = stream.codec_context
+    may_reorder = context.reorder_depth > 0 or context.name in ("h264", "hevc")
+    counted = (
+        container.format.name == "mpeg"
+        or (container.format.name == "avi" and may_reorder)
+        or stream.start_time is None
+    )
+    tick = 1 / (stream_frame_rate(stream) * stream.time_base)
+    return Clock(stream.start_time or 0, tick, counted)
+
+
+def stream_frame_rate(stream: Any) -> Fraction:
+    """Mean frames per second; 25 if the file does not tell."""
+    rate = stream.average_rate or stream.guessed_rate or stream.base_rate
+    return Fraction(rate) if rate else Fraction(25)

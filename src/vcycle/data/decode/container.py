@@ -1,0 +1,123 @@
+"""Open a video: a file, a part of a file, or bytes fetched from a store.
+
+A ``Location`` goes in; an open container and its video stream come out. Whatever goes wrong while
+it is open leaves as one exception, ``UnreadableVideo``.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import av
+import fsspec  # type: ignore[import-untyped]
+
+from vcycle.data.decode.frame_search import MissedFrame
+from vcycle.data.metadata import Location, UnreadableVideo, one_line
+
+_LISTS = frozenset(("concat", "dash", "hls", "imf", "sdp"))  # formats that name other files
+_RETRY_SECONDS = (0.5, 2.0)  # pauses before a store that failed is asked again
+
+
+@contextmanager
+def open_video(
+    place: Location,
+    *,
+    all_key_frames: bool = False,
+    source: str | io.BytesIO | None = None,
+) -> Iterator[tuple[Any, Any]]:
+    """The container and its video stream.
+
+    ``all_key_frames`` is a probe's finding that makes opening cheaper; ``source`` is what
+    ``source_of`` returned, if it was called before. Raises UnreadableVideo for every error inside,
+    and lets MissedFrame through.
+    """
+    # To find out how far frames are reordered FFmpeg decodes up to twenty of them. If all are key
+    # frames there is nothing to find out, so no decoder is allowed while opening.
+    options = {"codec_whitelist": "none"} if all_key_frames else {}
+    try:
+        source = source or source_of(place)
+        if not isinstance(source, str):  # fetched bytes may name no file and no address
+            options["protocol_whitelist"] = "none"
+        with av.open(source, metadata_errors="ignore", options=options) as container:
+            stream = _video_stream(container)
+            if container.format.name in _LISTS:
+                raise UnreadableVideo(str(place), "a list of other files, not a video")
+            if stream is None:
+                raise UnreadableVideo(str(place), "no video stream")
+            if stream.codec_context is None:
+                raise UnreadableVideo(str(place), "no decoder for its codec")
+            # One thread per worker: the workers are the parallelism.
+            stream.codec_context.thread_count = 1
+            stream.codec_context.thread_type = "NONE"
+            yield container, stream
+    except (UnreadableVideo, MissedFrame):
+        raise
+    except Exception as error:  # a hostile file may provoke any
+        raise UnreadableVideo(str(place), one_line(error)) from error
+
+
+def is_folder(place: Location) -> bool:
+    """Whether the video is a folder of image files."""
+    return place.is_local and os.path.isdir(place.uri)  # noqa: PTH112  this runs for every clip
+
+
+def _video_stream(container: Any) -> Any:
+    """The best video stream; the cover of a song is not one."""
+    cover = av.stream.Disposition.attached_pic
+    best = container.streams.best("video")
+    if best is None or not best.disposition & cover:
+        return best
+    return next((s for s in container.streams.video if not s.disposition & cover), None)
+
+
+def source_of(place: Location) -> str | io.BytesIO:
+    """What FFmpeg opens: a path, a part of a local file, or bytes fetched from elsewhere.
+
+    Raises UnreadableVideo if nothing is there.
+    """
+    if not place.is_local:
+        try:
+            content = _fetch(place)
+        except FileNotFoundError as error:
+            raise UnreadableVideo(str(place), "not found") from error
+        except Exception as error:  # of any file system
+            raise UnreadableVideo(str(place), one_line(error)) from error
+        if place.num_bytes and len(content) != place.num_bytes:
+            raise UnreadableVideo(str(place), f"its range of the file gave {len(content)} bytes")
+        return io.BytesIO(content)
+    if not os.path.isfile(place.uri):  # noqa: PTH113  a fifo or a device would block for ever
+        reason = "not a file" if os.path.lexists(place.uri) else "not found"
+        raise UnreadableVideo(str(place), reason)
+    if place.num_bytes:
+        end = place.offset + place.num_bytes
+        if os.path.getsize(place.uri) < end:  # noqa: PTH202  this runs for every clip
+            raise UnreadableVideo(str(place), "the file ends within it")
+        return f"subfile,,start,{place.offset},end,{end},,:file:{place.uri}"
+    return f"file:{place.uri}"  # so that no name is taken for a protocol
+
+
+def _fetch(place: Location) -> bytes:
+    """The bytes of a remote video, in one range read if it is part of a file.
+
+    A store that fails is asked three times: a brief outage must not make a video a bad one.
+    """
+    filesystem, path = fsspec.core.url_to_fs(place.uri)
+    end = place.offset + place.num_bytes if place.num_bytes else None
+
+    def read() -> bytes:
+        content: bytes = filesystem.cat_file(path, start=place.offset or None, end=end)
+        return content
+
+    for pause in _RETRY_SECONDS:
+        try:
+            return read()
+        except (FileNotFoundError, PermissionError):
+            raise
+        except Exception:  # stores have errors of their own, most of which pass
+            time.sleep(pause)
+    return read()

@@ -1,0 +1,105 @@
+"""Probe a video: what an index needs to know about it, without decoding more than one frame.
+
+A ``Location`` goes in; a ``VideoInfo`` comes out, or ``UnreadableVideo`` is raised.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import av
+
+from vcycle.data.decode.clock import stream_clock, stream_frame_rate
+from vcycle.data.decode.container import open_video
+from vcycle.data.decode.frame_search import intact_packets
+from vcycle.data.metadata import Location, UnreadableVideo, VideoInfo
+
+_MIN_FRAME_BYTES = 8  # in the file for each frame; one that repeats the last takes about 20
+
+
+def probe(place: Location) -> VideoInfo:
+    """The metadata of a file, with its first frame decoded as proof and its end looked up.
+
+    In a file that was cut off, the frames that are there count, whatever its header promises.
+    Raises UnreadableVideo if there is no video stream or nothing decodes.
+    """
+    with open_video(place) as (container, stream):
+        rate = stream_frame_rate(stream)
+        key_interval = _key_interval(stream)
+        first = next(container.decode(stream), None)
+        if first is None:
+            raise UnreadableVideo(str(place), "no frame decodes")
+        num_frames = _num_indexed(container, stream) or _num_frames_to_end(container, stream)
+        seconds = num_frames / rate
+        if num_frames == stream.frames and stream.duration:
+            seconds = stream.duration * stream.time_base
+        turned = first.rotation % 180 != 0
+        return VideoInfo(
+            num_frames=num_frames,
+            frame_rate=float(rate),
+            duration_seconds=float(seconds),
+            width=first.height if turned else first.width,
+            height=first.width if turned else first.height,
+            codec=stream.codec_context.name,
+            rotation=first.rotation % 360,
+            key_interval=key_interval,
+        )
+
+
+def _has_index(stream: Any) -> bool:
+    """Whether the container's index lists every frame."""
+    return bool(stream.frames) and len(stream.index_entries) == stream.frames
+
+
+def _key_interval(stream: Any) -> int:
+    """The most frames from one key frame to the next; 0 if that takes reading the file."""
+    if not _has_index(stream):
+        return 0
+    entries = stream.index_entries
+    keys = [i for i, entry in enumerate(entries) if entry.is_keyframe]
+    return max((b - a for a, b in pairwise([*keys, len(entries)])), default=0)
+
+
+def _num_indexed(container: Any, stream: Any) -> int:
+    """How many frames of the container's index lie within the file; 0 without an index."""
+    if not _has_index(stream):
+        return 0
+    size = container.size
+    return sum(
+        entry.pos + entry.size <= size and not entry.is_discard for entry in stream.index_entries
+    )
+
+
+def _num_frames_to_end(container: Any, stream: Any) -> int:
+    """The frames up to the last readable packet, searched from the claimed end."""
+    clock = stream_clock(container, stream)
+    if not clock.counted:
+        # Seek to the claimed end, then to the start, until there are packets that tell a time.
+        claimed = stream.duration or 0
+        if not claimed and container.duration:
+            claimed = math.ceil(Fraction(container.duration, av.time_base) / stream.time_base)
+        ahead = math.ceil(2 * (1 + stream.codec_context.reorder_depth) * clock.tick)
+        for position in (clock.start + claimed - ahead, clock.start):
+            with suppress(av.FFmpegError):
+                container.seek(position, stream=stream)
+                packets = intact_packets(container, stream)
+                times = [_display_time(packet) for packet in packets if not packet.is_discard]
+                known = [time for time in times if time is not None]
+                if known:
+                    num_frames = max(1, round((max(known) - clock.start) / clock.tick) + 1)
+                    if num_frames * _MIN_FRAME_BYTES <= container.size:
+                        return num_frames
+                    break  # a time is wrong, as in recordings that were joined
+    # Count the packets of the file.
+    with suppress(av.FFmpegError):
+        container.seek(0)
+    return max(1, sum(1 for _ in intact_packets(container, stream)))
+
+
+def _display_time(packet: Any) -> int | None:
+    time: int | None = packet.dts if packet.pts is None else packet.pts
+    return time

@@ -1,0 +1,101 @@
+"""What the loader and its workers agree on: parts of batches go in, answers come out.
+
+``Pool`` is the protocol that the loader uses; ``processes`` and ``threads`` implement it, and share
+``decode_part``. The pixels never travel: they are written into the pool's memory.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from vcycle.data.bad_videos import TooManyBadVideos
+from vcycle.data.dataset import ClipDataset, ClipFacts, ClipRequest
+
+
+@dataclass(frozen=True)
+class Part:
+    """Requests of one shape whose pixels go into the pool's memory from ``offset`` on."""
+
+    number: int
+    generation: int  # parts of an older one than the pool's were taken back
+    offset: int
+    requests: list[ClipRequest]
+    bad_indices: dict[int, str]  # videos that hung or killed a worker, with what they did
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a part: everything about each clip but its pixels."""
+
+    number: int
+    clips: list[ClipFacts]
+    seconds: float  # that the worker took
+    error: str = ""
+    too_many_bad: bool = False  # the error is that no readable video was found
+
+
+class Pool(Protocol):
+    """Workers that decode parts of batches into ``memory``, (bytes,) uint8."""
+
+    @property
+    def memory(self) -> Tensor: ...
+
+    def offer(self, offset: int, requests: list[ClipRequest]) -> int | None:
+        """Hand out a part; its number, or None if all workers have enough to do."""
+
+    def answers(self, *, timeout_seconds: float) -> Iterator[Answer]:
+        """What has come back; waits for at most ``timeout_seconds`` if nothing has."""
+
+    def forget(self) -> None:
+        """Take back all parts: skip what has not begun, wait for what has."""
+
+    def close(self) -> None:
+        """End the workers; the pool cannot be used again."""
+
+
+def hang_seconds(dataset: ClipDataset) -> float:
+    """How long a decode may take before it counts as hung, inside the codec library.
+
+    Half as long again as the dataset's own limit, which is checked between packets.
+    """
+    return 1.5 * dataset.limit_seconds
+
+
+def decode_part(
+    dataset: ClipDataset,
+    part: Part,
+    memory: Tensor,
+    *,
+    is_current: Callable[[Part], bool],
+    note: Callable[[int], None],
+    within: AbstractContextManager[None] = nullcontext(),
+) -> Answer:
+    """Decode a part into the memory, clip by clip as long as the part ``is_current``.
+
+    ``note`` is told the index of each video before it is tried; ``within`` surrounds the decoding.
+    Nothing is raised: errors are in the answer, and the loader raises them.
+    """
+    started = time.monotonic()
+    clips, error, too_many_bad = [], "", False
+    offset = part.offset
+    try:
+        with within:
+            for request in part.requests:
+                if not is_current(part):
+                    break
+                out = memory[offset : offset + request.num_bytes].view(request.clip_shape)
+                offset += request.num_bytes
+                clip = dataset.read(request, out=out, bad_indices=part.bad_indices, note=note)
+                clips.append(clip.facts)
+    except TooManyBadVideos as exhausted:
+        error, too_many_bad = str(exhausted), True
+    except Exception:
+        error = traceback.format_exc()
+    return Answer(part.number, clips, time.monotonic() - started, error, too_many_bad)

@@ -1,0 +1,69 @@
+"""The loaders of a run: batches of its plan to train on, views to score.
+
+In: a RunConfig and a split's videos. Out: this process's share of the batches.
+"""
+
+from __future__ import annotations
+
+from lightning_fabric import Fabric
+
+from vcycle.config.run import RunConfig
+from vcycle.data.dataset import ClipDataset
+from vcycle.data.grid import GridRange
+from vcycle.data.loader import Loader, eval_loader, train_loader
+from vcycle.data.manifest import Manifest
+from vcycle.data.sampler import PlanSampler
+from vcycle.schedule.plan import Plan
+
+
+def make_train_loader(
+    config: RunConfig, plan: Plan, videos: Manifest, fabric: Fabric, *, first_step: int = 0
+) -> Loader:
+    """This process's batches of the plan, from ``first_step`` on."""
+    sampler = PlanSampler(
+        plan,
+        len(videos),
+        config.seed,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+        micro_batches=config.accumulate,
+        first_step=first_step,
+    )
+    return train_loader(
+        _dataset(config, videos),
+        sampler,
+        num_workers=config.data.num_workers,
+        max_bad_share=config.data.max_bad_share,
+        pin_memory=fabric.device.type == "cuda",
+        decode_device=fabric.device if config.data.decoder == "nvdec" else None,
+    )
+
+
+def make_eval_loader(config: RunConfig, videos: Manifest, fabric: Fabric) -> Loader:
+    """This process's views of ``videos`` at the baseline's shape."""
+    return eval_loader(
+        _dataset(config, videos),
+        config.baseline.shape,
+        batch_size=config.evaluation.batch_size,
+        num_clips=config.evaluation.num_clips,
+        num_crops=config.evaluation.num_crops,
+        num_workers=config.data.num_workers,
+        max_bad_share=config.data.max_bad_share,
+        pin_memory=fabric.device.type == "cuda",
+        decode_device=fabric.device if config.data.decoder == "nvdec" else None,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+    )
+
+
+def _dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
+    data = config.data
+    grids = GridRange(
+        config.baseline.shape,
+        data.stride,
+        data.short_side,
+        frame_rate=data.frame_rate,
+        segments=data.segments,
+        inverse_uniform=data.inverse_uniform,
+    )
+    return ClipDataset(videos, grids, limit_seconds=data.decode_seconds, decoder=data.decoder)

@@ -1,0 +1,44 @@
+"""Norm statistics estimated anew, from training batches at the shape that a model is scored at.
+
+In: a model and the training videos. Out: the model with the statistics of its final weights, not
+averages over weights and shapes that it has left behind.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+from lightning_fabric import Fabric
+from torch import nn
+
+from vcycle.config.run import RunConfig
+from vcycle.data.batch import normalize
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate.loaders import make_train_loader
+from vcycle.models import memory_format, precise_bn, set_norm_group
+from vcycle.schedule.baseline import LearningRate
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
+
+
+def estimate_norms(model: nn.Module, config: RunConfig, videos: Manifest, fabric: Fabric) -> None:
+    """Estimate norm statistics from ``config.evaluation.precise_bn`` training batches; 0: do not.
+
+    The batches are the baseline's, each clip with a grid drawn at random.
+    """
+    num_batches = config.evaluation.precise_bn
+    if not num_batches:
+        return
+    same_shape = replace(
+        config.baseline, steps=num_batches, stage_ends=(), learning_rate=LearningRate(1.0)
+    )
+    group = config.multigrid.norm_group
+    plan = Plan(same_shape, Multigrid.off(norm_group=group, rule=config.multigrid.rule))
+    set_norm_group(model, group)
+    layout = memory_format(model)
+    with closing(make_train_loader(config, plan, videos, fabric)) as batches:
+        clips = (
+            normalize(batch.to(fabric.device).clips, memory_format=layout) for batch in batches
+        )
+        precise_bn(model, clips)

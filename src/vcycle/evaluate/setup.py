@@ -1,0 +1,100 @@
+"""What every command that runs a model builds first: devices, the manifest, the network.
+
+In: a RunConfig. Out: Fabric on this process's device, the Manifest checked against it, and the
+network with sub-batch norm and the weights that it starts from.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from vcycle.config.run import RunConfig
+from vcycle.data.manifest import Manifest
+from vcycle.models import (
+    SubBatchNorm3d,
+    build_model,
+    convert_batch_norm,
+    defer_statistics,
+    load_weights,
+)
+
+
+def make_fabric(config: RunConfig) -> Fabric:
+    """One process on one device, or this process's place among those that torchrun started."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    local, world = (int(os.environ.get(name, 1)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    fabric = Fabric(
+        accelerator=accelerator, devices=local, num_nodes=world // local, precision=config.precision
+    )
+    fabric.launch()
+    return fabric
+
+
+def destroy_process_group() -> None:
+    """Destroy the process group, if there is one; left to the exit, its threads may abort."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def read_manifest(config: RunConfig) -> Manifest:
+    """The run's manifest. Raises ValueError if none is given, or it is not enough to train on."""
+    if not config.data.manifest:
+        raise ValueError(
+            "data.manifest: give --data FILE, a manifest as `vcycle data index` writes"
+        )
+    manifest = Manifest.read(config.data.manifest)
+    if manifest.num_classes < 2 and not manifest.multi_label:
+        raise ValueError(
+            f"{manifest.root / 'classes.txt'}: names one class; index videos of at least two"
+        )
+    some = manifest.videos[:: max(1, len(manifest) // 20)]
+    places = [manifest.locate(video).uri for video in some]
+    if not any("://" in place or Path(place).exists() for place in places):
+        raise ValueError(
+            f"manifest in {manifest.root}: its videos are not there ({places[0]}); move them back, "
+            f"or index them where they are"
+        )
+    return manifest
+
+
+def make_network(
+    config: RunConfig, *, num_classes: int, fabric: Fabric, fresh: bool = True
+) -> nn.Module:
+    """The network with sub-batch norm and the weights that it starts from, on the CPU.
+
+    With ``fresh`` False, no pre-trained weights are read: a checkpoint replaces them at once.
+    Raises ValueError if the configuration asks for pre-trained weights and names no file.
+    """
+    torch.manual_seed(config.seed)
+    network = convert_batch_norm(
+        build_model(config.model.name, num_classes=num_classes, **config.model.options)
+    )
+    if fresh and config.model.weights is not None:
+        fabric.print(load_weights(network, config.model.weights))
+    elif fresh and config.model.pretrained_on is not None:
+        raise ValueError(
+            f"model.weights: recipe {config.recipe} starts from {config.model.pretrained_on} "
+            f"weights; give --weights FILE, or --model.pretrained_on null for random ones"
+        )
+    others = sum(
+        isinstance(module, _BatchNorm) and not isinstance(module, SubBatchNorm3d)
+        for module in network.modules()
+    )
+    if others:
+        fabric.print(
+            f"{config.model.name}: {others} batch norms are no nn.BatchNorm3d and keep taking "
+            f"their statistics from whole batches, not from norm groups"
+        )
+    if fabric.world_size * config.accumulate > 1:
+        defer_statistics(network)
+    if config.channels_last:
+        network.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
+    return network

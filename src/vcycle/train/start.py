@@ -1,0 +1,124 @@
+"""What a run is made of, built once from its configuration before step 0.
+
+In: a RunConfig and a run folder. Out: a Run: network, optimizer and loaders on this process, at
+the step at which it starts or goes on. No phase rebuilds any of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from vcycle.config.run import RunConfig
+from vcycle.data.loader import Loader
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.evaluate.loaders import make_eval_loader, make_train_loader
+from vcycle.evaluate.setup import make_network, read_manifest
+from vcycle.models import SubBatchNorm3d, check_norm_group
+from vcycle.schedule.plan import Plan
+from vcycle.train.checkpoint import check_videos
+from vcycle.train.optim import make_optimizer
+from vcycle.train.rehearsal import rehearse
+from vcycle.train.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that the loop needs.
+
+    Args:
+        network: the module itself, whose state a checkpoint keeps.
+        model: the network as Fabric runs it, with its precision and over its processes.
+        loader: this process's batches from ``first_step`` on.
+        val_loader: this process's views of the validation videos.
+        first_step: steps that were done before; 0 for a new run.
+        first_seconds: seconds that they took.
+    """
+
+    config: RunConfig
+    plan: Plan
+    fabric: Fabric
+    folder: RunFolder
+    manifest: Manifest
+    train_videos: Manifest
+    val_videos: Manifest
+    network: nn.Module
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    loader: Loader
+    val_loader: Loader
+    first_step: int
+    first_seconds: float
+
+
+def start(config: RunConfig, folder: RunFolder, fabric: Fabric, *, resume: bool) -> Run:
+    """Build a run, rehearse it, and begin its folder; with ``resume``, from its checkpoint.
+
+    Raises ValueError, before anything is written, for what a user has to change.
+    """
+    plan = config.plan()
+    manifest = read_manifest(config)
+    train_videos, val_videos = manifest.split("train"), manifest.split("val")
+    if len(train_videos) != config.baseline.num_videos:
+        fabric.print(
+            f"{config.recipe}: {len(train_videos)} training videos; the plan counts its epochs in "
+            f"{config.baseline.num_videos} (--baseline.num_videos)"
+        )
+
+    # The network, with the same weights in all processes, and its optimizer.
+    network = make_network(
+        config, num_classes=manifest.num_classes, fabric=fabric, fresh=not resume
+    )
+    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer))
+    check_parts(config, plan, network, fabric)
+    first_step, first_seconds = 0, 0.0
+    if resume:
+        state = load_checkpoint(folder.checkpoint)
+        check_videos(state, manifest)
+        network.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        first_step, first_seconds = state["next_step"], state["seconds"]
+        del state
+
+    loader = make_train_loader(config, plan, train_videos, fabric, first_step=first_step)
+    val_loader = make_eval_loader(config, val_videos, fabric)
+    rehearse(network, model, plan, config, fabric=fabric, num_classes=manifest.num_classes)
+    folder.start(config, plan, first_step=first_step)
+    return Run(
+        config=config,
+        plan=plan,
+        fabric=fabric,
+        folder=folder,
+        manifest=manifest,
+        train_videos=train_videos,
+        val_videos=val_videos,
+        network=network,
+        model=model,
+        optimizer=optimizer,
+        loader=loader,
+        val_loader=val_loader,
+        first_step=first_step,
+        first_seconds=first_seconds,
+    )
+
+
+def check_parts(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabric) -> None:
+    """Raise ValueError unless processes and micro-batches share every batch in whole norm groups.
+
+    A group may also be split evenly over processes, but not over micro-batches. A model without
+    batch norm has no groups.
+    """
+    has_groups = any(isinstance(module, SubBatchNorm3d) for module in network.modules())
+    for kind in plan.mini_batches():
+        clips, rest = divmod(kind.batch_size, config.accumulate)
+        if rest:
+            raise ValueError(
+                f"accumulate {config.accumulate}: it does not divide the batch of "
+                f"{kind.batch_size} clips at {kind.shape}"
+            )
+        if has_groups and kind.norm_group is not None:
+            check_norm_group(kind.norm_group, batch_clips=clips, num_parts=fabric.world_size)

@@ -1,0 +1,71 @@
+"""The rows of steps: kept while their losses are on the way to the host, then written together.
+
+Reading a loss waits for the device, so the loop reads and writes several at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from vcycle.schedule.plan import Step
+from vcycle.train.agreement import mean_losses
+from vcycle.train.run_folder import RunFolder
+
+
+class StepLog:
+    """Rows for ``metrics.jsonl``. Leaving the context writes what is left."""
+
+    def __init__(self, folder: RunFolder, *, fabric: Fabric) -> None:
+        self._folder = folder
+        self._fabric = fabric
+        self._rows: list[dict[str, Any]] = []
+        self._losses: list[Tensor] = []
+
+    def add(
+        self, step: Step, loss: Tensor, *, seconds: float, step_seconds: float, waited: float
+    ) -> None:
+        """Keep a step's row until the next flush; ``loss`` is a scalar on any device."""
+        self._losses.append(loss)
+        self._rows.append(
+            {
+                "step": step.index,
+                "phase": step.phase,
+                "shape": str(step.shape),
+                "batch_size": step.batch_size,
+                "learning_rate": step.learning_rate,
+                "norm_group": step.norm_group,
+                "clips_per_second": step.batch_size / step_seconds,
+                "waiting_seconds": waited,
+                "seconds": seconds,
+            }
+        )
+
+    def flush(self) -> list[dict[str, Any]]:
+        """Write the kept rows, losses averaged over the processes, and return them.
+
+        All processes call this after the same steps. A loss that is not finite is null in the file.
+        """
+        if not self._losses:
+            return []
+        return self._write(mean_losses(torch.stack(self._losses), self._fabric).tolist())
+
+    def _write(self, losses: list[float]) -> list[dict[str, Any]]:
+        rows = [{**row, "loss": loss} for row, loss in zip(self._rows, losses, strict=True)]
+        self._rows, self._losses = [], []
+        self._folder.add_steps(
+            [{**row, "loss": row["loss"] if math.isfinite(row["loss"]) else None} for row in rows]
+        )
+        return rows
+
+    def __enter__(self) -> StepLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Write the rows that an error left, with this process's losses: others may be gone."""
+        if self._losses:
+            self._write(torch.stack(self._losses).tolist())

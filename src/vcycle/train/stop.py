@@ -1,0 +1,34 @@
+"""Requests to stop: Ctrl-C and SIGTERM, collected so that a step is never cut in half."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# torchrun passes on the Ctrl-C that its processes have had from the terminal.
+_ECHO_SECONDS = 2.0
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[float]]:
+    """The times of requests so far; one that comes more than 2 s after the first is not held."""
+    received: list[float] = []
+
+    def keep(_number: int, _frame: object) -> None:
+        now = time.monotonic()
+        if received and now > received[0] + _ECHO_SECONDS:
+            raise KeyboardInterrupt
+        received.append(now)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {number: signal.signal(number, keep) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,138 @@
+"""The study's file: the grid it makes, its order, and what is said of a mistake in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from study_file import Method, Study, at_full_shape, read_study
+
+PROOF = Path(__file__).parents[2] / "benchmarks" / "study" / "proof.yaml"
+
+
+@pytest.fixture(scope="module")
+def proof() -> Study:
+    return read_study(PROOF)
+
+
+def method_of(study: Study, name: str) -> Method:
+    return next(method for method in study.methods if method.name == name)
+
+
+def test_every_run_of_the_published_study_has_a_plan_and_a_name_of_its_own(proof):
+    runs = proof.runs()
+    assert len({run.name for run in runs}) == len(runs)
+    for point, run in {run.point: run for run in runs}.items():
+        assert len(proof.config_of(run, rate=0.01, num_videos=300).plan()) > 0, point
+
+
+def test_lengths_are_shares_of_steps_or_multiples_of_epochs(proof):
+    points = {run.point: run for run in proof.runs()}
+
+    def plan(point):
+        return proof.config_of(points[f"isl_emergency8/scratch/{point}"], rate=0.01).plan()
+
+    assert len(plan("baseline-0.294")) == 441
+    assert len(plan("pass-0.276")) == len(plan("anneal-0.276")) == len(plan("paper-1.5")) == 414
+    assert plan("paper-2").num_clips == pytest.approx(2 * 1500 * 8, abs=8)
+
+
+def test_a_shortened_baseline_has_a_whole_schedule_of_its_own(proof):
+    run = next(run for run in proof.runs() if run.point.endswith("/baseline-0.294"))
+    plan = proof.config_of(run, rate=0.01).plan()
+    rates = [step.learning_rate for step in plan]
+    assert max(rates) == pytest.approx(0.01, rel=0.02)
+    assert rates[0] == 0
+    assert rates[-1] < 1e-5
+
+
+def test_one_seed_of_every_method_comes_before_the_second_of_any(proof):
+    task = proof.tasks[0]
+    first = {name for name in task.methods if 0 in method_of(proof, name).lengths.values()}
+    finals = [run for run in proof.runs() if run.task == task and run.role == "final"]
+    second = next(place for place, run in enumerate(finals) if run.seed == 1)
+    seen = {(run.method.name, run.fold) for run in finals[:second]}
+    assert seen == {(name, fold) for name in first for fold in range(3)}
+
+
+def test_the_tuning_of_a_length_comes_before_its_final_runs(proof):
+    places = {run.name: place for place, run in enumerate(proof.runs())}
+    for run in proof.runs():
+        if run.role == "final":
+            tuning = proof.tuning(run.task, run.method, run.length)
+            assert len(tuning) == 3
+            assert all(places[each.name] < places[run.name] for each in tuning), run.name
+
+
+def test_each_length_of_the_baseline_is_tuned_and_the_first_of_the_others(proof):
+    task = proof.tasks[0]
+    of_baseline = proof.tuning(task, method_of(proof, "baseline"), 0.294)
+    of_pass = proof.tuning(task, method_of(proof, "pass"), 0.369)
+    assert [run.point for run in of_baseline] == ["isl_emergency8/scratch/baseline-0.294"] * 3
+    assert [run.point for run in of_pass] == ["isl_emergency8/scratch/pass-0.276"] * 3
+    assert [run.rate for run in of_pass] == [0.006, 0.012, 0.024]
+
+
+def test_pretraining_is_the_whole_baseline_of_the_same_seed_on_another_task(proof):
+    run = next(
+        run for run in proof.runs() if run.task.name == "isl_emergency8/finetune" and run.seed == 2
+    )
+    assert proof.pretraining(run).name == "generated/scratch/baseline-1/seed2-fold0"
+    assert proof.pretraining(proof.runs()[0]) is None
+
+
+def test_selected_runs_come_with_those_that_they_need(proof):
+    chosen = proof.selected(["weizmann10/finetune/pass-0.276/seed0-fold1"])
+    assert [run.name for run in chosen] == [
+        "isl_emergency8/scratch/baseline-1/rate0.006",
+        "isl_emergency8/scratch/baseline-1/rate0.012",
+        "isl_emergency8/scratch/baseline-1/rate0.024",
+        "isl_emergency8/scratch/baseline-1/seed0-fold0",
+        "weizmann10/finetune/pass-0.276/rate0.006",
+        "weizmann10/finetune/pass-0.276/rate0.012",
+        "weizmann10/finetune/pass-0.276/rate0.024",
+        "weizmann10/finetune/pass-0.276/seed0-fold1",
+    ]
+    assert len(proof.selected([""])) == len(proof.runs())
+
+
+def test_small_clips_are_evaluated_once_more_at_the_full_shape(proof):
+    run = next(run for run in proof.runs() if run.method.name == "small")
+    config = proof.config_of(run, rate=0.01)
+    assert str(config.baseline.shape) == "4x68x68"
+    assert {str(shape) for shape in config.plan().shapes} == {"4x68x68"}
+    assert str(at_full_shape(run, config).baseline.shape) == "8x96x96"
+    whole = proof.config_of(proof.runs()[0], rate=0.01)
+    assert at_full_shape(run, config).data == whole.data
+    assert at_full_shape(proof.runs()[0], whole) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("methods", "pass", "unit"), "clips", "unit 'clips': give steps or epochs"),
+        (("methods", "pass", "schedule"), "pas", "schedule 'pas'"),
+        (("methods", "pass", "lengths"), {-1: 0}, "give positive numbers"),
+        (("methods", "pass", "tuned"), "never", "tuned 'never': give each or first"),
+        (("methods", "pass", "lenghts"), {1: 0}, "no study in it"),
+        (("tasks", 0, "methods"), ["baseline", "past"], "no method past in the study"),
+        (("tasks", 0, "methods"), ["pass"], "add baseline, the baseline"),
+        (("tasks", 0, "videos"), "clips", "videos 'clips': give people"),
+        (("tasks", 0, "pretrained_on"), "k400/scratch", "no task k400/scratch in the study"),
+        (("rates",), 0.1, "no study in it"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_file(tmp_path, path, value, message):
+    values = yaml.safe_load(PROOF.read_text())
+    place = values
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    file = tmp_path / "wrong.yaml"
+    file.write_text(yaml.safe_dump(values, sort_keys=False))
+    with pytest.raises(ValueError, match=message) as caught:
+        read_study(file)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,166 @@
+"""The iso-accuracy estimator, on curves whose horizontal distance is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study_iso import Curve, cost_of, equal, gain_at_equal_cost, iso_speedup, monotone, resampled
+
+CELLS = [(seed, fold) for seed in range(5) for fold in range(3)]
+COSTS = (300.0, 450.0, 750.0, 1000.0, 1500.0)
+
+
+def curve(costs, score_of, noise=0.0, seed=0) -> Curve:
+    """A score for each cost and cell: a function of the cost, and what the cell adds."""
+    rng = np.random.default_rng(seed)
+    scores = [
+        {cell: score_of(cost) + noise * rng.standard_normal() for cell in CELLS} for cost in costs
+    ]
+    return Curve(tuple(costs), tuple(scores))
+
+
+def learnt(cost: float) -> float:
+    """Straight over the logarithm of the cost, as the estimator takes curves to be."""
+    return 0.2 + 0.3 * math.log2(cost / 300)
+
+
+@pytest.mark.parametrize("saving", [0.5, 1.0, 2.0, 3.7])
+def test_the_distance_between_shifted_curves_is_the_shift(saving):
+    method = curve([cost / saving for cost in COSTS], lambda cost: learnt(cost * saving))
+    found = iso_speedup(curve(COSTS, learnt), method, whole=1500.0)
+    assert found.factor == pytest.approx(saving)
+    assert found.low == pytest.approx(saving)
+    assert found.high == pytest.approx(saving)
+    assert (found.reached, found.at_least, found.cells) == (1.0, False, 15)
+
+
+def test_a_level_between_two_lengths_is_interpolated():
+    method = curve([200.0, 800.0], lambda cost: {200.0: 0.4, 800.0: learnt(1500.0) + 0.5}[cost])
+    share = (learnt(1500.0) - 0.4) / (learnt(1500.0) + 0.5 - 0.4)
+    found = iso_speedup(curve(COSTS, learnt), method, whole=1500.0)
+    assert found.factor == pytest.approx(1500 / (200 * 4**share))
+
+
+def test_a_level_that_is_never_reached_has_a_bound_and_no_number():
+    method = curve([100.0, 500.0], lambda cost: learnt(1500.0) - 0.1)
+    found = iso_speedup(curve(COSTS, learnt), method, whole=1500.0)
+    assert (found.factor, found.low, found.high) == (None, None, None)
+    assert found.bound == pytest.approx(3.0)
+    assert found.reached == 0
+
+
+def test_a_shortest_run_above_the_level_gives_a_lower_bound():
+    found = iso_speedup(curve(COSTS, learnt), curve([300.0], lambda _: 5.0), whole=1500.0)
+    assert found.factor == pytest.approx(5.0)
+    assert found.at_least
+
+
+def test_a_longer_baseline_does_not_move_the_level():
+    longer = curve((*COSTS, 3000.0), learnt)
+    method = curve([cost / 2 for cost in COSTS], lambda cost: learnt(cost * 2))
+    assert iso_speedup(longer, method, whole=1500.0).factor == pytest.approx(2.0)
+
+
+def test_a_baseline_that_gains_nothing_from_its_last_third_is_not_flattered():
+    """Its level is reached at 1,000 steps, so a method that needs 500 saves 2 times, not 3."""
+    baseline = curve(COSTS, lambda cost: learnt(min(cost, 1000.0)))
+    method = curve([cost / 2 for cost in COSTS], lambda cost: learnt(min(2 * cost, 1000.0)))
+    assert iso_speedup(baseline, method, whole=1500.0).factor == pytest.approx(2.0)
+
+
+def test_only_cells_with_the_whole_baseline_count_and_lengths_that_lack_some_are_left_out():
+    baseline = curve(COSTS, learnt)
+    for number in (0, 4):  # the shortest, and the whole one
+        baseline.scores[number].pop((4, 2))
+    baseline.scores[1].pop((0, 0))
+    method = curve([cost / 2 for cost in COSTS], lambda cost: learnt(cost * 2))
+    found = iso_speedup(baseline, method, whole=1500.0)
+    assert found.cells == 14
+    assert found.factor == pytest.approx(2.0)
+
+
+def test_one_cell_gives_no_interval():
+    one = [{(0, 0): learnt(cost)} for cost in COSTS]
+    found = iso_speedup(Curve(COSTS, tuple(one)), curve(COSTS, learnt), whole=1500.0)
+    assert found.factor == pytest.approx(1.0)
+    assert (found.low, found.high, found.cells) == (None, None, 1)
+
+
+def test_nothing_can_be_said_without_the_whole_baseline():
+    baseline = curve(COSTS[:-1], learnt)
+    assert iso_speedup(baseline, curve(COSTS, learnt), whole=1500.0) is None
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    """The noise of cells is independent here; 40 studies, of which most must cover 2x."""
+    covered = 0
+    for study in range(40):
+        baseline = curve(COSTS, learnt, noise=0.05, seed=2 * study)
+        method = curve(
+            [cost / 2 for cost in (*COSTS, 2500.0)],
+            lambda cost: learnt(cost * 2),
+            noise=0.05,
+            seed=2 * study + 1,
+        )
+        found = iso_speedup(baseline, method, whole=1500.0, resamples=200)
+        covered += (found.low or 0.0) <= 2.0 <= (found.high or math.inf)
+    assert covered >= 34
+
+
+def test_the_same_rows_give_the_same_interval_and_more_noise_a_wider_one():
+    def width(noise: float) -> float:
+        baseline = curve(COSTS, learnt, noise=noise)
+        found = iso_speedup(
+            baseline, curve((*COSTS, 4000.0), learnt, noise=noise, seed=1), whole=1500.0
+        )
+        return found.high - found.low
+
+    assert width(0.02) == width(0.02)
+    assert width(0.02) < width(0.08)
+
+
+def test_a_gain_at_equal_cost_is_the_vertical_distance():
+    baseline = curve(COSTS, learnt)
+    method = curve([600.0], lambda cost: learnt(cost) + 0.07)
+    mean, low, high = gain_at_equal_cost(baseline, method, 0, whole=1500.0)
+    assert (mean, low, high) == pytest.approx((0.07, 0.07, 0.07))
+
+
+def test_there_is_no_gain_beyond_the_costs_of_the_baseline():
+    for cost in (200.0, 1600.0):
+        method = curve([cost], learnt)
+        assert gain_at_equal_cost(curve(COSTS, learnt), method, 0, whole=1500.0) is None
+    slightly_shorter = curve([280.0], lambda _: learnt(300.0))
+    found = gain_at_equal_cost(curve(COSTS, learnt), slightly_shorter, 0, whole=1500.0)
+    assert found == pytest.approx((0, 0, 0), abs=1e-12)
+
+
+def test_a_resample_draws_folds_and_then_seeds_of_each():
+    """Two folds, of two seeds and of one."""
+    cells = [(0, 0), (1, 0), (0, 1)]
+    weights = resampled(cells, 50, seed=0)
+    assert weights.sum(1) == pytest.approx(np.ones(50))
+    of_fold = weights[:, :2].sum(1)
+    assert set(np.round(of_fold, 9)) == {0.0, 0.5, 1.0}
+    assert np.round(weights[:, :2] / 0.25) == pytest.approx(weights[:, :2] / 0.25)
+    assert equal(cells).tolist() == [[0.25, 0.25, 0.5]]
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=8))
+def test_a_monotone_sequence_keeps_its_mean_and_never_falls(values):
+    means = monotone(values)
+    assert np.mean(means) == pytest.approx(np.mean(values), abs=1e-9)
+    assert np.all(np.diff(means) >= -1e-12)
+    assert means == pytest.approx(monotone(list(means)))
+
+
+def test_the_cost_of_a_level_on_a_plateau_is_that_of_its_start():
+    means = np.array([0.1, 0.5, 0.5, 0.9])
+    assert cost_of(0.5, [1.0, 2.0, 4.0, 8.0], means) == pytest.approx(2.0)
+    assert cost_of(0.05, [1.0, 2.0, 4.0, 8.0], means) == 1.0
+    assert cost_of(0.95, [1.0, 2.0, 4.0, 8.0], means) == math.inf

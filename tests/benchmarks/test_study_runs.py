@@ -1,0 +1,216 @@
+"""Carrying out a study: once each, in any order alike, and shared with other processes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from study import main
+from study_file import Study, read_study
+from study_results import summary
+from study_runs import StudyFolder, run_study
+from study_timing import time_steps
+
+STUDY = {
+    "seeds": 1,
+    "folds": 2,
+    "rates": [0.001, 0.002],
+    "config": {
+        "threads": 1,
+        "baseline": {
+            "shape": {"frames": 4, "height": 24, "width": 24},
+            "batch_size": 2,
+            "steps": 6,
+            "learning_rate": {"decay": "cosine"},
+        },
+        "data": {"stride": 1, "short_side": [26, 34], "num_workers": 0},
+        "model": {"name": "resnet3d_tiny", "options": {"width": 2}},
+        "optimizer": {"name": "adamw"},
+        "evaluation": {"times": 1, "batch_size": 4},
+        "multigrid": {"norm_group": 2},
+    },
+    "methods": {
+        "baseline": {
+            "title": "baseline",
+            "schedule": "off",
+            "unit": "steps",
+            "lengths": {1: 0, 0.5: 0},
+            "tuned": "each",
+        },
+        "pass": {"title": "pass", "schedule": "pass", "unit": "steps", "lengths": {1: 0}},
+    },
+    "tasks": [
+        {
+            "dataset": "generated",
+            "regime": "scratch",
+            "videos": {"train": 8, "val": 4},
+            "methods": ["baseline", "pass"],
+        },
+        {
+            "dataset": "generated",
+            "regime": "finetune",
+            "videos": {"train": 8, "val": 4},
+            "methods": ["baseline"],
+            "pretrained_on": "generated/scratch",
+        },
+    ],
+}
+SILENT = Console(quiet=True)
+
+
+@pytest.fixture(scope="module")
+def study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("study") / "small.yaml"
+    file.write_text(yaml.safe_dump(STUDY, sort_keys=False))
+    return file
+
+
+@pytest.fixture(scope="module")
+def study(study_file: Path) -> Study:
+    return read_study(study_file)
+
+
+@pytest.fixture(scope="module")
+def done(study: Study, tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
+    """The whole small study, carried out in its own order, and timed."""
+    folder = StudyFolder(study, tmp_path_factory.mktemp("done"), Path("nowhere"))
+    run_study(folder, study.runs(), console=SILENT)
+    time_steps(folder, study.runs())
+    return folder
+
+
+def rows_of(folder: StudyFolder) -> dict[str, dict]:
+    rows = {run.name: folder.row(run) for run in folder.study.runs()}
+    for row in rows.values():
+        row.pop("busy_seconds")
+    return rows
+
+
+def test_the_rate_with_the_least_tuning_loss_trains_all_folds(study, done):
+    for run in study.runs():
+        if run.role == "final":
+            assert done.row(run)["commit"]
+            tried = [done.row(each) for each in study.tuning(run.task, run.method, run.length)]
+            best = min(tried, key=lambda row: row["loss"])
+            assert done.row(run)["rate"] == best["rate"]
+            assert done.row(run)["videos"] == 4
+            assert 0 <= done.row(run)["top1"] <= 1
+
+
+def test_a_run_starts_from_the_weights_of_the_baseline_of_another_task(study, done):
+    runs = [run for run in study.runs() if run.task.regime == "finetune"]
+    assert len(runs) == 8
+    for run in runs:
+        config = yaml.safe_load((done.run_folder(run) / "config.yaml").read_text())
+        checkpoint = Path(config["model"]["weights"])
+        assert checkpoint.is_file()
+        assert checkpoint.parent == done.path / "runs/generated/scratch/baseline-1/seed0-fold0"
+    scratch = done.row(next(run for run in study.runs() if run.task.regime == "scratch"))
+    assert scratch["loss"] != done.row(runs[0])["loss"]
+
+
+def test_rows_are_the_same_in_any_order(study, done, tmp_path):
+    """Without the videos, which are the same files."""
+    folder = StudyFolder(study, tmp_path, Path("nowhere"))
+    run_study(folder, study.runs()[::-1], console=SILENT)
+    assert rows_of(folder) == rows_of(done)
+
+
+def test_a_complete_study_is_not_carried_out_again(study, done):
+    before = {file: file.stat().st_mtime_ns for file in done.path.rglob("*") if file.is_file()}
+    run_study(done, study.runs(), console=SILENT)
+    after = {file: file.stat().st_mtime_ns for file in done.path.rglob("*") if file.is_file()}
+    runs = done.path / "runs"
+    assert {f: t for f, t in after.items() if f.is_relative_to(runs)} == {
+        f: t for f, t in before.items() if f.is_relative_to(runs)
+    }
+
+
+def test_a_run_that_another_process_holds_is_left_to_it(study, done, tmp_path, monkeypatch):
+    """It is waited for, and what it leaves is taken as it is."""
+    folder = StudyFolder(study, tmp_path, Path("nowhere"))
+    shutil.copytree(done.path / "runs", folder.path / "runs")
+    run = study.runs()[-1]
+    row = folder.run_folder(run) / "row.json"
+    row.unlink()
+    lock = folder.path / "locks" / run.name.replace("/", "+")
+    lock.parent.mkdir()
+    held = lock.open("a")
+    fcntl.flock(held, fcntl.LOCK_EX)
+
+    def other_process_finishes(_seconds: float) -> None:
+        row.write_text(json.dumps({"by": "another"}))
+
+    monkeypatch.setattr("study_runs.time.sleep", other_process_finishes)
+    run_study(folder, study.runs(), console=SILENT)
+    assert folder.row(run) == {"by": "another"}
+    held.close()
+
+
+def test_an_interrupted_run_is_done_anew(study, done, tmp_path):
+    """One that left no checkpoint; its folder may hold anything."""
+    folder = StudyFolder(study, tmp_path, Path("nowhere"))
+    shutil.copytree(done.path / "runs", folder.path / "runs")
+    run = study.runs()[0]
+    (folder.run_folder(run) / "row.json").unlink()
+    (folder.run_folder(run) / "checkpoint.pt").unlink()
+    run_study(folder, study.runs(), console=SILENT)
+    assert rows_of(folder) == rows_of(done)
+
+
+def test_a_loss_that_is_not_finite_is_a_row_that_says_so(study, done, monkeypatch, tmp_path):
+    def diverges(_config: object, path: Path, **_: object) -> dict:
+        path.mkdir()
+        raise ValueError("step 3: the loss is nan at rate 0.001; use a smaller one")
+
+    monkeypatch.setattr("study_runs.train", diverges)
+    folder = StudyFolder(study, tmp_path, Path("nowhere"))
+    run = study.runs()[0]
+    run_study(folder, [run], console=SILENT)
+    assert folder.row(run)["failed"] == "step 3: the loss is nan at rate 0.001"
+    assert folder.row(run)["loss"] is None
+
+
+def test_the_collected_table(study_file, done, tmp_path, capsys):
+    table = tmp_path / "table.json"
+    flags = [str(study_file), "--folder", str(done.path)]
+    assert main([*flags, "--collect", str(table)]) == 0
+    values = json.loads(table.read_text())
+    assert (values["runs"], values["complete"]) == (20, 20)
+    assert {key: values[key] for key in ("iso", "points")} == summary(done.study, values["rows"])
+    row = next(row for row in values["rows"] if row["method"] == "pass" and row["fold"] == 1)
+    step_seconds = {
+        (step["shape"], step["clips"]): step["seconds"]
+        for step in values["steps"]
+        if step["method"] == "pass"
+    }
+    steps = [json.loads(line) for line in _metrics(done, "pass-1/seed0-fold1")]
+    expected = sum(step_seconds[step["shape"], step["batch_size"]] for step in steps)
+    assert row["seconds"] == pytest.approx(expected)
+    assert (row["steps"], row["role"], row["epoch_factor"]) == (
+        6,
+        "final",
+        (3 * 32 + 2 * 8 + 2) / (6 * 2),
+    )
+    (iso,) = values["iso"]
+    assert iso["method"] == "pass"
+    assert iso["top1"]["steps"]["cells"] == 2
+    assert main([*flags, "--list"]) == 0
+    assert "generated/scratch/pass-1/seed0-fold1" in capsys.readouterr().out
+
+
+def _metrics(folder: StudyFolder, name: str) -> list[str]:
+    file = folder.path / "runs" / "generated" / "scratch" / name / "metrics.jsonl"
+    return file.read_text().splitlines()
+
+
+def test_what_a_user_has_to_change_is_one_line(study_file, tmp_path, capsys):
+    flags = [str(study_file), "--folder", str(tmp_path)]
+    assert main([*flags, "--only", "nothing"]) == 2
+    assert "--only nothing: no run" in capsys.readouterr().err

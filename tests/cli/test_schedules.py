@@ -1,0 +1,198 @@
+"""``--schedule``: what it chooses, what it leaves to the recipe, and what changes it further."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vcycle.cli.main import main
+from vcycle.config.fields import config_from, read_values
+from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
+from vcycle.config.run import RunConfig
+from vcycle.schedule.cycles import LongCycle
+from vcycle.schedule.multigrid import COARSE_TO_FINE, SCHEDULES, Anneal, Multigrid
+from vcycle.train.run_folder import config_text
+
+KINETICS = "k400-slowfast-r50"
+Values = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def values(capsys: pytest.CaptureFixture[str]) -> Values:
+    def values(*arguments: str) -> dict[str, Any]:
+        assert main(["plan", *arguments, "--json"]) == 0, capsys.readouterr().err
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    return values
+
+
+def shapes_and_steps(found: dict[str, Any]) -> list[tuple[str, int, int]]:
+    return [(each["shape"], each["batch_size"], each["steps"]) for each in found["phases"]]
+
+
+@pytest.mark.parametrize("schedule", ["pass", "anneal"])
+@pytest.mark.parametrize("name", [*FIXED_RECIPES, *USER_RECIPES])
+def test_every_recipe_takes_every_schedule(name: str, schedule: str, values: Values) -> None:
+    config = recipe(name)
+    found = values(name, "--schedule", schedule)
+    rule, shape = config.multigrid.rule, config.baseline.shape
+    grids = [rule.scale(shape, frames=frames, side=side) for frames, side in COARSE_TO_FINE]
+    assert [each["shape"] for each in found["phases"]] == [str(grid) for grid in grids]
+    shares = (0.5, 0.3, 0.2) if schedule == "pass" else (0.45, 0.3, 0.25)
+    for phase, share in zip(found["phases"], shares, strict=True):
+        assert phase["steps"] == pytest.approx(share * found["steps"], abs=8)
+    assert found["phases"][-1]["batch_size"] == config.baseline.batch_size
+    factor = config.multigrid.epoch_factor if config.multigrid.long_cycle else 1.5
+    assert found["epochs"] == pytest.approx(factor * found["baseline_epochs"], rel=2e-3)
+    assert found["compute_unit"] == "multiply-adds"
+    assert found["flags"] == [f"--schedule {schedule}"]
+
+
+def test_paper_and_off_are_the_recipe_and_its_baseline(values: Values) -> None:
+    for name in (KINETICS, "demo", "finetune"):
+        assert values(name, "--schedule", "paper")["phases"] == values(name)["phases"]
+        off, baseline = values(name, "--schedule", "off"), values(name, "--baseline")
+        assert off["phases"] == baseline["phases"]
+    small = "k400-slowfast-r50-small-baseline"
+    assert values(small, "--schedule", "off")["phases"] == values(small)["phases"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "steps"),
+    [
+        (["--schedule", "pass", "--multigrid.steps", "276"], [138, 83, 55]),
+        (
+            [
+                *("--schedule", "pass", "--multigrid.steps", "1000"),
+                *("--multigrid.long_cycle.shares", "[0.35, 0.3, 0.35]"),
+            ],
+            [350, 300, 350],
+        ),
+        (
+            [
+                *("--multigrid.long_cycle.factors", "[[0.5, 0.5], [1, 1]]"),
+                *("--multigrid.long_cycle.shares", "[0.8, 0.2]"),
+                *("--schedule=anneal", "--multigrid.steps=500"),
+            ],
+            [400, 100],
+        ),
+        (["--schedule", "off", "--multigrid.steps", "100"], [70, 20, 10]),
+        (["--schedule", "off", "--epoch-factor", "0.5"], [700, 200, 100]),
+        (["--schedule", "pass", "--long-cycle-shapes", "1", "--epoch-factor", "1"], [2000]),
+    ],
+)
+def test_what_changes_a_schedule_further(
+    flags: list[str], steps: list[int], values: Values
+) -> None:
+    assert [each["steps"] for each in values("demo", *flags)["phases"]] == steps
+
+
+def test_an_epoch_factor_fixes_the_clips(values: Values) -> None:
+    for factor in (0.25, 1.0, 2.0):
+        found = values(KINETICS, "--schedule", "anneal", "--epoch-factor", str(factor))
+        assert found["clips"] == pytest.approx(factor * found["baseline_clips"], abs=512)
+
+
+@pytest.mark.parametrize(
+    "multigrid",
+    [
+        *SCHEDULES.values(),
+        Multigrid.progressive_resizing(),
+        replace(
+            Multigrid.named("anneal"),
+            steps=300,
+            long_cycle=LongCycle(COARSE_TO_FINE, (0.5, 0.2, 0.3), (4, 2, 1), (2.0, 1.5, 1.0), True),
+            anneal=Anneal("cosine", share=0.4, final=0.01, warmup=0.05),
+        ),
+    ],
+)
+def test_a_configuration_file_holds_any_schedule(tmp_path: Path, multigrid: Multigrid) -> None:
+    config = replace(recipe("demo"), multigrid=multigrid)
+    file = tmp_path / "config.yaml"
+    file.write_text(config_text(config))
+    assert config_from(read_values(file), []) == config
+
+
+def test_a_saved_run_takes_another_schedule(
+    tmp_path: Path, values: Values, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(config_text(recipe("demo")))
+    flags = ["--schedule", "pass", "--multigrid.steps", "276"]
+    found = values("--config", str(file), *flags)
+    assert shapes_and_steps(found) == shapes_and_steps(values("demo", *flags))
+    configs: list[RunConfig] = []
+    monkeypatch.setattr("vcycle.train.loop.train", lambda config, *_, **__: configs.append(config))
+    assert main(["train", "--config", str(file), *flags]) == 0
+    assert main(["train", "demo", *flags]) == 0
+    assert configs[0] == configs[1]
+    demo = recipe("demo")
+    assert configs[0] == replace(
+        demo, multigrid=replace(demo.multigrid.with_schedule("pass"), steps=276)
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--schedule", "anneel"],
+            "schedule 'anneel': choose paper, pass, anneal, off; did you mean anneal?",
+        ),
+        (
+            ["--schedule", "pass", "--baseline"],
+            "--baseline and --schedule: a baseline has none; leave one out",
+        ),
+        (
+            ["--schedule", "pass", "--baseline-steps", "9"],
+            "--baseline-steps and --schedule: a baseline has none; leave one out",
+        ),
+        (
+            ["--schedule", "off", "--long-cycle-shapes", "2"],
+            "--long-cycle-shapes: the schedule has no long cycle; leave it out",
+        ),
+        (
+            ["--schedule", "pass", "--multigrid.long_cycle.shares", "[0.5, 0.3, 0.1]"],
+            "long_cycle.shares [0.5, 0.3, 0.1]: they sum to 0.9; give shares of the steps that sum "
+            "to 1",
+        ),
+        (
+            ["--schedule", "pass", "--multigrid.long_cycle.factors", "[[0.25, 1], [0.5, 1]]"],
+            "long_cycle.factors [[0.25, 1], [0.5, 1]]: a run ends on the full grid; make [1, 1] "
+            "the last",
+        ),
+        (
+            ["--schedule", "anneal", "--multigrid.anneal.share", "1.5"],
+            "anneal.share 1.5: the anneal is longer than the run; give a share of the steps of at "
+            "most 1, or null for the steps on the full grid",
+        ),
+        (
+            ["--schedule", "pass", "--multigrid.steps", "2"],
+            "steps 2: none is left for 32x224x224; use a larger epoch factor or more steps, fewer "
+            "long-cycle shapes, or a larger share for it",
+        ),
+    ],
+)
+def test_mistakes(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", KINETICS, *flags]) == 2
+    assert capsys.readouterr().err == f"vcycle: {message}\n"
+
+
+@pytest.mark.parametrize("schedule", ["pass", "anneal", "off"])
+def test_the_table_and_the_plot(
+    schedule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.svg"
+    assert main(["plan", KINETICS, "--schedule", schedule, "--plot", str(file)]) == 0
+    text = capsys.readouterr().out
+    if schedule == "off":
+        assert "pass" not in text
+        return
+    assert re.search(r"\n +1 +1 +pass +8x112x112 +8,192 +8,\d{3} ", text)
+    assert re.search(r"\nmultiply-adds .* [56]\.\d\dx\n", text)
+    assert "stage" not in re.sub(r"<!--.*?-->", "", file.read_text(), flags=re.DOTALL)
