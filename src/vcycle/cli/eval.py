@@ -19,6 +19,9 @@ def add_eval_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``vcycle eval``."""
     parser.add_argument("folder", help="a run folder")
     parser.add_argument("--split", default="val", help="of the manifest (default: val)")
+    parser.add_argument(
+        "--best", action="store_true", help="not the newest checkpoint but the best"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run_eval_command, takes_fields=True)
 
@@ -34,10 +37,9 @@ def run_eval_command(options: argparse.Namespace, left_over: Sequence[str]) -> N
             f"run folder {folder}: no config.yaml in it; give a folder of vcycle train"
         )
     config = read_config(folder / "config.yaml", left_over)
-    try:
-        result = evaluate_run(config, folder, split=options.split)
-    finally:
-        destroy_process_group()
+    checkpoint = "best" if options.best else "checkpoint"
+    result = evaluate_run(config, folder, split=options.split, checkpoint=checkpoint)
+    destroy_process_group()
     if int(os.environ.get("RANK", 0)) == 0:  # of several processes one prints
         print(json.dumps(result, indent=1) if options.json else _line(options, result))
 
