@@ -1,9 +1,9 @@
 """Multiply-adds of one clip at every shape of every recipe under every schedule, as JSON.
 
-Its output is ``src/vcycle/config/multiply_adds.json``, which ``vcycle plan`` reads so as
+Its output is ``src/vcycle/models/multiply_adds.json``, which ``vcycle plan`` reads so as
 not to need torch:
 
-    python benchmarks/recipe_multiply_adds.py > src/vcycle/config/multiply_adds.json
+    python benchmarks/recipe_multiply_adds.py > src/vcycle/models/multiply_adds.json
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
+from vcycle.models.entries import find_model
 from vcycle.schedule.multigrid import SCHEDULES
 from vcycle.schedule.shape import Shape
 
@@ -30,7 +31,7 @@ def main() -> None:
         for schedule in SCHEDULES:
             multigrid = config.multigrid.with_schedule(schedule)
             visited = replace(config, multigrid=multigrid).plan().shapes
-            shapes.setdefault(config.model.name, set()).update(visited)
+            shapes.setdefault(find_model(config.model.name).name, set()).update(visited)
     table = {}
     for model_name in sorted(shapes):
         with torch.device("meta"):

@@ -18,7 +18,8 @@ from typing import Any
 from update import fill
 
 from vcycle.cli.plan import PlanReport, plan_text, plan_values
-from vcycle.config.flags import FlagParser, add_config_flags, given_flags, run_config
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_config_flags, run_config
 from vcycle.config.recipes import PAPER_RECIPES, k400_slowfast_r50
 from vcycle.report.plan_plot import draw_plans
 from vcycle.schedule.multigrid import Multigrid
@@ -58,16 +59,16 @@ NAMED = [
     *(f"k400-slowfast-r50 --schedule {name}" for name in ("pass", "anneal", "off")),
 ]
 PRINTED_PLAN = "k400-slowfast-r50 --schedule anneal"
-OWN_VIDEOS = "finetune --num-videos 1000 --num-gpus 2"
+OWN_VIDEOS = "finetune --num-videos 1000 --gpus 2"
 
 
 def report_of(run: str) -> PlanReport:
     """What ``vcycle plan RUN`` prints, as a value."""
-    parser = FlagParser()
+    parser = FlagParser(word="recipe")
     add_config_flags(parser)
-    options, left_over = parser.parse_known_args(run.split())
-    config = run_config(options, left_over)
-    return PlanReport(config, config.plan(), given_flags(options, left_over))
+    options = parser.parse_args(run.split())
+    config = run_config(options)
+    return PlanReport(config, config.plan(), options.given)
 
 
 def values_of(run: str) -> dict[str, Any]:

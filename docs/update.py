@@ -18,7 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vcycle.models import MODELS
+from vcycle.models.build import FAMILIES
+from vcycle.models.entries import MODELS
 
 ROOT = Path(__file__).parents[1]
 TITLES = {
@@ -86,11 +87,15 @@ def models_table() -> str:
     Names with a shape in them, those of the released models, are left out.
     """
     names: dict[Any, list[str]] = {}
-    for name, builder in MODELS.items():
-        if name.endswith(("_r50", "_r101", "_tiny")):
-            fixed = ", ".join(f"{k}={v!r}" for k, v in getattr(builder, "keywords", {}).items())
-            text = f"`{name}`" + (f" (`{fixed}`)" if fixed else "")
-            names.setdefault(getattr(builder, "func", builder), []).append(text)
+    for entry in MODELS:
+        if entry.name.endswith(("_r50", "_r101", "_tiny")):
+            builder = FAMILIES[entry.family]
+            defaults = inspect.signature(builder).parameters
+            fixed = ", ".join(
+                f"{k}={v!r}" for k, v in entry.arguments.items() if v != defaults[k].default
+            )
+            text = f"`{entry.name}`" + (f" (`{fixed}`)" if fixed else "")
+            names.setdefault(builder, []).append(text)
     lines = ["| names | what it is | options |", "| --- | --- | --- |"]
     for builder, texts in names.items():
         summary = inspect.getdoc(builder).split("\n")[0].rstrip(".").replace("``", "`")

@@ -24,7 +24,13 @@ LAYERS = [
 # What decodes knows shapes and frames, and nothing of who asks for them.
 DECODING_KNOWS = ("vcycle.schedule.shape", "vcycle.data.grid", "vcycle.data.metadata")
 # Plans are printed, recipes read and reports drawn without torch.
-NO_TORCH = ("vcycle.schedule", "vcycle.config", "vcycle.report", "vcycle.cli.plan")
+NO_TORCH = (
+    "vcycle.schedule",
+    "vcycle.config",
+    "vcycle.report",
+    "vcycle.models.entries",
+    "vcycle.cli.plan",
+)
 
 
 def module_name(path: Path) -> str:

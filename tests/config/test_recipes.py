@@ -1,21 +1,18 @@
 """Every recipe against the paper's numbers."""
 
-import inspect
-import json
 import re
 from dataclasses import replace
-from importlib.resources import files
 
 import pytest
 import torch
 
-from vcycle.config.models import clip_multiply_adds, compute
+from vcycle.config.compute import compute
 from vcycle.config.recipes import FIXED_RECIPES, PAPER_RECIPES, USER_RECIPES, recipe, summaries
-from vcycle.config.run import SLOWFAST_ALPHAS, Model, RunConfig
+from vcycle.config.run import Model, RunConfig
 from vcycle.data.sampler import PlanSampler
-from vcycle.models import MODELS, build_model, check_norm_group
-from vcycle.models.count import multiply_adds
+from vcycle.models import check_norm_group
 from vcycle.schedule import cost
+from vcycle.schedule.cycles import ShapeRule
 from vcycle.schedule.shape import Shape
 
 NAMES = [*FIXED_RECIPES, *USER_RECIPES]
@@ -164,17 +161,6 @@ def test_frames_that_leave_slowfast_no_slow_frame() -> None:
         rule.scale(Shape(8, 224, 224), frames=0.25, side=1)
 
 
-@pytest.mark.parametrize(
-    "model", json.loads(files("vcycle.config").joinpath("multiply_adds.json").read_text())
-)
-def test_multiply_adds_are_those_of_the_models(model: str) -> None:
-    with torch.device("meta"):
-        built = build_model(model, num_classes=400)
-    table = clip_multiply_adds(model)
-    for shape in (min(table), max(table)):
-        assert multiply_adds(built, shape) == table[shape]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_has_its_multiply_adds(name: str) -> None:
     config = recipe(name)
@@ -200,15 +186,6 @@ def test_compute_of_a_model_with_options() -> None:
         assert computed == cost.pixels(plan)
 
 
-def test_the_table_of_alphas_is_that_of_the_models() -> None:
-    found = {
-        name: inspect.signature(build).parameters["alpha"].default
-        for name, build in MODELS.items()
-        if "alpha" in inspect.signature(build).parameters
-    }
-    assert found == SLOWFAST_ALPHAS
-
-
 @pytest.mark.parametrize(
     ("model", "alpha"),
     [(Model("slowfast_r50_4x16"), 8), (Model("slowfast_r50_8x8", {"alpha": 16}), 16)],
@@ -226,8 +203,24 @@ def test_a_plan_that_leaves_slowfast_no_slow_frame(model: Model, alpha: int) -> 
     assert replace(config, model=Model("i3d_r50_8x8")).plan() == recipe(config.recipe).plan()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_shape_rule_is_that_of_the_model(name: str) -> None:
+    config = recipe(name)
+    assert config.multigrid.rule == config.model.rule
+
+
+def test_models_that_are_not_known() -> None:
+    message = (
+        "model slowfast_r5: no such model, and no package.module:function of your own; did you "
+        "mean slowfast_r50?"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Model("slowfast_r5")
+    assert Model("my.module:build").rule == ShapeRule()
+
+
 def test_unknown_names() -> None:
-    message = "recipe 'k400-slowfast-r5' is unknown; did you mean 'k400-slowfast-r50'?"
+    message = "recipe k400-slowfast-r5: no such recipe; did you mean k400-slowfast-r50?"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         recipe("k400-slowfast-r5")
     with pytest.raises(ValueError, match="num_videos and num_gpus: recipe ssv2-slowfast-r50 has"):

@@ -41,7 +41,7 @@ def test_options_reach_the_builder() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ({"name": "resnet3d_tinny"}, "did you mean 'resnet3d_tiny'"),
+        ({"name": "resnet3d_tinny"}, "did you mean resnet3d_tiny"),
         ({"name": "resnet3d_tiny", "num_classes": 0}, "num_classes 0: "),
         ({"name": "resnet3d_tiny", "num_classes": "x"}, "num_classes 'x': "),
         ({"name": "resnet3d_tiny", "widht": 2}, "it takes width, dropout"),

@@ -20,7 +20,7 @@ from vcycle.config.run import Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.cycles import LongCycle, ShapeRule
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train import loop, stop
 from vcycle.train.loop import train
@@ -256,7 +256,10 @@ def test_videos_of_one_class_are_refused(config: RunConfig, tmp_path: Path) -> N
             "norm_group 3: groups of 3 clips do not divide the batch of",
         ),
         (lambda c: replace(c, accumulate=3), "accumulate 3: it does not divide the batch of 64"),
-        (lambda c: replace(c, accumulate=2), "norm_group 16: it does not divide a batch of 8 clips"),
+        (
+            lambda c: replace(c, accumulate=2),
+            "norm_group 16: it does not divide a batch of 8 clips",
+        ),
     ],
 )
 def test_what_a_user_got_wrong_is_one_line(

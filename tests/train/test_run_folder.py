@@ -15,7 +15,7 @@ from vcycle.config.run import Data, Model, Optimizer, RunConfig
 from vcycle.data.bad_videos import BadVideos, TooManyBadVideos
 from vcycle.data.loader import Loader
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.loop import share_bad_videos
 from vcycle.train.run_folder import RunFolder, config_text

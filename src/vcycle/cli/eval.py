@@ -8,25 +8,27 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vcycle.config.flags import read_config
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_field_flags, read_config
 
 
-def add_eval_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``vcycle eval``."""
+def add_eval_flags(parser: FlagParser) -> None:
+    """Add the flags of ``vcycle eval``, and those of fields."""
+    parser.usage = f"{parser.prog} RUN [flags]"
+    add_field_flags(parser)
     parser.add_argument("folder", help="a run folder")
     parser.add_argument("--split", default="val", help="of the manifest (default: val)")
     parser.add_argument(
         "--best", action="store_true", help="not the newest checkpoint but the best"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run_eval_command, takes_fields=True)
+    parser.set_defaults(run=run_eval_command)
 
 
-def run_eval_command(options: argparse.Namespace, left_over: Sequence[str]) -> None:
+def run_eval_command(options: argparse.Namespace) -> None:
     """Evaluate and print. Raises ValueError for what a user got wrong."""
     from vcycle.evaluate.run import evaluate_run
     from vcycle.evaluate.setup import destroy_process_group
@@ -36,7 +38,7 @@ def run_eval_command(options: argparse.Namespace, left_over: Sequence[str]) -> N
         raise ValueError(
             f"run folder {folder}: no config.yaml in it; give a folder of vcycle train"
         )
-    config = read_config(folder / "config.yaml", left_over)
+    config = read_config(folder / "config.yaml", options.fields)
     checkpoint = "best" if options.best else "checkpoint"
     result = evaluate_run(config, folder, split=options.split, checkpoint=checkpoint)
     destroy_process_group()

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vcycle.config.flags import add_config_flags, given_flags, run_config
-from vcycle.config.models import compute
+from vcycle.config.compute import compute
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_config_flags, run_config
 from vcycle.config.recipes import summaries
 from vcycle.config.run import RunConfig
 from vcycle.report.plan_table import plan_table
@@ -45,20 +46,21 @@ class PlanReport:
         return " ".join([self.config.recipe, *self.flags])
 
 
-def run_plan_command(options: argparse.Namespace, left_over: Sequence[str]) -> None:
-    """Print or draw the plan that the flags ask for; ValueError for what a user got wrong."""
+def run_plan_command(options: argparse.Namespace) -> None:
+    """Print or draw the plan that the flags ask for."""
     if options.list:
-        if left_over:
-            raise ValueError(f"unknown argument {left_over[0]}: --list takes only --json")
+        surplus = [word for word in (options.recipe, *options.given) if word is not None]
+        if surplus:
+            raise ValueError(f"{surplus[0]}: --list takes only --json; leave it out")
         print(json.dumps(summaries(), indent=1) if options.json else _listing())
         return
-    report = _report(options, left_over)
+    report = _report(options)
     if options.plot is not None:
         _draw(report, Path(options.plot))
     print(json.dumps(plan_values(report), indent=1) if options.json else plan_text(report))
 
 
-def add_plan_flags(parser: argparse.ArgumentParser) -> None:
+def add_plan_flags(parser: FlagParser) -> None:
     """Add the flags of ``vcycle plan``: those of every run, and what to do with the plan."""
     add_config_flags(parser)
     parser.add_argument("--list", action="store_true", help="list the recipes")
@@ -74,15 +76,16 @@ def add_plan_flags(parser: argparse.ArgumentParser) -> None:
         "--memory-gib", type=float, help="of a device: which batches fit, by the bytes of the rows"
     )
     parser.add_argument("--num-devices", type=int, help="that steps were measured on; else 1")
+    parser.set_defaults(run=run_plan_command)
 
 
-def _report(options: argparse.Namespace, left_over: Sequence[str]) -> PlanReport:
+def _report(options: argparse.Namespace) -> PlanReport:
     if options.memory_gib is not None and options.step_seconds is None:
         raise ValueError("--memory-gib: it needs the bytes of --step-seconds FILE; give both")
     if options.num_devices is not None and options.memory_gib is None:
         raise ValueError("--num-devices: it is for --memory-gib; give both or neither")
-    config = run_config(options, left_over)
-    plan, flags = config.plan(), given_flags(options, left_over)
+    config = run_config(options)
+    plan, flags = config.plan(), options.given
     if options.step_seconds is None:
         return PlanReport(config, plan, flags)
     measured = _measured(Path(options.step_seconds))

@@ -1,49 +1,33 @@
-"""The fields of a configuration: read from a file, changed by dotted flags, and checked.
+"""The fields of a configuration: read from a file, changed by name, and checked.
 
-In: a run's config.yaml or a recipe's values, and flags such as ``--baseline.steps 5000``. Out: a
-RunConfig, or a ValueError of one line that names the field, its value and what it must be.
+In: a run's config.yaml or a recipe's values, and values of fields such as ``baseline.steps``. Out:
+a RunConfig, or a ValueError of one line that names the field, its value and what it must be. The
+types in the dataclasses decide what is accepted; nothing is listed a second time here.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import is_dataclass
+import dataclasses
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
 from vcycle.config.run import RunConfig
 
-MOST_BYTES = 1_000_000
-"""Of a configuration file: a run's own has about two thousand."""
+T = TypeVar("T")
 
-_IN_WORDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "text",
-    "bool": "true or false",
-    "tuple": "a list",
-    "dict": "a mapping",
-    "NoneType": "null",
-}
+_PLAIN = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
 def read_values(file: Path) -> dict[str, Any]:
     """What a configuration file says, not checked beyond being a mapping."""
-    with file.open("rb") as stream:
-        content = stream.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"{file}: more than {MOST_BYTES:,} bytes; give a run's config.yaml")
     try:
-        text = content.decode()
-        # An alias can refer to itself, or grow a short file without end.
-        if "*" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
-            raise ValueError("it has an alias")
-        values = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{file}: not YAML ({reason}); give a run's config.yaml") from error
     if not isinstance(values, dict):
@@ -51,102 +35,130 @@ def read_values(file: Path) -> dict[str, Any]:
     return values
 
 
-def config_from(
-    values: dict[str, Any], fields: Sequence[str], *, other_flags: Sequence[str] = ()
-) -> RunConfig:
-    """``values`` changed by dotted flags, checked and turned into a RunConfig.
+def config_from(values: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
+    """``values``, nested as in a file, with fields changed by their dotted names, as a RunConfig.
 
-    ``other_flags`` may be meant where a flag is unknown.
+    Raises ValueError if a field is unknown or missing, or its value is not accepted.
     """
-    # Imported here: it takes longer than planning, and most plans need no field changed.
-    from jsonargparse import ArgumentError, ArgumentParser
-
-    _check_sections(RunConfig, values)
-    parser = ArgumentParser(exit_on_error=False, allow_abbrev=False)
-    parser.add_class_arguments(RunConfig, None)
-    try:
-        parser.set_defaults(parser.parse_object(values).as_dict())
-        chosen = parser.instantiate(parser.parse_args(list(fields)))
-        return RunConfig(**vars(chosen))
-    except (ArgumentError, LookupError, TypeError, AttributeError, ValueError) as error:
-        if "unrecognized arguments" in str(error):
-            message = _unknown_flag([*other_flags, *_names(values)], fields)
-        else:
-            message = _clean(str(error))
-        raise ValueError(message) from error
-    except (OverflowError, RecursionError) as error:
-        raise ValueError(f"configuration: {_clean(str(error))}") from error
+    changed = _copy(values)
+    for name, value in changes.items():
+        *sections, last = name.split(".")
+        section = changed
+        for key in sections:
+            if not isinstance(section.get(key), dict):
+                section[key] = {}  # an optional section that was null
+            section = section[key]
+        section[last] = value
+    return _built(RunConfig, changed, "")
 
 
-def _check_sections(section: type, values: Any, prefix: str = "") -> None:
-    """ValueError unless every section of a configuration is a mapping with fields that it has."""
+def field_types(section: type = RunConfig, prefix: str = "") -> dict[str, Any]:
+    """Dotted name -> type of every field, and of every section that may be null."""
+    found: dict[str, Any] = {}
+    for key, hint in get_type_hints(section).items():
+        plain, optional = _without_none(hint)
+        if not dataclasses.is_dataclass(plain) or optional:
+            found[f"{prefix}{key}"] = hint
+        if isinstance(plain, type) and dataclasses.is_dataclass(plain):
+            found |= field_types(plain, f"{prefix}{key}.")
+    return found
+
+
+def typed(hint: Any, value: object, name: str) -> Any:
+    """``value`` as the type ``hint``: of a file, or the text of a flag.
+
+    Raises ValueError that starts with ``name`` if it is not one.
+    """
+    plain, optional = _without_none(hint)
+    origin, inner = get_origin(plain), get_args(plain)
+    if optional and value in (None, "null"):
+        return None
+    parsed = value
+    if isinstance(value, str) and plain is not str and origin is not Literal:
+        parsed = _parsed(value)
+    if isinstance(plain, type) and dataclasses.is_dataclass(plain) and isinstance(parsed, Mapping):
+        return _built(plain, parsed, f"{name}.")
+    if origin is Literal and parsed in inner:
+        return parsed
+    if origin is tuple and isinstance(parsed, list | tuple):
+        each = [inner[0]] * len(parsed) if inner[-1] is Ellipsis else inner
+        if len(each) == len(parsed):
+            return tuple(typed(h, v, name) for h, v in zip(each, parsed, strict=True))
+    if origin is dict and isinstance(parsed, dict):
+        return parsed
+    if plain is float and isinstance(parsed, int | float | str) and not isinstance(parsed, bool):
+        try:
+            return float(parsed)  # YAML 1.1 reads 1e-3 as text
+        except ValueError:
+            pass
+    if plain in _PLAIN and type(parsed) is plain:
+        return parsed
+    raise ValueError(f"{name} {_shown(value)}: give {_accepted(hint)}")
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """A question for the known name that was meant; empty if none is near."""
+    found = get_close_matches(str(name), known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _built(section: type[T], values: Mapping[str, Any], prefix: str) -> T:
     hints = get_type_hints(section)
-    if not isinstance(values, dict):
-        raise ValueError(
-            f"{prefix.rstrip('.')} {_shown(values)}: give a mapping of its fields "
-            f"({', '.join(hints)})"
-        )
-    for key, value in values.items():
+    for key in values:
         if key not in hints:
-            nearest = get_close_matches(str(key), hints, n=1)
-            guess = f"; did you mean {prefix}{nearest[0]}?" if nearest else ""
-            raise ValueError(f"unknown field {prefix}{_shown(key)}{guess}")
-        hint = hints[key]
-        if isinstance(hint, type) and is_dataclass(hint):
-            _check_sections(hint, value, f"{prefix}{key}.")
-        elif value is None and type(None) not in get_args(hint):  # the field parser lets it pass
-            plain = hint if get_origin(hint) in (None, Literal) else get_origin(hint)
-            raise ValueError(f"{prefix}{key} null: give {_in_words(str(plain))}")
+            guess = nearest(f"{prefix}{key}", [f"{prefix}{each}" for each in hints])
+            raise ValueError(f"{prefix}{_shown(key)}: no such field{guess}")
+    missing = [
+        f"{prefix}{field.name}"
+        for field in dataclasses.fields(section)  # type: ignore[arg-type]
+        if field.name not in values
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise ValueError(f"{', '.join(missing)}: missing; a configuration gives every one of them")
+    return section(
+        **{key: typed(hints[key], value, f"{prefix}{key}") for key, value in values.items()}
+    )
 
 
-def _unknown_flag(known: Sequence[str], fields: Sequence[str]) -> str:
-    given = [field.partition("=")[0] for field in fields if field.startswith("-")]
-    unknown = next((flag for flag in given if flag not in known), fields[0])
-    if not unknown.startswith("-"):
-        return f"unknown argument {unknown}: no flag before it takes a value"
-    nearest = get_close_matches(unknown, known, n=1)
-    return f"unknown argument {unknown}" + (f"; did you mean {nearest[0]}?" if nearest else "")
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """``X | None`` as X and whether it may be None."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint, False
+    (plain,) = (each for each in get_args(hint) if each is not type(None))
+    return plain, True
 
 
-def _names(values: dict[str, Any], prefix: str = "--") -> list[str]:
-    """Dotted flags of all fields."""
-    names = []
-    for key, value in values.items():
-        names.append(f"{prefix}{key}")
-        if isinstance(value, dict):
-            names += _names(value, f"{prefix}{key}.")
-    return names
+def _parsed(text: str) -> object:
+    """The value of a flag, written as in a file: ``[0.5, 1]``, ``{alpha: 8}``, ``true``."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        return text
 
 
-def _clean(message: str) -> str:
-    """The field parser's message in one line: field, value, and what is expected instead."""
-    keys = list(dict.fromkeys(re.findall(r'Parser key "([^"]+)"', message)))
-    name = ".".join(keys[:2])
-    if found := re.search(r"arguments are required: (.*)", message):
-        return f"missing fields: {found[1]}"
-    if found := re.search(r"Unable to load config '(.*)'", message):
-        return f"{name} {_shown(found[1])}: give a mapping of its fields, or set one by its name"
-    if found := re.search(r"Errors:\s+- (?!Expected|Problem)(.*)", message):
-        return found[1]  # a section's own
-    if found := re.search(r"Expected an? (.+)\. Got value: (.*)", message):
-        return f"{name} {_shown(found[2])}: give {_in_words(found[1])}"
-    subtypes = re.search(r"Subtypes: \[(.*)\]", message)
-    value = re.search(r"Given value: (.*)", message)
-    if subtypes and value:
-        types = re.findall(r"<class '[^']+'>|typing\.Literal\[[^\]]*\]", subtypes[1])
-        return f"{name} {_shown(value[1])}: give {' or '.join(map(_in_words, types))}"
-    return " ".join(message.split())
+def _accepted(hint: Any) -> str:
+    """A type as a user calls it."""
+    plain, optional = _without_none(hint)
+    inner = get_args(plain)
+    if optional:
+        return f"{_accepted(plain)} or null"
+    if get_origin(plain) is Literal:
+        return " or ".join(inner)
+    if get_origin(plain) is tuple:
+        return "a list" if inner[-1] is Ellipsis else f"a list of {len(inner)}"
+    if dataclasses.is_dataclass(plain):
+        return f"a mapping of its fields ({', '.join(get_type_hints(plain))})"
+    return _PLAIN.get(plain, "a mapping")
 
 
-def _in_words(type_text: str) -> str:
-    """A type in the field parser's messages as a user calls it."""
-    if type_text.startswith("typing.Literal"):
-        return " or ".join(re.findall(r"'([^']+)'", type_text))
-    name = type_text.removeprefix("<class '").removesuffix("'>")
-    return _IN_WORDS.get(name, f"a {name.rpartition('.')[2].replace('tuple', 'list')}")
+def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in values.items()}
 
 
 def _shown(value: object) -> str:
-    text = " ".join(str(value).split())
-    text = {"None": "null"}.get(text, text)
+    words = {None: "null", True: "true", False: "false"}  # as YAML writes them
+    text = words[value] if value is None or isinstance(value, bool) else str(value)
+    text = " ".join(text.split())
     return text if len(text) <= 60 else f"{text[:57]}..."

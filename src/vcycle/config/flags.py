@@ -9,134 +9,134 @@ flags, so that what was printed is what is trained.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from vcycle.config.fields import config_from, read_values
+from vcycle.config.fields import config_from, field_types, read_values
+from vcycle.config.flag_parser import FlagParser, TypedFlag
 from vcycle.config.recipes import USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.multigrid import SCHEDULES, Multigrid
 
 _FLAGS: dict[str, dict[str, Any]] = {
-    "--config": {"metavar": "FILE", "help": "start from a run's config.yaml instead"},
+    "--config": {"hint": str, "metavar": "FILE", "help": "start from a run's config.yaml instead"},
     "--num-videos": {
-        "type": int,
-        "help": "training videos of finetune and scratch; else counted in --data.manifest",
+        "hint": int,
+        "help": "training videos of finetune and scratch; else counted in --data",
     },
-    "--num-gpus": {"type": int, "help": "GPUs of finetune and scratch, 1 to 8; else 1"},
+    "--gpus": {"hint": int, "help": "GPUs of finetune and scratch, 1 to 8; else 1"},
     "--schedule": {
+        "hint": str,
         "metavar": "|".join(SCHEDULES),
         "help": "another schedule than the recipe's; fields and the flags below change it further",
     },
-    "--epoch-factor": {"type": float, "help": "epochs, times the baseline's"},
+    "--epoch-factor": {"hint": float, "help": "epochs, times the baseline's"},
     "--long-cycle-shapes": {
-        "type": int,
+        "hint": int,
         "metavar": "1..4",
         "help": "only the last shapes of the long cycle, in as many steps (table 1a)",
     },
     "--short-cycle-shapes": {
-        "type": int,
+        "hint": int,
         "metavar": "1..3",
         "help": "only the last shapes of the short cycle, in as many steps (table 1b)",
     },
     "--no-fine-tuning": {
-        "action": "store_true",
+        "hint": bool,
         "help": "a long cycle in the last learning-rate stage too, in as many steps",
     },
-    "--baseline": {"action": "store_true", "help": "no multigrid"},
-    "--baseline-steps": {"type": int, "help": "no multigrid, in so many steps"},
+    "--baseline": {"hint": bool, "help": "no multigrid"},
+    "--baseline-steps": {"hint": int, "help": "no multigrid, in so many steps"},
 }
-PLAN_FLAGS = tuple(_FLAGS)
 _OF_BASELINES = ("norm_group", "rule")
 """Fields of Multigrid that a baseline keeps."""
 
 _SHORT_NAMES = {
-    "--data": "--data.manifest",
-    "--model": "--model.name",
-    "--weights": "--model.weights",
+    "data.manifest": ("--data", "the manifest of the videos"),
+    "model.name": ("--model", "a name of vcycle models, or package.module:function"),
+    "model.weights": ("--weights", "a checkpoint to start from"),
 }
+"""Field -> a flag of its own and its help."""
 FIELDS_HELP = (
-    "Any field of the configuration can be set by its dotted name, such as "
-    "--baseline.batch_size 64 --multigrid.batch_exponent 0.5 --multigrid.rule.side_multiple 32; "
-    + ", ".join(f"{short} is {field}" for short, field in _SHORT_NAMES.items())
-    + "."
+    "Any field of the configuration is a flag by its dotted name, such as --data.stride 4 "
+    "--multigrid.batch_exponent 0.5 --multigrid.rule.side_multiple 32."
 )
 
 
-class FlagParser(argparse.ArgumentParser):
-    """An argparse parser whose errors are a ValueError of one line."""
+def add_field_flags(parser: FlagParser) -> None:
+    """Add a flag for every field, and the short names."""
+    parser.set_defaults(fields={}, given=())
+    for field, hint in field_types().items():
+        short, text = _SHORT_NAMES.get(field, (None, argparse.SUPPRESS))
+        parser.add_argument(
+            *filter(None, (short, f"--{field}")),
+            action=TypedFlag,
+            hint=hint,
+            store=lambda value, field=field: {field: value},
+            metavar=field.rpartition(".")[2].upper(),
+            help=text,
+        )
 
-    def __init__(self, **options: Any) -> None:
-        # An abbreviated flag could be the dotted name of a field.
-        super().__init__(**{"allow_abbrev": False, **options})
 
-    def error(self, message: str) -> NoReturn:
-        """ValueError instead of a usage text and an exit."""
-        raise ValueError(message)
+def add_config_flags(parser: FlagParser) -> None:
+    """Add the flags that change a recipe's plan, and those of fields.
 
-
-def add_config_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the recipe and the flags that change its plan.
-
-    The recipe's name and the dotted flags of fields are not added: ``parse_known_args`` leaves them
-    over for ``run_config``. A positional argument would take the value of a field for itself.
+    The recipe is the one word of the parser: ``FlagParser(word="recipe")``.
     """
     parser.usage = f"{parser.prog} RECIPE [flags], or {parser.prog} --config FILE [flags]"
+    add_field_flags(parser)
     for flag, settings in _FLAGS.items():
-        parser.add_argument(flag, **settings)
+        default = False if settings["hint"] is bool else None
+        parser.add_argument(flag, action=TypedFlag, default=default, **settings)
 
 
-def given_flags(options: argparse.Namespace, left_over: Sequence[str]) -> list[str]:
-    """What beside a recipe's name was asked for, such as ``--epoch-factor 2``."""
-    given = []
-    for flag in PLAN_FLAGS:
-        value = getattr(options, flag.removeprefix("--").replace("-", "_"))
-        if value is True:
-            given.append(flag)
-        elif value is not None and value is not False:
-            given.append(f"{flag} {value:g}" if isinstance(value, float) else f"{flag} {value}")
-    for argument in _fields(left_over):
-        if argument.startswith("--"):
-            given.append(argument)
-        else:
-            given[-1] += f" {argument}"
-    return given
-
-
-def _fields(left_over: Sequence[str]) -> Sequence[str]:
-    """Dotted flags in full, without the recipe's name, which comes before any flag."""
-    named = bool(left_over) and not left_over[0].startswith("-")
-    words = [word.partition("=") for word in (left_over[1:] if named else left_over)]
-    return ["".join((_SHORT_NAMES.get(flag, flag), *rest)) for flag, *rest in words]
-
-
-def run_config(options: argparse.Namespace, left_over: Sequence[str]) -> RunConfig:
+def run_config(options: argparse.Namespace) -> RunConfig:
     """The configuration that parsed flags ask for.
 
-    ``left_over`` is what ``parse_known_args`` left: a recipe's name, unless the options name a
-    file, and dotted flags such as ``--baseline.steps 5000``. The flags of ``add_config_flags``
-    change the plan that they leave. ValueError in one line for what does not fit.
+    Raises ValueError if there is not one recipe or file, or flags contradict each other.
     """
-    fields = _fields(left_over)
-    named = len(fields) < len(left_over)
-    if named == (options.config is not None):
+    if (options.recipe is None) == (options.config is None):
         raise ValueError(
-            "recipe: name one, before any flag (vcycle plan --list shows them), or give --config "
-            "FILE instead"
+            "recipe: name one (vcycle plan --list shows them), or give --config FILE instead"
         )
-    _check_flags(options, _names(fields))
-    if named:
-        config = _of_recipe(left_over[0], options, fields)
-    else:
-        if options.num_videos is not None or options.num_gpus is not None:
-            raise ValueError("--num-videos and --num-gpus: --config has chosen the batch already")
-        config = _scheduled(read_config(Path(options.config)), options)
-        config = config_from(asdict(config), fields, other_flags=PLAN_FLAGS)
-    return _change_plan(config, options)
+    _check_flags(options)
+    config = _scheduled(_read(options), options)
+    return _change_plan(changed(config, options.fields), options)
+
+
+def changed(config: RunConfig, fields: dict[str, Any]) -> RunConfig:
+    """A configuration with fields changed; another model brings its own shape rule."""
+    model = {name: value for name, value in fields.items() if name.startswith("model.")}
+    config = config_from(asdict(config), model)
+    if model.keys() & {"model.name", "model.options"}:
+        config = replace(config, multigrid=replace(config.multigrid, rule=config.model.rule))
+    return config_from(asdict(config), fields)
+
+
+def read_config(file: Path, fields: dict[str, Any] | None = None) -> RunConfig:
+    """The configuration in a run's ``config.yaml``, with fields changed."""
+    return changed(config_from(read_values(file), {}), fields or {})
+
+
+def _read(options: argparse.Namespace) -> RunConfig:
+    """The recipe, sized by its videos if they are one's own; or what a file says."""
+    num_videos, num_gpus = options.num_videos, options.gpus
+    if options.recipe is None:
+        if num_videos is not None or num_gpus is not None:
+            raise ValueError("--num-videos and --gpus: --config has chosen the batch already")
+        return read_config(Path(options.config))
+    name, manifest = options.recipe, options.fields.get("data.manifest")
+    if name in USER_RECIPES and "baseline.num_videos" in options.fields:
+        raise ValueError(
+            f"--baseline.num_videos: recipe {name} is sized by --num-videos; give that instead"
+        )
+    if name in USER_RECIPES and num_videos is None and manifest:
+        num_videos = len(Manifest.read(manifest).split("train"))
+    return recipe(name, num_videos=num_videos, num_gpus=num_gpus)
 
 
 def _scheduled(config: RunConfig, options: argparse.Namespace) -> RunConfig:
@@ -145,36 +145,9 @@ def _scheduled(config: RunConfig, options: argparse.Namespace) -> RunConfig:
     return replace(config, multigrid=config.multigrid.with_schedule(options.schedule))
 
 
-def _of_recipe(name: str, options: argparse.Namespace, fields: Sequence[str]) -> RunConfig:
-    """The recipe with its fields changed; one for own videos is sized by their manifest."""
-    num_videos, num_gpus = options.num_videos, options.num_gpus
-    if name in USER_RECIPES and "baseline.num_videos" in _names(fields):
-        raise ValueError(
-            f"--baseline.num_videos: recipe {name} is sized by --num-videos; give that instead"
-        )
-    config = _scheduled(recipe(name, num_videos=num_videos, num_gpus=num_gpus), options)
-    if not fields:
-        return config
-    changed = config_from(asdict(config), fields, other_flags=PLAN_FLAGS)
-    if name not in USER_RECIPES or num_videos is not None or not changed.data.manifest:
-        return changed
-    num_videos = len(Manifest.read(changed.data.manifest).split("train"))
-    config = _scheduled(recipe(name, num_videos=num_videos, num_gpus=num_gpus), options)
-    return config_from(asdict(config), fields, other_flags=PLAN_FLAGS)
-
-
-def read_config(file: Path, fields: Sequence[str] = ()) -> RunConfig:
-    """The configuration in a run's ``config.yaml``, changed by dotted flags."""
-    return config_from(read_values(file), _fields(fields), other_flags=PLAN_FLAGS)
-
-
-def _names(fields: Sequence[str]) -> list[str]:
-    """The dotted names in flags such as ``--baseline.steps 5000``."""
-    return [flag.partition("=")[0][2:] for flag in fields if flag.startswith("--")]
-
-
-def _check_flags(options: argparse.Namespace, names: Sequence[str]) -> None:
-    """ValueError where two flags contradict each other, and neither would win for a reason."""
+def _check_flags(options: argparse.Namespace) -> None:
+    """Raise ValueError if two flags contradict each other, and neither would win for a reason."""
+    names: Iterable[str] = options.fields
     no_multigrid, ablation = _no_multigrid(options), _ablation(options)
     if no_multigrid and ablation:
         raise ValueError(f"{no_multigrid} and {ablation}: a baseline has no cycles; leave one out")
@@ -196,11 +169,11 @@ def _check_flags(options: argparse.Namespace, names: Sequence[str]) -> None:
         _check_pair("--no-fine-tuning", "fine_tuning", names, "both decide on fine-tuning")
 
 
-def _check_pair(flag: str, field: str, names: Sequence[str], reason: str) -> None:
-    """ValueError where beside ``flag`` a field of Multigrid, or one within it, is set by name."""
+def _check_pair(flag: str, field: str, names: Iterable[str], reason: str) -> None:
+    """Raise ValueError if a field of Multigrid, or one within it, is set beside ``flag``."""
     field = f"multigrid.{field}"
     for name in names:
-        if name in ("multigrid", field) or name.startswith(f"{field}."):
+        if name == field or name.startswith(f"{field}."):
             raise ValueError(f"{flag} and --{name}: {reason}; leave one out")
 
 

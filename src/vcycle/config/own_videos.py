@@ -10,10 +10,10 @@ import math
 
 from vcycle.config.run import Model, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.cycles import ShapeRule
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 
+_MODEL = "slowfast_r50_8x8"
 _GROUP = 8
 """Clips of a norm group (section 3.2)."""
 _LARGEST_FACTOR = 16
@@ -94,7 +94,7 @@ def _run(
         recipe=name,
         baseline=baseline,
         multigrid=multigrid,
-        model=Model("slowfast_r50_8x8", pretrained_on="kinetics400" if pretrained else None),
+        model=Model(_MODEL, pretrained_on="kinetics400" if pretrained else None),
         notes=tuple(notes),
     )
 
@@ -128,7 +128,7 @@ def _batch_size(num_videos: int, num_gpus: int) -> tuple[int, list[str]]:
 
 def _cycles(num_videos: int, batch_size: int) -> tuple[Multigrid, list[str]]:
     """The largest batch exponent of 1, 1/2, 0 whose largest batch leaves an epoch enough steps."""
-    rule = ShapeRule(frame_multiple=4, min_frames=4)
+    rule = Model(_MODEL).rule
     most = num_videos // (_LEAST_STEPS * batch_size)
     exponent = next((p for p in (1.0, 0.5) if _LARGEST_FACTOR**p <= most), 0.0)
     epoch_factor = 1.5 if exponent else 1.0

@@ -15,8 +15,7 @@ from typing import Literal
 from vcycle.config.own_videos import finetune, scratch
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.cycles import ShapeRule
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 
 KINETICS_VIDEOS = 240_000
@@ -37,7 +36,6 @@ def k400_slowfast_r50_16f() -> RunConfig:
         "k400-slowfast-r50-16f",
         shape=Shape(16, 224, 224),
         model="slowfast_r50_16f_alpha2_paper",
-        alpha=2,
         notes=("frames are 2 apart as in the default: the paper's text gives no other stride",),
     )
 
@@ -83,6 +81,7 @@ def k400_slowfast_r50_cosine() -> RunConfig:
 
 def k400_slowfast_r50_small_baseline() -> RunConfig:
     """Kinetics-400, SlowFast R50, the small-shape baseline of figure 3."""
+    model = Model("slowfast_r50_8x8")
     baseline = Baseline(
         shape=Shape(16, 158, 158),
         batch_size=2048,
@@ -94,9 +93,9 @@ def k400_slowfast_r50_small_baseline() -> RunConfig:
     return RunConfig(
         recipe="k400-slowfast-r50-small-baseline",
         baseline=baseline,
-        multigrid=Multigrid.off(rule=_slowfast_rule(4)),
+        multigrid=Multigrid.off(rule=model.rule),
         data=Data(stride=4, short_side=(181, 240)),
-        model=Model("slowfast_r50_8x8"),
+        model=model,
         notes=(
             "a quarter of the default baseline's 112,000 steps, and as many clips: compare with "
             "those, as the plan's reductions are against this recipe itself",
@@ -134,6 +133,7 @@ def k400_i3d_nl_r50() -> RunConfig:
 
 def k400_i3d_r50_1gpu() -> RunConfig:
     """Kinetics-400, I3D R50 on one GPU, 8 frames at stride 8, 40 epochs: table 4."""
+    model = Model("i3d_r50_8x8", {"dropout": 0.0}, pretrained_on="imagenet")
     baseline = Baseline(
         shape=Shape(8, 224, 224),
         batch_size=8,
@@ -145,9 +145,9 @@ def k400_i3d_r50_1gpu() -> RunConfig:
     return RunConfig(
         recipe="k400-i3d-r50-1gpu",
         baseline=baseline,
-        multigrid=Multigrid(rule=_I3D_RULE),
+        multigrid=Multigrid(rule=model.rule),
         data=Data(stride=8, short_side=(256, 256)),
-        model=Model("i3d_r50_8x8", {"dropout": 0.0}, pretrained_on="imagenet"),
+        model=model,
         notes=("dropout and random scaling are disabled, as the schedule is short",),
     )
 
@@ -161,6 +161,7 @@ def ssv2_slowfast_r50() -> RunConfig:
     Warm-up, weight decay, sampling and the number of videos are the official configuration's
     (0.19 epochs, 1e-6, segments); the rest is the paper's text.
     """
+    model = Model("slowfast_r50_16x8_ssv2", pretrained_on="kinetics400")
     baseline = Baseline(
         shape=Shape(64, 224, 224),
         batch_size=16,
@@ -172,9 +173,9 @@ def ssv2_slowfast_r50() -> RunConfig:
     return RunConfig(
         recipe="ssv2-slowfast-r50",
         baseline=baseline,
-        multigrid=Multigrid(rule=_slowfast_rule(4)),
+        multigrid=Multigrid(rule=model.rule),
         data=Data(segments=True, inverse_uniform=True),
-        model=Model("slowfast_r50_16x8_ssv2", pretrained_on="kinetics400"),
+        model=model,
         optimizer=Optimizer(weight_decay=1e-6),
         notes=(
             "warm-up, weight decay and sampling (a frame of each of T segments, inverse-uniform "
@@ -190,6 +191,7 @@ def charades_slowfast_r50() -> RunConfig:
     here: 57 epochs of 499 steps, drops after 41 and 49, a warm-up of 4, rate 0.0375 at 16 clips.
     """
     epoch = 499
+    model = Model("slowfast_r50_16x8_charades", pretrained_on="kinetics400")
     baseline = Baseline(
         shape=Shape(64, 224, 224),
         batch_size=16,
@@ -201,9 +203,9 @@ def charades_slowfast_r50() -> RunConfig:
     return RunConfig(
         recipe="charades-slowfast-r50",
         baseline=baseline,
-        multigrid=Multigrid(rule=_slowfast_rule(4)),
+        multigrid=Multigrid(rule=model.rule),
         data=Data(inverse_uniform=True),
-        model=Model("slowfast_r50_16x8_charades", pretrained_on="kinetics400"),
+        model=model,
         notes=("the schedule and inverse-uniform short sides are the official configuration's",),
     )
 
@@ -258,15 +260,15 @@ USER_RECIPES: dict[str, Callable[..., RunConfig]] = {"finetune": finetune, "scra
 def recipe(name: str, *, num_videos: int | None = None, num_gpus: int | None = None) -> RunConfig:
     """The configuration of the run called ``name``.
 
-    ``num_videos`` and ``num_gpus`` are for the recipes of one's own videos; ValueError where a
-    paper's recipe is given them, and for an unknown name, with the nearest.
+    ``num_videos`` and ``num_gpus`` are for the recipes of one's own videos. Raises ValueError if a
+    paper's recipe is given them, or the name is unknown (it names the nearest).
     """
     if name in USER_RECIPES:
         given = {"num_videos": num_videos, "num_gpus": num_gpus}
         return USER_RECIPES[name](**{k: v for k, v in given.items() if v is not None})
     if name not in FIXED_RECIPES:
         nearest = get_close_matches(name, [*FIXED_RECIPES, *USER_RECIPES], n=1, cutoff=0.0)[0]
-        raise ValueError(f"recipe {name!r} is unknown; did you mean {nearest!r}?")
+        raise ValueError(f"recipe {name}: no such recipe; did you mean {nearest}?")
     if num_videos is not None or num_gpus is not None:
         raise ValueError(
             f"num_videos and num_gpus: recipe {name} has a batch and epochs of its own; change "
@@ -288,13 +290,13 @@ def _kinetics_slowfast(
     *,
     shape: Shape = Shape(32, 224, 224),
     model: str = "slowfast_r50_8x8",
-    alpha: int = 4,
     decay: Literal["step", "cosine"] = "step",
     short_side: tuple[int, int] = (256, 340),
     pretrained_on: Literal["imagenet"] | None = None,
     notes: tuple[str, ...] = (),
 ) -> RunConfig:
     """Section 4: 112k steps on 128 GPUs with 4 clips each."""
+    network = Model(model, pretrained_on=pretrained_on)
     baseline = Baseline(
         shape=shape,
         batch_size=512,
@@ -306,15 +308,16 @@ def _kinetics_slowfast(
     return RunConfig(
         recipe=name,
         baseline=baseline,
-        multigrid=Multigrid(rule=_slowfast_rule(alpha)),
+        multigrid=Multigrid(rule=network.rule),
         data=Data(stride=2, short_side=short_side),
-        model=Model(model, pretrained_on=pretrained_on),
+        model=network,
         notes=notes,
     )
 
 
 def _kinetics_i3d(name: str, *, model: str) -> RunConfig:
     """Section 4.4: 100k steps on 128 GPUs with 2 clips each, no warm-up."""
+    network = Model(model, pretrained_on="imagenet")
     baseline = Baseline(
         shape=Shape(16, 224, 224),
         batch_size=256,
@@ -326,16 +329,7 @@ def _kinetics_i3d(name: str, *, model: str) -> RunConfig:
     return RunConfig(
         recipe=name,
         baseline=baseline,
-        multigrid=Multigrid(rule=_I3D_RULE),
+        multigrid=Multigrid(rule=network.rule),
         data=Data(stride=4),
-        model=Model(model, pretrained_on="imagenet"),
+        model=network,
     )
-
-
-_I3D_RULE = ShapeRule(min_frames=2)
-"""I3D halves the frames after its first stage."""
-
-
-def _slowfast_rule(alpha: int) -> ShapeRule:
-    """Whole frames in the slow pathway, at least one."""
-    return ShapeRule(frame_multiple=alpha, min_frames=alpha)

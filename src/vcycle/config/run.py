@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from vcycle.models.entries import ModelEntry, find_model
 from vcycle.schedule.baseline import Baseline
-from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.cycles import ShapeRule
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,17 @@ class Model:
     def __post_init__(self) -> None:
         if "num_classes" in self.options:
             raise ValueError("model.options: num_classes comes from the manifest; leave it out")
+        _ = self.entry  # an unknown name is refused here
+
+    @property
+    def entry(self) -> ModelEntry | None:
+        """What is known of the network; None for a function of one's own."""
+        return None if ":" in self.name else find_model(self.name)
+
+    @property
+    def rule(self) -> ShapeRule:
+        """The clips that the network takes; any, for a function of one's own."""
+        return self.entry.rule(self.options) if self.entry else ShapeRule()
 
 
 @dataclass(frozen=True)
@@ -146,21 +160,6 @@ class Checkpoint:
                 )
 
 
-SLOWFAST_ALPHAS = {
-    "slowfast_r50": 4,
-    "slowfast_r101": 4,
-    "slowfast_r50_4x16": 8,
-    "slowfast_r50_8x8": 4,
-    "slowfast_r50_16x8_ssv2": 4,
-    "slowfast_r50_16x8_charades": 4,
-    "slowfast_r50_16f_alpha2_paper": 2,
-    "slowfast_nln_r50_8x8": 4,
-    "slowfast_r101_50_50_8x8": 4,
-    "slowfast_r101_101_101_8x8": 4,
-}
-"""Fast frames for each slow one, by model name: a plan must not need torch to know them."""
-
-
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that decides a run.
@@ -199,13 +198,10 @@ class RunConfig:
                 raise ValueError(f"{name} {getattr(self, name)}: give a number of at least {least}")
 
     def plan(self) -> Plan:
-        """The schedule of this run; ValueError where it leaves SlowFast no slow frame."""
+        """The schedule of this run. Raises ValueError if it leaves SlowFast no slow frame."""
         plan = Plan(self.baseline, self.multigrid)
-        alpha = SLOWFAST_ALPHAS.get(self.model.name)
-        if alpha is not None:
-            alpha = self.model.options.get("alpha", alpha)
-        shape = min(plan.shapes)
-        if isinstance(alpha, int) and shape.frames < alpha:
+        shape, alpha = min(plan.shapes), self.model.rule.frame_multiple
+        if shape.frames < alpha:
             raise ValueError(
                 f"frames {shape.frames} at {shape}: model {self.model.name} takes a slow frame of "
                 f"every {alpha}; start from more frames, or from a cycle of longer clips"

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vcycle.models import MODELS, build_model
+from vcycle.models.build import build_model
 from vcycle.schedule.shape import Shape
 
 
@@ -44,7 +44,7 @@ def multiply_adds(model: nn.Module, shape: Shape) -> int:
     return int(counter.get_total_flops()) // 2
 
 
-def model_costs(shape: Shape, *, names: Iterable[str] = tuple(MODELS)) -> list[ModelCost]:
+def model_costs(shape: Shape, *, names: Iterable[str]) -> list[ModelCost]:
     """Cost at ``shape`` of each model in ``names``, with 400 classes."""
     costs = []
     for name in names:

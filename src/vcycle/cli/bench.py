@@ -1,0 +1,56 @@
+"""``vcycle bench``: what this machine does with your videos.
+
+In: a folder of videos. Out: clips per second and CPU time per clip, beside the bare decode and
+other libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from vcycle.config.flag_parser import FlagParser
+
+if TYPE_CHECKING:
+    from vcycle.bench.loader import LoaderRow
+
+
+def add_bench_flags(parser: FlagParser) -> None:
+    """Add what can be measured, and its flags."""
+    measured = parser.add_subparsers(title="what to measure", required=True)
+    loader = measured.add_parser(
+        "loader", help="clips per second, beside the bare decode and peers"
+    )
+    loader.add_argument("video_dir", help="a folder of video files, at any depth")
+    loader.add_argument("--prepared-dir", help="keep the prepared videos there")
+    loader.add_argument("--num-clips", type=int, default=64, help="of each row")
+    loader.add_argument("--no-peers", action="store_true", help="leave other libraries out")
+    loader.add_argument("--json", action="store_true", help="print JSON")
+    loader.set_defaults(run=run_bench_loader)
+
+
+def run_bench_loader(options: argparse.Namespace) -> None:
+    """Measure the loader and print a row for each source and shape."""
+    from vcycle.bench.loader import bench_loader
+
+    rows = bench_loader(
+        options.video_dir,
+        prepared_dir=options.prepared_dir,
+        num_clips=options.num_clips,
+        peers=not options.no_peers,
+        progress=None if options.json else _show,
+        remark=lambda text: print(f"vcycle: {text}", file=sys.stderr),
+    )
+    if options.json:
+        print(json.dumps([asdict(row) for row in rows], indent=1))
+
+
+def _show(row: LoaderRow) -> None:
+    print(
+        f"{row.source:<16}{row.shape:>8}{row.clips_per_second:>10.1f} clips/s"
+        f"{row.cpu_ms_per_clip:>9.1f} ms/clip",
+        flush=True,
+    )

@@ -1,0 +1,24 @@
+"""``vcycle demo``: train on generated videos, with and without multigrid.
+
+In: a folder. Out: the videos, both runs and their comparison in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from vcycle.config.flag_parser import FlagParser
+
+
+def add_demo_flags(parser: FlagParser) -> None:
+    """Add the flags of ``vcycle demo``."""
+    parser.add_argument("--folder", help="where everything is written; runs/demo unless given")
+    parser.add_argument("--quick", action="store_true", help="two minutes instead of ten")
+    parser.set_defaults(run=run_demo_command)
+
+
+def run_demo_command(options: argparse.Namespace) -> None:
+    """Run the demo."""
+    from vcycle.demo.comparison import run_demo
+
+    run_demo(options.folder, quick=options.quick)

@@ -1,0 +1,81 @@
+"""Command-line flags whose values have the types of configuration fields.
+
+In: words of a command line. Out: argparse's options, or a ValueError of one line; argparse itself
+prints a usage text and exits.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from vcycle.config.fields import nearest, typed
+
+
+class FlagParser(argparse.ArgumentParser):
+    """An argparse parser whose errors are a ValueError of one line.
+
+    Args:
+        word: name of an option that takes one word wherever it stands among the flags. argparse
+            gives an optional positional argument its value only before the first flag.
+    """
+
+    def __init__(self, *, word: str | None = None, **settings: Any) -> None:
+        # An abbreviated flag could be the dotted name of a field.
+        super().__init__(**{"allow_abbrev": False, **settings})
+        self._word = word
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ValueError instead of printing a usage text and exiting."""
+        raise ValueError(message.removeprefix("argument "))
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse's; whatever it leaves over, and is not the one word, is a ValueError."""
+        options, rest = super().parse_known_args(args, namespace)
+        for flag in (each.partition("=")[0] for each in rest if each.startswith("-")):
+            raise ValueError(f"{flag}: no such flag{nearest(flag, self._option_string_actions)}")
+        if self._word is not None:
+            setattr(options, self._word, rest.pop(0) if rest else None)
+        if rest:
+            raise ValueError(f"{rest[0]}: one word too many; {self.prog} --help says what it takes")
+        return options, []
+
+
+class TypedFlag(argparse.Action):
+    """A flag whose text becomes a value of ``hint``; ``options.given`` lists it as it was typed.
+
+    With ``store`` it gives ``options.fields`` the values that this returns by their dotted names.
+    """
+
+    def __init__(
+        self,
+        option_strings: Sequence[str],
+        dest: str,
+        *,
+        hint: Any,
+        store: Callable[[Any], dict[str, Any]] | None = None,
+        **settings: Any,
+    ) -> None:
+        settings["nargs"] = 0 if hint is bool and store is None else None
+        super().__init__(option_strings, dest, **settings)
+        self._hint = hint
+        self._store = store
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Check the text, keep its value."""
+        flag = option_string or self.option_strings[0]
+        value = True if self.nargs == 0 else typed(self._hint, values, flag)
+        namespace.given = (*namespace.given, flag if self.nargs == 0 else f"{flag} {values}")
+        if self._store is None:
+            setattr(namespace, self.dest, value)
+        else:
+            namespace.fields = {**namespace.fields, **self._store(value)}

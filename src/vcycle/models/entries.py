@@ -1,0 +1,129 @@
+"""The models by name: what each one is and which clips it takes, without importing torch.
+
+In: a name. Out: its entry. ``build_model`` builds from it, ``vcycle plan`` takes the shape rule
+and the multiply-adds from it, ``vcycle models`` lists it: a model is described here and nowhere
+else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from vcycle.schedule.cycles import ShapeRule
+from vcycle.schedule.shape import Shape
+
+Family = Literal["SlowFast", "I3D", "Slow", "C2D", "TinyResNet3d"]
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One network.
+
+    Args:
+        name: as ``build_model`` and ``--model`` take it.
+        family: the class that is built.
+        arguments: of that class, besides ``num_classes``.
+        aliases: other names of the same network: those of the released checkpoints (slow frames x
+            stride) and of the paper's runs.
+        least_frames: fewest frames that it takes, for a network without alpha.
+    """
+
+    name: str
+    family: Family
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    least_frames: int = 1
+
+    @property
+    def alpha(self) -> int | None:
+        """Fast frames for each slow one; None without two pathways."""
+        return self.arguments.get("alpha")
+
+    def rule(self, options: Mapping[str, Any]) -> ShapeRule:
+        """The clips that it takes, built with ``options``: SlowFast wants whole slow frames."""
+        alpha = options.get("alpha", self.alpha) if self.alpha else None
+        if isinstance(alpha, int) and alpha >= 1:
+            return ShapeRule(frame_multiple=alpha, min_frames=alpha)
+        pools = options.get("pool_frames", self.arguments.get("pool_frames"))
+        return ShapeRule(min_frames=self.least_frames if pools is not False else 1)
+
+    @property
+    def multiply_adds(self) -> dict[Shape, int]:
+        """Of one clip, forward, with 400 classes, at the shapes of the recipes."""
+        return {Shape.parse(shape): count for shape, count in _counted().get(self.name, {}).items()}
+
+
+def find_model(name: str) -> ModelEntry:
+    """The entry of a name or alias. Raises ValueError, with the nearest name, if it is neither."""
+    if name not in _BY_NAME:
+        nearest = get_close_matches(name, _BY_NAME, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else "vcycle models lists them"
+        raise ValueError(
+            f"model {name}: no such model, and no package.module:function of your own; {hint}"
+        )
+    return _BY_NAME[name]
+
+
+@cache
+def _counted() -> dict[str, dict[str, int]]:
+    """What ``benchmarks/recipe_multiply_adds.py`` counted on the models themselves."""
+    text = files("vcycle.models").joinpath("multiply_adds.json").read_text()
+    counted: dict[str, dict[str, int]] = json.loads(text)
+    return counted
+
+
+def _slowfast(name: str, *aliases: str, alpha: int = 4, **arguments: Any) -> ModelEntry:
+    return ModelEntry(name, "SlowFast", {"alpha": alpha, **arguments}, aliases)
+
+
+def _i3d(name: str, *aliases: str, **arguments: Any) -> ModelEntry:
+    return ModelEntry(name, "I3D", arguments, aliases, least_frames=2)  # halved after res2
+
+
+def _slow(name: str, *aliases: str, **arguments: Any) -> ModelEntry:
+    return ModelEntry(name, "Slow", arguments, aliases)
+
+
+def _c2d(name: str, *aliases: str, **arguments: Any) -> ModelEntry:
+    return ModelEntry(name, "C2D", arguments, aliases, least_frames=2)  # halved after res2
+
+
+_R101_50 = (6, 6)
+"""In R101-50-50, res4 has the temporal kernels of R50: none after the sixth block."""
+
+MODELS = (
+    ModelEntry("resnet3d_tiny", "TinyResNet3d"),
+    _slowfast(
+        "slowfast_r50",
+        "slowfast_r50_8x8",
+        "slowfast_r50_16x8_ssv2",
+        "slowfast_r50_16x8_charades",
+    ),
+    _slowfast("slowfast_r50_4x16", alpha=8, fusion_kernel=5),
+    _slowfast("slowfast_r50_16f_alpha2_paper", alpha=2),
+    _slowfast("slowfast_nln_r50_8x8", fusion_kernel=5, nonlocal_kind="dot_product"),
+    _slowfast("slowfast_r101", "slowfast_r101_101_101_8x8", depth=101, fusion_kernel=5),
+    _slowfast("slowfast_r101_50_50_8x8", depth=101, fusion_kernel=5, temporal_blocks_res4=_R101_50),
+    _i3d("i3d_r50", "i3d_r50_8x8", "i3d_r50_16f_paper"),
+    _i3d("i3d_r101", "i3d_r101_8x8", depth=101),
+    _i3d("i3d_nl_r50", "i3d_nln_r50_16f_dot_paper", nonlocal_kind="dot_product"),
+    _i3d("i3d_nl_r101", depth=101, nonlocal_kind="dot_product"),
+    _i3d("i3d_nln_r50_8x8", nonlocal_kind="softmax"),
+    _i3d("i3d_nln_r101_8x8", depth=101, nonlocal_kind="softmax"),
+    _slow("slow_r50", "slow_r50_4x16", "slow_r50_8x8"),
+    _slow("slow_r101", depth=101),
+    _slow("slow_nln_r50_8x8", nonlocal_kind="dot_product"),
+    _c2d("c2d_r50", "c2d_r50_8x8"),
+    _c2d("c2d_r101", depth=101),
+    _c2d("c2d_nln_r50_8x8", nonlocal_kind="softmax"),
+    _c2d("c2d_nopool_r50_8x8", pool_frames=False),
+)
+"""Every network, once."""
+
+_BY_NAME = {name: entry for entry in MODELS for name in (entry.name, *entry.aliases)}
