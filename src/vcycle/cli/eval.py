@@ -21,6 +21,9 @@ def add_eval_flags(parser: FlagParser) -> None:
     add_field_flags(parser)
     parser.add_argument("folder", help="a run folder")
     parser.add_argument("--split", default="val", help="of the manifest (default: val)")
+    parser.add_argument(
+        "--best", action="store_true", help="not the newest checkpoint but the best"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run_eval_command)
 
@@ -36,10 +39,9 @@ def run_eval_command(options: argparse.Namespace) -> None:
             f"run folder {folder}: no config.yaml in it; give a folder of vcycle train"
         )
     config = read_config(folder / "config.yaml", options.fields)
-    try:
-        result = evaluate_run(config, folder, split=options.split)
-    finally:
-        destroy_process_group()
+    checkpoint = "best" if options.best else "checkpoint"
+    result = evaluate_run(config, folder, split=options.split, checkpoint=checkpoint)
+    destroy_process_group()
     if int(os.environ.get("RANK", 0)) == 0:  # of several processes one prints
         print(json.dumps(result, indent=1) if options.json else _line(options, result))
 
