@@ -1,7 +1,7 @@
 """A study: a grid of runs, carried out one after the other, and the tables that they make.
 
     python benchmarks/study.py STUDY.yaml --datasets DIR            until all runs are complete
-    python benchmarks/study.py STUDY.yaml --datasets DIR --only X   those whose name begins with X
+    python benchmarks/study.py STUDY.yaml --datasets DIR --only X   those that begin with X
     python benchmarks/study.py STUDY.yaml --list                    the runs and their accuracies
     python benchmarks/study.py STUDY.yaml --time --datasets DIR     seconds of a step of each shape
     python benchmarks/study.py STUDY.yaml --collect                 write the table as JSON
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _do(study: Study, folder: StudyFolder, options: argparse.Namespace) -> None:
-    runs = [run for run in study.runs() if run.name.startswith(tuple(options.only))]
+    runs = study.selected(options.only)
     if not runs:
         raise ValueError(f"--only {' '.join(options.only)}: no run of {options.study} begins so")
     if options.list:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from study_file import Study, Task
 from vcycle.data.manifest import Manifest
-from vcycle.datasets.class_folders import list_folder
 from vcycle.datasets.index import index_videos
+from vcycle.datasets.own_videos import list_folder
 from vcycle.demo.videos import write_videos
 
 _TUNING = 4

@@ -7,7 +7,7 @@ out. All of it is fixed before the first run; nothing here trains.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -178,6 +178,22 @@ class Study:
             return None
         task = next(task for task in self.tasks if task.name == run.task.pretrained_on)
         return Run(task, self.baseline, self.baseline.first_length, run.seed, 0)
+
+    def selected(self, prefixes: Sequence[str]) -> list[Run]:
+        """The runs whose names begin with one of ``prefixes``, and those that they need."""
+        runs = self.runs()
+        chosen = {run.name for run in runs if run.name.startswith(tuple(prefixes))}
+        more = chosen
+        while more:
+            needed = [each for run in runs if run.name in more for each in self._needed_by(run)]
+            more = {run.name for run in needed} - chosen
+            chosen |= more
+        return [run for run in runs if run.name in chosen]
+
+    def _needed_by(self, run: Run) -> list[Run]:
+        before = self.pretraining(run)
+        tuning = self.tuning(run.task, run.method, run.length) if run.role == "final" else []
+        return tuning if before is None else [*tuning, before]
 
     def baseline_clips(self, task: Task) -> int:
         """Clips of the whole baseline of a task."""

@@ -40,9 +40,10 @@ class Curve:
         ]
         return Curve(tuple(cost for cost, _ in kept), tuple(scores for _, scores in kept))
 
-    def means(self, cells: Sequence[Cell]) -> Floats:
-        """(lengths,) the monotone means over ``cells``, which may repeat."""
-        return monotone([float(np.mean([each[cell] for cell in cells])) for each in self.scores])
+    def means(self, cells: Sequence[Cell], weights: Floats) -> Floats:
+        """(samples, lengths) monotone means over ``cells`` for (samples, cells) ``weights``."""
+        table = np.array([[scores[cell] for cell in cells] for scores in self.scores])
+        return np.array([monotone(means) for means in weights @ table.T])
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,17 @@ def iso_speedup(
     if not cells:
         return None
     baseline, method = baseline.restricted(cells), method.restricted(cells)
-    factor, at_least = _factor(baseline, method, cells, whole=whole)
-    samples = resampled(cells, resamples, seed=seed)
-    drawn = [_factor(baseline, method, some, whole=whole)[0] for some in samples]
+    # The first sample is every cell once: the estimate itself.
+    weights = np.vstack([equal(cells), resampled(cells, resamples, seed=seed)])
+    ours, theirs = method.means(cells, weights), baseline.means(cells, weights)
+    levels = theirs[:, baseline.costs.index(whole)]
+    factors = np.array(
+        [
+            cost_of(level, baseline.costs, their) / cost_of(level, method.costs, our)
+            for level, their, our in zip(levels, theirs, ours, strict=True)
+        ]
+    )
+    factor, drawn = float(factors[0]), factors[1:]
     low, high = np.quantile(drawn, (0.025, 0.975), method="nearest")
     one = len(cells) == 1
     return Speedup(
@@ -85,8 +94,8 @@ def iso_speedup(
         low=None if one else float(low) or None,
         high=None if one else float(high) or None,
         bound=whole / method.costs[-1],
-        at_least=at_least,
-        reached=float(np.mean(np.asarray(drawn) > 0)),
+        at_least=bool(ours[0, 0] >= levels[0]),
+        reached=float(np.mean(drawn > 0)),
         cells=len(cells),
     )
 
@@ -102,22 +111,21 @@ def gain_at_equal_cost(
 ) -> tuple[float, float, float] | None:
     """Score of the method's length ``place`` less the baseline's at its cost: mean, low, high.
 
-    None outside the baseline's costs, and where no cell has both.
+    A length that costs up to a tenth less than the shortest baseline is compared with that. None
+    for other lengths outside the baseline's costs, and if no cell has both.
     """
     point = Curve((method.costs[place],), (method.scores[place],))
     cells = common_cells(baseline, point, whole=whole)
     baseline = baseline.restricted(cells)
-    if not cells or not baseline.costs[0] <= point.costs[0] <= baseline.costs[-1]:
+    cost = point.costs[0]
+    if not cells or not 0.9 * baseline.costs[0] <= cost <= baseline.costs[-1]:
         return None
-
-    def gain(some: Sequence[Cell]) -> float:
-        logs = np.log(baseline.costs)
-        level = np.interp(math.log(point.costs[0]), logs, baseline.means(some))
-        return float(point.means(some)[0] - level)
-
-    drawn = [gain(some) for some in resampled(cells, resamples, seed=seed)]
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return gain(cells), float(low), float(high)
+    weights = np.vstack([equal(cells), resampled(cells, resamples, seed=seed)])
+    theirs = baseline.means(cells, weights)
+    levels = [np.interp(math.log(cost), np.log(baseline.costs), their) for their in theirs]
+    gains = point.means(cells, weights)[:, 0] - levels
+    low, high = np.quantile(gains[1:], (0.025, 0.975))
+    return float(gains[0]), float(low), float(high)
 
 
 def common_cells(baseline: Curve, method: Curve, *, whole: float) -> list[Cell]:
@@ -129,22 +137,27 @@ def common_cells(baseline: Curve, method: Curve, *, whole: float) -> list[Cell]:
     return sorted(most)
 
 
-def resampled(cells: Sequence[Cell], times: int, *, seed: int) -> list[list[Cell]]:
-    """Bootstrap samples: folds with replacement, then seeds of each drawn fold with replacement."""
+def equal(cells: Sequence[Cell]) -> Floats:
+    """(1, cells) weights that give every fold the same, and within it every seed."""
+    folds = [fold for _, fold in cells]
+    return np.array([[1 / (len(set(folds)) * folds.count(fold)) for fold in folds]])
+
+
+def resampled(cells: Sequence[Cell], times: int, *, seed: int) -> Floats:
+    """(times, cells) weights of bootstrap samples: folds drawn, then seeds of each drawn fold."""
     rng = np.random.default_rng(seed)
     folds = sorted({fold for _, fold in cells})
-    of_fold = {fold: [cell for cell in cells if cell[1] == fold] for fold in folds}
-    samples = []
-    for _ in range(times):
-        sample: list[Cell] = []
+    places = [[i for i, cell in enumerate(cells) if cell[1] == fold] for fold in folds]
+    weights = np.zeros((times, len(cells)))
+    for sample in weights:
         for number in rng.integers(0, len(folds), len(folds)):
-            own = of_fold[folds[number]]
-            sample += [own[place] for place in rng.integers(0, len(own), len(own))]
-        samples.append(sample)
-    return samples
+            own = places[number]
+            for draw in rng.integers(0, len(own), len(own)):
+                sample[own[draw]] += 1 / (len(folds) * len(own))
+    return weights
 
 
-def monotone(values: Sequence[float]) -> Floats:
+def monotone(values: Sequence[float] | Floats) -> Floats:
     """The nearest sequence that never falls (least squares, pool adjacent violators)."""
     pools: list[tuple[float, int]] = []
     for value in values:
@@ -165,13 +178,3 @@ def cost_of(level: float, costs: Sequence[float], means: Floats) -> float:
     share = (level - means[place - 1]) / (means[place] - means[place - 1])
     lower, upper = math.log(costs[place - 1]), math.log(costs[place])
     return math.exp(lower + share * (upper - lower))
-
-
-def _factor(
-    baseline: Curve, method: Curve, cells: Sequence[Cell], *, whole: float
-) -> tuple[float, bool]:
-    """The saving, 0 where the level is not reached; and whether it may be more."""
-    ours, theirs = method.means(cells), baseline.means(cells)
-    level = float(theirs[baseline.costs.index(whole)])
-    cost = cost_of(level, method.costs, ours)
-    return cost_of(level, baseline.costs, theirs) / cost, bool(ours[0] >= level)

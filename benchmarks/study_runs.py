@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import shutil
 import subprocess
 import time
@@ -68,16 +69,16 @@ class StudyFolder:
     def rate(self, run: Run) -> float | None:
         """The rate of a run: its own, or the one with the least loss in its tuning, if all is done.
 
-        Of equal rates the smaller one; a run whose loss was not finite has lost.
+        A run whose loss is not finite has lost; of equal ones the smaller rate wins.
         """
         if run.rate is not None:
             return run.rate
         rows = [self.row(each) for each in self.study.tuning(run.task, run.method, run.length)]
         if any(row is None for row in rows):
             return None
-        losses = [(row["loss"], row["rate"]) for row in rows if row and row["loss"] is not None]
-        if not losses:
-            raise ValueError(f"{run.point}: no rate trains it; add smaller ones to the study")
+        losses = [
+            (math.inf if row["loss"] is None else row["loss"], row["rate"]) for row in rows if row
+        ]
         return float(min(losses)[1])
 
     def config(self, run: Run) -> RunConfig | None:

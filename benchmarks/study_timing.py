@@ -3,32 +3,38 @@
 In: a study. Out: `steps.json` in its folder, a row for each task, method, shape and batch size:
 seconds of a step (forward, backward, optimizer), and of decoding its clips in one process. Accuracy
 does not depend on the clock, so runs may share a machine; their seconds are these, summed over
-their plans. Each method trains a short plan with the loop itself, on one thread, and the lower
-quartile of a mini-batch's steps counts: what others add to some steps is no part of the method.
+their plans. They are CPU seconds, which on one thread are those of an idle machine's clock, and the
+lower quartile of a mini-batch's steps: what others add to some steps is no part of the method.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import statistics
+import time
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from torch.nn import functional as F
 
 from study_file import Run
 from study_runs import StudyFolder
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
+from vcycle.data.batch import normalize
 from vcycle.data.manifest import Manifest
-from vcycle.train.loop import train
-from vcycle.train.run_folder import read_rows
+from vcycle.evaluate.loaders import make_train_loader
+from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
+from vcycle.models import commit_statistics, memory_format, set_norm_group
+from vcycle.train.optim import make_optimizer
 
-_STEPS = 72
+_STEPS = 60
 """Of the timed plans: some of each mini-batch."""
+
+Times = dict[tuple[str, int], list[tuple[float, float]]]
+"""Seconds of steps and of decoding, by shape and clips."""
 
 
 def time_steps(folder: StudyFolder, runs: list[Run]) -> None:
@@ -39,27 +45,18 @@ def time_steps(folder: StudyFolder, runs: list[Run]) -> None:
     firsts = {(run.task.name, run.method.name): run for run in reversed(runs)}
     for run in firsts.values():
         if (run.task.dataset, run.task.regime, run.method.name) not in done:
-            rows += _time(folder, run)
+            rows += _rows(folder, run)
             write_atomic(file, json.dumps(rows, indent=1) + "\n")
+            print(f"{run.task.name} {run.method.name}: timed", flush=True)
 
 
-def _time(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:
+def _rows(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:
     manifest = folder.manifest(run)
     num_videos = len(Manifest.read(manifest).split("train"))
     config = folder.study.config_of(run, rate=1e-4, manifest=str(manifest), num_videos=num_videos)
-    path = folder.path / "timing"
-    shutil.rmtree(path, ignore_errors=True)
-    with Path(os.devnull).open("w") as nowhere:
-        train(_shortened(config), path, console=Console(file=nowhere))
-    steps = read_rows(path / "metrics.jsonl")
-    shutil.rmtree(path)
-    print(f"{run.task.name} {run.method.name}: {len(steps)} steps timed", flush=True)
     rows = []
-    for shape, clips in sorted({(step["shape"], step["batch_size"]) for step in steps}):
-        here = [step for step in steps if (step["shape"], step["batch_size"]) == (shape, clips)]
-        waited = [step["waiting_seconds"] for step in here]
-        whole = [clips / step["clips_per_second"] for step in here]
-        busy = [all_of_it - w for all_of_it, w in zip(whole, waited, strict=True)]
+    for (shape, clips), times in sorted(_timed(config).items()):
+        seconds, decoding = zip(*times, strict=True)
         rows.append(
             {
                 "dataset": run.task.dataset,
@@ -67,27 +64,44 @@ def _time(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:
                 "method": run.method.name,
                 "shape": shape,
                 "clips": clips,
-                "seconds": _quartile(busy),
-                "decode_seconds": _quartile(waited),
-                "steps": len(here),
+                "seconds": _quartile(seconds),
+                "decode_seconds": _quartile(decoding),
+                "steps": len(times),
                 "load": os.getloadavg()[0],
             }
         )
     return rows
 
 
-def _shortened(config: RunConfig) -> RunConfig:
-    """The same mini-batches in few steps, all clips decoded by the training process."""
-    evaluation = replace(config.evaluation, times=1, num_clips=1, precise_bn=0)
-    return replace(
+def _timed(config: RunConfig) -> Times:
+    """The same mini-batches in few steps, all clips decoded by this process."""
+    config = replace(
         config,
         multigrid=replace(config.multigrid, steps=_STEPS),
         data=replace(config.data, num_workers=0),
-        evaluation=evaluation,
     )
+    plan, fabric, manifest = config.plan(), make_fabric(config), read_manifest(config)
+    network = make_network(config, num_classes=manifest.num_classes, fabric=fabric)
+    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer))
+    times: Times = {}
+    with closing(make_train_loader(config, plan, manifest.split("train"), fabric)) as loader:
+        batches = iter(loader)
+        for step in plan:
+            set_norm_group(model, step.norm_group)
+            asked = time.process_time()
+            batch = next(batches)
+            began = time.process_time()
+            scores = model(normalize(batch.clips, memory_format=memory_format(model)))
+            fabric.backward(F.cross_entropy(scores, batch.labels))
+            commit_statistics(model)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            kind = str(step.shape), step.batch_size
+            times.setdefault(kind, []).append((time.process_time() - began, began - asked))
+    return times
 
 
-def _quartile(values: list[float]) -> float:
+def _quartile(values: tuple[float, ...]) -> float:
     return statistics.quantiles(values, n=4)[0] if len(values) > 1 else values[0]
 
 

@@ -1,12 +1,16 @@
 """The generated parts of docs/plans.md and its figure are those that its script writes."""
 
+import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from vcycle.cli.main import main
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -43,3 +47,14 @@ def test_the_check_sees_a_change(
     assert main([]) == 0
     assert (copy / file).read_text() == text
     assert main(["--check"]) == 0
+
+
+COMMANDS = re.findall(r"`(--[^`]+ [^`]+)`", (DOCS / "plans.md").read_text())
+
+
+@pytest.mark.parametrize("flags", [each for each in COMMANDS if "1.." not in each])
+def test_the_flags_in_the_tables_are_true(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "k400-slowfast-r50-64f", *shlex.split(flags)]) == 0, (
+        capsys.readouterr().err
+    )
+    assert "baseline" in capsys.readouterr().out

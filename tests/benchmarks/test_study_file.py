@@ -83,6 +83,21 @@ def test_pretraining_is_the_whole_baseline_of_the_same_seed_on_another_task(proo
     assert proof.pretraining(proof.runs()[0]) is None
 
 
+def test_selected_runs_come_with_those_that_they_need(proof):
+    chosen = proof.selected(["weizmann10/finetune/pass-0.276/seed0-fold1"])
+    assert [run.name for run in chosen] == [
+        "isl_emergency8/scratch/baseline-1/rate0.006",
+        "isl_emergency8/scratch/baseline-1/rate0.012",
+        "isl_emergency8/scratch/baseline-1/rate0.024",
+        "isl_emergency8/scratch/baseline-1/seed0-fold0",
+        "weizmann10/finetune/pass-0.276/rate0.006",
+        "weizmann10/finetune/pass-0.276/rate0.012",
+        "weizmann10/finetune/pass-0.276/rate0.024",
+        "weizmann10/finetune/pass-0.276/seed0-fold1",
+    ]
+    assert len(proof.selected([""])) == len(proof.runs())
+
+
 def test_small_clips_are_evaluated_once_more_at_the_full_shape(proof):
     run = next(run for run in proof.runs() if run.method.name == "small")
     config = proof.config_of(run, rate=0.01)

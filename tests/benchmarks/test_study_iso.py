@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study_iso import Curve, cost_of, gain_at_equal_cost, iso_speedup, monotone, resampled
+from study_iso import Curve, cost_of, equal, gain_at_equal_cost, iso_speedup, monotone, resampled
 
 CELLS = [(seed, fold) for seed in range(5) for fold in range(3)]
 COSTS = (300.0, 450.0, 750.0, 1000.0, 1500.0)
@@ -132,16 +132,23 @@ def test_a_gain_at_equal_cost_is_the_vertical_distance():
 
 
 def test_there_is_no_gain_beyond_the_costs_of_the_baseline():
-    method = curve([200.0], learnt)
-    assert gain_at_equal_cost(curve(COSTS, learnt), method, 0, whole=1500.0) is None
+    for cost in (200.0, 1600.0):
+        method = curve([cost], learnt)
+        assert gain_at_equal_cost(curve(COSTS, learnt), method, 0, whole=1500.0) is None
+    slightly_shorter = curve([280.0], lambda _: learnt(300.0))
+    found = gain_at_equal_cost(curve(COSTS, learnt), slightly_shorter, 0, whole=1500.0)
+    assert found == pytest.approx((0, 0, 0), abs=1e-12)
 
 
 def test_a_resample_draws_folds_and_then_seeds_of_each():
+    """Two folds, of two seeds and of one."""
     cells = [(0, 0), (1, 0), (0, 1)]
-    for sample in resampled(cells, 50, seed=0):
-        folds = [fold for _, fold in sample]
-        assert set(sample) <= set(cells)
-        assert folds.count(0) / 2 + folds.count(1) == 2  # two folds, one of two seeds
+    weights = resampled(cells, 50, seed=0)
+    assert weights.sum(1) == pytest.approx(np.ones(50))
+    of_fold = weights[:, :2].sum(1)
+    assert set(np.round(of_fold, 9)) == {0.0, 0.5, 1.0}
+    assert np.round(weights[:, :2] / 0.25) == pytest.approx(weights[:, :2] / 0.25)
+    assert equal(cells).tolist() == [[0.25, 0.25, 0.5]]
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=8))

@@ -51,7 +51,14 @@ STUDY = {
             "regime": "scratch",
             "videos": {"train": 8, "val": 4},
             "methods": ["baseline", "pass"],
-        }
+        },
+        {
+            "dataset": "generated",
+            "regime": "finetune",
+            "videos": {"train": 8, "val": 4},
+            "methods": ["baseline"],
+            "pretrained_on": "generated/scratch",
+        },
     ],
 }
 SILENT = Console(quiet=True)
@@ -88,11 +95,24 @@ def rows_of(folder: StudyFolder) -> dict[str, dict]:
 def test_the_rate_with_the_least_tuning_loss_trains_all_folds(study, done):
     for run in study.runs():
         if run.role == "final":
+            assert done.row(run)["commit"]
             tried = [done.row(each) for each in study.tuning(run.task, run.method, run.length)]
             best = min(tried, key=lambda row: row["loss"])
             assert done.row(run)["rate"] == best["rate"]
             assert done.row(run)["videos"] == 4
             assert 0 <= done.row(run)["top1"] <= 1
+
+
+def test_a_run_starts_from_the_weights_of_the_baseline_of_another_task(study, done):
+    runs = [run for run in study.runs() if run.task.regime == "finetune"]
+    assert len(runs) == 8
+    for run in runs:
+        config = yaml.safe_load((done.run_folder(run) / "config.yaml").read_text())
+        checkpoint = Path(config["model"]["weights"])
+        assert checkpoint.is_file()
+        assert checkpoint.parent == done.path / "runs/generated/scratch/baseline-1/seed0-fold0"
+    scratch = done.row(next(run for run in study.runs() if run.task.regime == "scratch"))
+    assert scratch["loss"] != done.row(runs[0])["loss"]
 
 
 def test_rows_are_the_same_in_any_order(study, done, tmp_path):
@@ -162,7 +182,7 @@ def test_the_collected_table(study_file, done, tmp_path, capsys):
     flags = [str(study_file), "--folder", str(done.path)]
     assert main([*flags, "--collect", str(table)]) == 0
     values = json.loads(table.read_text())
-    assert (values["runs"], values["complete"]) == (12, 12)
+    assert (values["runs"], values["complete"]) == (20, 20)
     assert {key: values[key] for key in ("iso", "points")} == summary(done.study, values["rows"])
     row = next(row for row in values["rows"] if row["method"] == "pass" and row["fold"] == 1)
     step_seconds = {

@@ -40,7 +40,7 @@ def test_synth_writes_a_manifest_of_files(
         (["data", "synth"], "folder"),
         (["data", "synth", "/dev/null/x"], "/dev/null/x"),
         (["data", "synth", "/tmp/v", "--train-videos", "none"], "--train-videos"),
-        (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos is 0"),
+        (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos 0: give at least 1"),
         (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such directory"),
         (["data", "prepare", "/no/such/folder", "/tmp/out"], "/no/such/folder"),
         (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset is 'quick'"),

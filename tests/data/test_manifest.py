@@ -146,7 +146,7 @@ def test_a_line_of_too_few_or_too_long_values_is_named(tmp_path):
     make(tmp_path, VIDEO)
     table = (tmp_path / "manifest.csv").read_text()
     (tmp_path / "manifest.csv").write_text(f"{table}a/c.mp4,0,train\n")
-    with pytest.raises(ValueError, match=r"manifest\.csv line 3: has 3 values for 15 columns"):
+    with pytest.raises(ValueError, match=r"manifest\.csv line 3: has 3 values for 17 columns"):
         Manifest.read(tmp_path)
     (tmp_path / "manifest.csv").write_text(table + '"' + "x" * 140_000)
     with pytest.raises(ValueError, match=r"manifest\.csv line 3: field larger .* left open"):
@@ -229,5 +229,21 @@ def test_labels_with_spans_hold_for_a_time(tmp_path):
 def test_a_table_without_the_newer_columns_is_read(tmp_path):
     make(tmp_path, VIDEO)
     rows = (tmp_path / "manifest.csv").read_text().splitlines()
-    (tmp_path / "manifest.csv").write_text("".join(row.rsplit(",", 4)[0] + "\n" for row in rows))
+    (tmp_path / "manifest.csv").write_text("".join(row.rsplit(",", 6)[0] + "\n" for row in rows))
     assert Manifest.read(tmp_path).videos == (VIDEO,)
+
+
+def test_a_line_may_be_about_a_part_of_a_video(tmp_path):
+    part = dataclasses.replace(VIDEO, start_seconds=0.2, end_seconds=0.7, frame_rate=30.0)
+    make(tmp_path, part, VIDEO)
+    assert Manifest.read(tmp_path).videos == (part, VIDEO)
+    assert (part.frame_range, VIDEO.frame_range) == (range(6, 21), range(30))
+    assert part.source == VIDEO.source
+    for start, end, frames in [(0.99, 0, (29, 30)), (5, 9, (29, 30)), (0, 99, (0, 30))]:
+        part = dataclasses.replace(part, start_seconds=start, end_seconds=end)
+        assert part.frame_range == range(*frames)
+    with pytest.raises(ValueError, match=r"end_seconds 1\.0: is not after start_seconds 1\.0"):
+        dataclasses.replace(VIDEO, start_seconds=1.0, end_seconds=1.0)
+    edit(tmp_path, {"start_seconds": "2", "end_seconds": "1"})
+    with pytest.raises(ValueError, match=r"line 3: end_seconds 1\.0: is not after start_seconds"):
+        Manifest.read(tmp_path)

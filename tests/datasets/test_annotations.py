@@ -16,42 +16,11 @@ from vcycle.datasets.annotations import (
     list_something,
     list_ucf101,
 )
-from vcycle.datasets.class_folders import list_folder
 from vcycle.datasets.index import index_videos
 
 
 def paths(listing, split):
     return [entry.path for entry in listing.entries if entry.split == split]
-
-
-def test_a_folder_for_each_class(put):
-    root = put("train/run/a.mp4", "train/sit/deep/b.mp4", "val/sit/c.mp4", "val/run/notes.txt")
-    listing = list_folder(root)
-    assert listing.classes == ("run", "sit")
-    assert paths(listing, "train") == ["train/run/a.mp4", "train/sit/deep/b.mp4"]
-    assert [(e.path, e.labels) for e in listing.entries if e.split == "val"] == [
-        ("val/sit/c.mp4", (1,))
-    ]
-
-
-def test_splits_and_classes_beside_each_other_are_refused(put):
-    root = put("train/run/a.mp4", "run/b.mp4", "notes/c.txt")
-    with pytest.raises(ValueError, match="holds 'train', a split, and 'run', which is not; put"):
-        list_folder(root)
-
-
-def test_a_folder_without_splits_is_split_by_name(put):
-    root = put(*(f"{c}/{k}.mp4" for c in ("run", "sit") for k in range(40)))
-    listing = list_folder(root, val_share=0.25)
-    assert 8 < len(paths(listing, "val")) < 34
-    assert len(listing.entries) == 80
-    again = list_folder(put("run/100.mp4"), val_share=0.25)
-    assert set(paths(listing, "val")) <= set(paths(again, "val"))
-    with pytest.raises(ValueError, match="no such folder"):
-        list_folder(root / "nowhere")
-    (root / "empty").mkdir()
-    with pytest.raises(ValueError, match="no folder in it holds a video"):
-        list_folder(root / "empty")
 
 
 def test_kinetics(put, tmp_path):
@@ -82,15 +51,6 @@ def test_kinetics_finds_videos_beside_a_stray_image_and_by_links(put, tmp_path):
     assert paths(list_kinetics(root, table), "train") == ["store/x/abc_000000_000010.mp4"]
 
 
-def test_a_link_upwards_is_no_class(put):
-    root = put("train/run/a.mp4", "train/sit/b.mp4")
-    (root / "train" / "up").symlink_to("..")
-    (root / "train" / "run" / "up").symlink_to("..")
-    listing = list_folder(root)
-    assert listing.classes == ("run", "sit")
-    assert paths(listing, "train") == ["train/run/a.mp4", "train/sit/b.mp4"]
-
-
 def something(tmp_path, *names):
     (tmp_path / "labels.json").write_text(json.dumps({n: str(i) for i, n in enumerate(names)}))
     for file, ids in (("train.json", "12"), ("val.json", "34")):
@@ -103,15 +63,16 @@ def something(tmp_path, *names):
 
 
 def test_something_something(put, tmp_path):
-    root = put("1.webm", "3/frame_1.jpg", "3/frame_2.jpg")
+    root = put("1.webm", "3/frame_1.jpg")
     files = something(tmp_path, "Pushing something", "Pulling something from left to right")
     listing = list_something(root, **files)
     assert listing.classes == ("Pushing something", "Pulling something from left to right")
     assert (paths(listing, "train"), paths(listing, "val")) == (["1.webm"], ["3"])
     assert listing.missing == (("2", "train"), ("4", "val"))
-    assert not any(entry.flip for entry in listing.entries)
+    assert not any(video.flip for video in index_videos(listing, num_workers=0).manifest.videos)
     files = something(tmp_path, "Pushing something")
-    assert all(entry.flip for entry in list_something(root, **files).entries)
+    index = index_videos(list_something(root, **files), num_workers=0)
+    assert all(video.flip for video in index.manifest.videos)
 
 
 def test_charades(put, tmp_path):

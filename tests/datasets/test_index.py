@@ -20,10 +20,10 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import UnreadableVideo
 from vcycle.data.workers.lifetime import process_context
 from vcycle.datasets import index as index_module
-from vcycle.datasets.class_folders import list_folder
 from vcycle.datasets.index import index_videos
 from vcycle.datasets.journal import Journal
 from vcycle.datasets.listing import Listing
+from vcycle.datasets.own_videos import list_folder
 
 NUM_VIDEOS = 6
 
@@ -262,3 +262,23 @@ def test_an_index_of_nothing_readable_is_an_error(put, tmp_path):
     (root / "train/run/a.mp4").write_text("no video")
     with pytest.raises(ValueError, match="none of 1 videos decodes"):
         index_videos(list_folder(root), num_workers=0)
+
+
+def test_a_choice_of_mirroring_is_kept(put, tmp_path):
+    root = put("left_hook/a.mp4", "left_hook/b.mp4", "jab/a.mp4", "jab/b.mp4")
+
+    def index(flip=None):
+        index = index_videos(list_folder(root), flip=flip, num_workers=0)
+        flips = {video.flip for video in index.manifest.videos}
+        assert flips == {video.flip for video in Manifest.read(root).videos}
+        return *flips, *index.notes
+
+    named = "names such as left_hook tell left from right"
+    assert index() == (False, f"clips are not mirrored: {named}; --flip mirrors them all the same")
+    chosen = (True, f"clips are mirrored, as chosen with --flip, though {named}")
+    assert index(True) == chosen
+    assert index() == chosen
+    assert index(False) == index() == (False, "clips are not mirrored, as chosen with --no-flip")
+    shutil.rmtree(root / "left_hook")
+    assert index() == (False, "clips are not mirrored, as chosen with --no-flip")
+    assert index(True) == index() == (True,)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcycle.datasets.splits import groups_by_pattern, split_videos
+from vcycle.datasets.splits import Splitting, groups_by_pattern, split_videos
 
 shares = st.sampled_from([0.01, 0.1, 0.25, 0.5, 0.9])
 sizes = st.lists(st.integers(1, 40), min_size=1, max_size=8)  # of classes
@@ -104,7 +104,7 @@ def test_shares_that_leave_a_side_empty():
     assert split_videos([(0,)] * 3, ["a", "b", "c"], val_share=1) == ["val"] * 3
     for share in (-0.1, 1.5, float("nan")):
         with pytest.raises(ValueError, match=f"val_share {share}: use a share from 0 to 1"):
-            split_videos([(0,)], ["a"], val_share=share)
+            Splitting(share)
 
 
 def test_a_pattern_names_the_group():

@@ -10,7 +10,8 @@ from vcycle.data.grid import GridRange
 from vcycle.models import check_norm_group
 from vcycle.schedule import cost
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
 BASELINE = Baseline(Shape(32, 224, 224), 64, 9_000, 24_000, LearningRate(0.1), (4_000, 7_000))

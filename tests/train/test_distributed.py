@@ -13,7 +13,7 @@ import torch
 from vcycle.config.run import Data, Evaluation, Model, RunConfig
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.loop import train
 from vcycle.train.run_folder import config_text, read_rows

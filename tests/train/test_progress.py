@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.progress import TimeLeft, duration
 

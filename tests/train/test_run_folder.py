@@ -12,7 +12,7 @@ import torch
 
 from vcycle.config.run import Data, Model, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.agreement import united
 from vcycle.train.run_folder import RunFolder, config_text

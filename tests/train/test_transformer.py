@@ -9,7 +9,7 @@ import pytest
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import ShapeRule
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.loop import train
 from vcycle.train.run_folder import read_rows

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -36,29 +35,17 @@ def _add_synth(synth: argparse.ArgumentParser) -> None:
 
 def _add_index(index: argparse.ArgumentParser) -> None:
     datasets = index.add_subparsers(title="datasets", required=True, dest="dataset")
-    flags: dict[str, Sequence[tuple[str, dict[str, object]]]] = {
-        "folder": [("--val-share", {"type": float, "default": 0.1, "help": "without val/"})],
-        "kinetics": [
-            ("--tables", {"nargs": "+", "required": True, "help": "DeepMind's CSVs, with labels"})
-        ],
-        "something": [
-            (f"--{name}", {"required": True, "metavar": "JSON"})
-            for name in ("labels", "train", "val")
-        ],
-        "charades": [
-            ("--classes", {"required": True, "metavar": "TXT"}),
-            ("--train", {"required": True, "metavar": "CSV"}),
-            ("--val", {"required": True, "metavar": "CSV"}),
-        ],
-        "ucf101": _SPLIT_FLAGS,
-        "hmdb51": _SPLIT_FLAGS,
-    }
-    for name, own in flags.items():
-        dataset = datasets.add_parser(name, help=(_HELP[name]))
-        dataset.add_argument("root", help="the folder that holds the videos")
+    for name, (about, root, own) in _DATASETS.items():
+        dataset = datasets.add_parser(name, help=about)
+        dataset.add_argument("root", metavar=root[0], help=root[1])
         for flag, options in own:
-            dataset.add_argument(flag, **options)  # type: ignore[arg-type]
-        dataset.add_argument("--out", help="where the manifest is written; the root unless given")
+            dataset.add_argument(flag, **options)
+        dataset.add_argument("--out", help="where the manifest is written; beside the videos")
+        dataset.add_argument(
+            "--flip",
+            action=argparse.BooleanOptionalAction,
+            help="mirror clips, or not; unless given they are if no class tells left from right",
+        )
         _add_workers(dataset)
         dataset.set_defaults(run=_index)
 
@@ -76,17 +63,54 @@ def _add_prepare(prepare: argparse.ArgumentParser) -> None:
     prepare.set_defaults(run=_prepare)
 
 
-_SPLIT_FLAGS: list[tuple[str, dict[str, object]]] = [
+_Flags = list[tuple[str, dict[str, Any]]]
+_VIDEOS = ("ROOT", "the folder that holds the videos")
+_DIVIDE: _Flags = [
+    ("--val-share", {"type": float, "help": "of each class, without splits (0.1)"}),
+    (
+        "--group-pattern",
+        {
+            "metavar": "REGEX",
+            "help": "what is the same in the parentheses stays on one side, as in '_(g[0-9]+)_'",
+        },
+    ),
+]
+_SPLITS: _Flags = [
     ("--splits", {"required": True, "help": "the folder of split files"}),
     ("--split", {"type": int, "default": 1, "choices": (1, 2, 3)}),
 ]
-_HELP = {
-    "folder": "a folder for each class, under train/ and val/ or not",
-    "kinetics": "Kinetics, from DeepMind's CSVs",
-    "something": "Something-Something V2, from its JSON files",
-    "charades": "Charades, from its CSVs",
-    "ucf101": "UCF101, from its split files",
-    "hmdb51": "HMDB51, from its split files",
+# What each dataset is, its root, and its flags.
+_DATASETS: dict[str, tuple[str, tuple[str, str], _Flags]] = {
+    "folder": ("a folder for each class, a metadata.csv, or WebDataset shards", _VIDEOS, _DIVIDE),
+    "table": (
+        "a CSV, JSON-lines or Parquet table of paths and labels",
+        ("TABLE", "with columns path and label; split, group, start and end if there are any"),
+        [("--videos", {"help": "the folder that paths start from; the table's own"}), *_DIVIDE],
+    ),
+    "kinetics": (
+        "Kinetics, from DeepMind's CSVs",
+        _VIDEOS,
+        [("--tables", {"nargs": "+", "required": True, "help": "DeepMind's CSVs, with labels"})],
+    ),
+    "something": (
+        "Something-Something V2, from its JSON files",
+        _VIDEOS,
+        [
+            (f"--{name}", {"required": True, "metavar": "JSON"})
+            for name in ("labels", "train", "val")
+        ],
+    ),
+    "charades": (
+        "Charades, from its CSVs",
+        _VIDEOS,
+        [
+            ("--classes", {"required": True, "metavar": "TXT"}),
+            ("--train", {"required": True, "metavar": "CSV"}),
+            ("--val", {"required": True, "metavar": "CSV"}),
+        ],
+    ),
+    "ucf101": ("UCF101, from its split files", _VIDEOS, _SPLITS),
+    "hmdb51": ("HMDB51, from its split files", _VIDEOS, _SPLITS),
 }
 
 
@@ -109,21 +133,29 @@ def _synth(options: argparse.Namespace) -> None:
 
 
 def _index(options: argparse.Namespace) -> None:
+    from vcycle.datasets.choices import Choices
     from vcycle.datasets.index import index_videos
+    from vcycle.datasets.own_videos import index_own_videos
 
-    listing = _listing(options)
+    is_own = options.dataset in ("folder", "table")
+    listing = None if is_own else _published(options)
     with progress_bar("probing videos", Console()) as progress:
-        print(index_videos(listing, options.out, num_workers=options.workers, progress=progress))
+        how = {"num_workers": options.workers, "progress": progress}
+        if listing is None:
+            choices = Choices(options.flip, options.val_share, options.group_pattern)
+            videos = getattr(options, "videos", None)
+            indexed = index_own_videos(options.root, options.out, choices, videos=videos, **how)
+        else:
+            indexed = index_videos(listing, options.out, flip=options.flip, **how)
+    print(indexed)
+    print(indexed.report())
 
 
-def _listing(options: argparse.Namespace) -> Listing:
+def _published(options: argparse.Namespace) -> Listing:
     from vcycle.datasets import annotations
-    from vcycle.datasets.class_folders import list_folder
 
     root = options.root
     match options.dataset:
-        case "folder":
-            return list_folder(root, val_share=options.val_share)
         case "kinetics":
             return annotations.list_kinetics(root, *options.tables)
         case "something":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from vcycle.config.run import Model, RunConfig
 from vcycle.config.sizing import Asked, stage_ends
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 
 _MODEL = "slowfast_r50_8x8"

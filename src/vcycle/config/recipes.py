@@ -16,7 +16,7 @@ from vcycle.config.own_videos import finetune, scratch
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.config.sizing import Asked, rescaled
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 
 KINETICS_VIDEOS = 240_000

@@ -12,7 +12,8 @@ from typing import Any, Literal
 from vcycle.models.entries import ModelEntry, find_model
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.cycles import ShapeRule
-from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
 
 
 @dataclass(frozen=True)

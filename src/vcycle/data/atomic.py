@@ -1,7 +1,7 @@
-"""Files that appear under their name when they are complete.
+"""Atomic files: each appears under its name only when it is complete.
 
-Each is written as ``.name.PID`` beside its place and then renamed, so that a run that is killed
-leaves no half file under a name that anything reads.
+A file is written as ``.name.PID`` in the same folder and then renamed, so that a run that is killed
+leaves no incomplete file under a name that anything reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARTIAL = re.compile(r"\.(.+)\.\d+", re.DOTALL)
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A file to write, which becomes ``path`` at the end and vanishes if there is an error."""
+    """A file to write, renamed to ``path`` at the end and removed if there is an error."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with naming(path, instead_of=partial):
@@ -28,14 +28,14 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Write a text file that appears under its name when it is complete."""
+    """Write a text file atomically."""
     with atomic(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
-    """Let an OSError inside that names no file, such as that of a full disk, name this one."""
+    """Have an OSError inside that names no file, such as that of a full disk, name this one."""
     try:
         yield
     except OSError as error:
@@ -47,13 +47,13 @@ def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
 def remove_partials(folder: Path, names: Iterable[str]) -> None:
     """Remove what killed runs left of these files under ``folder``, and nothing else.
 
-    The caller sees to it that no other run is writing them.
+    The caller makes sure that no other run is writing them.
     """
     paths = {folder / name for name in names}
     for parent in {path.parent for path in paths}:
         try:
             files = list(parent.iterdir())
-        except OSError:  # nothing was written there yet
+        except OSError:  # nothing has been written there yet
             continue
         for file in files:
             match = _PARTIAL.fullmatch(file.name)

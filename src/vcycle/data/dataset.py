@@ -7,7 +7,7 @@ and no mutable state, so one set of workers serves every shape of a run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -139,10 +139,17 @@ class ClipDataset:
         raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed(reasons)}")
 
     def _grid(self, video: Video, request: ClipRequest) -> Grid:
+        frames = video.frame_range
+        is_part = len(frames) < video.num_frames
+        info = replace(video, num_frames=len(frames)) if is_part else video
         if request.view is not None:
-            return view_grid(video, request.shape, self.grid_range, view=request.view)
-        rng = np.random.default_rng(request.seed)
-        return draw_grid(video, request.shape, self.grid_range, rng=rng, flip=video.flip)
+            grid = view_grid(info, request.shape, self.grid_range, view=request.view)
+        else:
+            rng = np.random.default_rng(request.seed)
+            grid = draw_grid(info, request.shape, self.grid_range, rng=rng, flip=video.flip)
+        if is_part:
+            grid = replace(grid, frames=tuple(frames[k] for k in grid.frames))
+        return grid
 
     def _decode(self, video: Video, grid: Grid, out: Tensor) -> None:
         place = self.manifest.locate(video)

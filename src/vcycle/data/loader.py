@@ -1,6 +1,6 @@
 """The loader: lists of clip requests in, batches out, decoded ahead by processes or threads.
 
-One loader serves a whole run: the shape travels with each request, so nothing is rebuilt when the
+One loader serves a whole run: the shape travels with each request, so nothing is rebuilt if the
 shape changes. Batches come in order, whatever the number of workers. How far it works ahead is
 bounded in bytes: by equation 1, batches of all shapes have about the same.
 """
@@ -53,7 +53,7 @@ class Loader:
 
     ``bad_videos`` (path -> reason) collects the videos that were replaced; TooManyBadVideos is
     raised if they are more than ``max_bad_share`` of the dataset's, and more than one. With
-    ``num_workers`` of 0 clips are decoded in the calling process, when they are asked for.
+    ``num_workers`` of 0 clips are decoded in the calling process, as batches are asked for.
 
     Workers are processes, and batches are in CPU memory, page-locked with ``pin_memory``. With a
     ``decode_device`` they are threads of this process, and batches are on that device; the

@@ -36,10 +36,11 @@ _INTEGERS = (
     *("offset", "num_bytes"),
 )
 _OPTIONAL = {"key_interval": "0", "spans": "", "offset": "0", "num_bytes": "0"}
+_OPTIONAL |= {"start_seconds": "0", "end_seconds": "0"}
 _COLUMNS = (
     *("path", "labels", "split", "flip"),
     *(field.name for field in fields(VideoInfo)),
-    *("spans", "offset", "num_bytes"),
+    *("spans", "offset", "num_bytes", "start_seconds", "end_seconds"),
 )
 
 
@@ -83,12 +84,7 @@ class Manifest:
 
     def locate(self, video: Video) -> Location:
         """Where the video's bytes are on this machine."""
-        uri = video.path
-        if "://" not in uri:
-            uri = str(self.root / uri)
-        elif uri.startswith("file://"):
-            uri = unquote(urlsplit(uri).path)
-        return Location(uri, video.offset, video.num_bytes)
+        return locate(self.root, video.source)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Manifest:
@@ -143,6 +139,16 @@ class Manifest:
             write_atomic(folder / "listed.csv", "split,videos\n" + rows)
         write_atomic(file, text.getvalue())
         return file
+
+
+def locate(root: Path, source: Location) -> Location:
+    """Where this machine finds bytes that a manifest in ``root`` names."""
+    uri = source.uri
+    if source.is_local:
+        uri = str(root / uri)
+    elif uri.startswith("file://"):
+        uri = unquote(urlsplit(uri).path)
+    return replace(source, uri=uri)
 
 
 def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:
@@ -220,11 +226,13 @@ def _video_of_row(row: Mapping[str, str], *, num_classes: int) -> Video:
         labels=labels,
         split=row["split"],
         flip=bool(whole_number(row["flip"], "flip")),
-        frame_rate=number(row["frame_rate"], "frame_rate"),
-        duration_seconds=number(row["duration_seconds"], "duration_seconds"),
         codec=row["codec"],
         spans=_spans(row["spans"], num_labels=len(labels)),
         **{name: whole_number(row[name], name) for name in _INTEGERS},
+        frame_rate=number(row["frame_rate"], "frame_rate"),
+        duration_seconds=number(row["duration_seconds"], "duration_seconds"),
+        start_seconds=number(row["start_seconds"], "start_seconds"),
+        end_seconds=number(row["end_seconds"], "end_seconds"),
     )
 
 

@@ -5,12 +5,13 @@ Plain values, which are sent to workers and back. No video is opened.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 _LEAST = {"num_frames": 1, "frame_rate": 0.001, "width": 1, "height": 1}  # 0 for the others
 _NUMBERS = (
     *("num_frames", "frame_rate", "duration_seconds", "width", "height", "rotation"),
-    *("key_interval", "offset", "num_bytes"),
+    *("key_interval", "offset", "num_bytes", "start_seconds", "end_seconds"),
 )
 
 
@@ -33,7 +34,7 @@ class VideoInfo:
     def __post_init__(self) -> None:
         for name in _NUMBERS:
             least = _LEAST.get(name, 0)
-            value = getattr(self, name, least)  # offset and num_bytes are a Video's
+            value = getattr(self, name, least)  # the last four are a Video's
             if not value >= least:  # NaN is not, either
                 raise ValueError(f"{name} {value}: a video has at least {least}")
 
@@ -83,7 +84,8 @@ class Video(VideoInfo):
     """One line of a manifest: where the video is, its labels and its metadata.
 
     ``spans`` are the seconds, start and end, in which each of ``labels`` holds; without spans they
-    hold throughout. ``offset`` and ``num_bytes`` are the bytes of a video within a tar shard.
+    hold throughout. ``offset`` and ``num_bytes`` are the bytes of a video within a tar shard. Clips
+    are taken between ``start_seconds`` and ``end_seconds``, if a line is about a part of a video.
     """
 
     path: str  # relative to the manifest's folder, with forward slashes; or a URI
@@ -93,6 +95,23 @@ class Video(VideoInfo):
     spans: tuple[tuple[float, float], ...] = ()
     offset: int = 0
     num_bytes: int = 0
+    start_seconds: float = 0.0
+    end_seconds: float = 0.0  # 0 for the end of the video
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.end_seconds and self.end_seconds <= self.start_seconds:
+            raise ValueError(
+                f"end_seconds {self.end_seconds}: is not after start_seconds {self.start_seconds}"
+            )
+
+    @property
+    def frame_range(self) -> range:
+        """The frames of the video that clips are taken from, at least one."""
+        # The small number keeps a product such as 0.7 * 30 from landing beside a whole frame.
+        first = min(math.floor(self.start_seconds * self.frame_rate + 1e-6), self.num_frames - 1)
+        end = math.ceil(self.end_seconds * self.frame_rate - 1e-6) or self.num_frames
+        return range(first, max(first + 1, min(end, self.num_frames)))
 
     @property
     def source(self) -> Location:

@@ -132,6 +132,11 @@ def quoted(text: str) -> str:
     return repr(text[:60])
 
 
+def counted(count: int, noun: str) -> str:
+    """A count with its noun, such as ``1 video`` or ``1,200 videos``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def number(text: str, name: str) -> float:
     """A finite number of at least 0."""
     try:

@@ -76,12 +76,11 @@ def list_something(
 ) -> Listing:
     """Something-Something V2's JSON files; videos ``id.webm``, or folders ``id`` of frames.
 
-    No video is mirrored if classes tell left from right. The test list has no labels.
+    The test list has no labels.
     """
     top = dataset_folder(root)
     fix = "give the dataset's labels, train and validation JSON files, as published"
     numbers = parse_object(labels, _class_numbers, fix=fix)
-    flip = not any(side in name.lower() for name in numbers for side in ("left", "right"))
 
     def parse(item: Mapping[str, Any], split: str) -> Entry | Missing:
         template = word(item, "template").replace("[", "").replace("]", "")
@@ -89,7 +88,7 @@ def list_something(
             raise ValueError(f"template {quoted(template)} is not in {labels}")
         name = word(item, "id")
         path = _named(top, name)
-        return Entry(path, (numbers[template],), split, flip) if path else (name, split)
+        return Entry(path, (numbers[template],), split) if path else (name, split)
 
     found = [
         each

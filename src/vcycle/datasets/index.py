@@ -17,10 +17,13 @@ from urllib.parse import quote
 from vcycle.data.atomic import remove_partials
 from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.probe import probe
-from vcycle.data.manifest import MANIFEST_FILES, Manifest, write_reasons
+from vcycle.data.manifest import MANIFEST_FILES, Manifest, locate, write_reasons
 from vcycle.data.metadata import Location, Video, VideoInfo
+from vcycle.datasets.balance import split_table, split_warnings
+from vcycle.datasets.choices import CHOICES_FILE, Choices
 from vcycle.datasets.journal import Journal, file_stamp
 from vcycle.datasets.listing import Entry, Listing
+from vcycle.datasets.mirroring import mirroring
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video, run_jobs
 
 _JOURNAL = "probes.jsonl"
@@ -33,6 +36,7 @@ class Indexed:
     manifest: Manifest
     missing: tuple[tuple[str, str], ...]  # (name, split)
     bad: dict[str, str]  # path -> reason
+    notes: tuple[str, ...] = ()  # what the user should know, one line each
 
     def __str__(self) -> str:
         listed = len(self.manifest) + len(self.missing) + len(self.bad)
@@ -42,25 +46,33 @@ class Indexed:
             "(bad.csv)"
         )
 
+    def report(self) -> str:
+        """The videos of each class in each split, then the notes and warnings, a line each."""
+        warnings = (f"warning: {text}" for text in split_warnings(self.manifest))
+        return "\n".join([split_table(self.manifest), *self.notes, *warnings])
+
 
 def index_videos(
     listing: Listing,
     directory: str | os.PathLike[str] | None = None,
     *,
+    flip: bool | None = None,
     num_workers: int = 1,
     limit_seconds: float = 60.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Indexed:
     """Probe every listed video and write the manifest to ``directory`` (the videos' by default).
 
-    A video that takes longer than ``limit_seconds`` to probe is bad. Raises ValueError if no video
-    decodes, or if another run is writing there.
+    ``flip`` says whether clips may be mirrored; None repeats an earlier choice, else
+    they may unless classes tell left from right. A video that takes longer than ``limit_seconds``
+    to probe is bad. Raises ValueError if no video decodes, or if another run is writing there.
     """
     check_num_workers(num_workers)
     out = Path(directory) if directory is not None else listing.root
     out.mkdir(parents=True, exist_ok=True)
     with Journal(out / _JOURNAL) as journal:
-        remove_partials(out, MANIFEST_FILES)
+        remove_partials(out, (*MANIFEST_FILES, CHOICES_FILE))
+        choices = Choices(flip).with_earlier(Choices.read(out))
         found = _probe_all(
             listing,
             journal,
@@ -68,7 +80,11 @@ def index_videos(
             limit_seconds=limit_seconds,
             progress=progress,
         )
-        return _write(listing, out, found)
+        mirrored, note = mirroring(listing.classes, choices.flip)
+        notes = (*listing.notes, *([note] if note else ()))
+        indexed = _write(listing, out, found, flip=mirrored, notes=notes)
+        choices.keep(out)
+        return indexed
 
 
 def _probe_all(
@@ -79,29 +95,41 @@ def _probe_all(
     limit_seconds: float,
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, VideoInfo | Failed]:
-    """The outcome for each path: of an earlier run if the file is unchanged, else of this one."""
-    stamps = {entry.path: file_stamp(listing.root / entry.path) for entry in listing.entries}
+    """The outcome for each source: of an earlier run if the file is unchanged, else of this one."""
+    sources = {str(entry.source): entry.source for entry in listing.entries}
+    stamps = _stamps(listing.root, sources)
     found = {
-        path: outcome
-        for path, (stamp, outcome) in _known(journal).items()
-        if stamp == stamps.get(path)
+        name: outcome
+        for name, (stamp, outcome) in _known(journal).items()
+        if stamp == stamps.get(name)
     }
-    todo = [path for path in stamps if path not in found]
+    todo = [source for name, source in sources.items() if name not in found]
     job = _ProbeJob(listing.root, listing.frame_rate)
     outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=lambda _: limit_seconds)
-    for path, outcome in outcomes:
-        found[path] = outcome
+    for source, outcome in outcomes:
+        name = str(source)
+        found[name] = outcome
         if isinstance(outcome, VideoInfo):
-            journal.add({"path": path, "stamp": stamps[path], "info": asdict(outcome)})
+            journal.add({"path": name, "stamp": stamps[name], "info": asdict(outcome)})
         elif not outcome.passing:
-            journal.add({"path": path, "stamp": stamps[path], "reason": outcome.reason})
+            journal.add({"path": name, "stamp": stamps[name], "reason": outcome.reason})
         if progress is not None:
             progress(len(found), len(stamps))
     return found
 
 
+def _stamps(root: Path, sources: dict[str, Location]) -> dict[str, list[int]]:
+    """The file stamp of each source; many may lie in one shard."""
+    stamps: dict[str, list[int]] = {}
+    for source in sources.values():
+        if source.uri not in stamps:
+            place = locate(root, source)
+            stamps[source.uri] = file_stamp(Path(place.uri)) if place.is_local else [0, 0]
+    return {name: stamps[source.uri] for name, source in sources.items()}
+
+
 def _known(journal: Journal) -> dict[str, tuple[object, VideoInfo | Failed]]:
-    """Stamps and outcomes of earlier runs, the last for each path."""
+    """Stamps and outcomes of earlier runs, the last for each source."""
     known: dict[str, tuple[object, VideoInfo | Failed]] = {}
     for row in journal.rows():
         try:
@@ -112,18 +140,28 @@ def _known(journal: Journal) -> dict[str, tuple[object, VideoInfo | Failed]]:
     return known
 
 
-def _write(listing: Listing, out: Path, found: dict[str, VideoInfo | Failed]) -> Indexed:
+def _write(
+    listing: Listing,
+    out: Path,
+    found: dict[str, VideoInfo | Failed],
+    *,
+    flip: bool,
+    notes: tuple[str, ...],
+) -> Indexed:
     """Write the manifest, ``bad.csv`` and ``missing.csv``."""
-    bad = {
-        entry.path: failed.reason
-        for entry in listing.entries
-        if isinstance(failed := found[entry.path], Failed)
-    }
-    videos = tuple(
-        _video(entry, info, _path(listing.root, out, entry.path))
-        for entry in listing.entries
-        if isinstance(info := found[entry.path], VideoInfo)
-    )
+    bad: dict[str, str] = {}
+    videos: list[Video] = []
+    for entry in listing.entries:
+        name, outcome = str(entry.source), found[str(entry.source)]
+        if isinstance(outcome, Failed):
+            bad[name] = outcome.reason
+        elif entry.start_seconds >= outcome.duration_seconds > 0:
+            bad[f"{name} from {entry.start_seconds} s"] = (
+                f"the video ends at {outcome.duration_seconds:.2f} s"
+            )
+        else:
+            path = _path(listing.root, out, entry.path)
+            videos.append(_video(entry, outcome, path, flip=flip))
     write_reasons(out / "bad.csv", bad)
     write_reasons(
         out / "missing.csv",
@@ -133,9 +171,9 @@ def _write(listing: Listing, out: Path, found: dict[str, VideoInfo | Failed]) ->
         raise ValueError(_nothing(listing, out, num_bad=len(bad)))
     listed = Counter(entry.split for entry in listing.entries)
     listed.update(split for _, split in listing.missing)
-    manifest = Manifest(out, listing.classes, videos, listed=tuple(sorted(listed.items())))
+    manifest = Manifest(out, listing.classes, tuple(videos), listed=tuple(sorted(listed.items())))
     manifest.write()
-    return Indexed(manifest, listing.missing, bad)
+    return Indexed(manifest, listing.missing, bad, notes)
 
 
 def _nothing(listing: Listing, out: Path, *, num_bad: int) -> str:
@@ -148,19 +186,14 @@ def _nothing(listing: Listing, out: Path, *, num_bad: int) -> str:
     return f"{listing.root}: " + (", ".join(problems) or "no video is listed")
 
 
-def _video(entry: Entry, info: VideoInfo, path: str) -> Video:
-    return Video(
-        path=path,
-        labels=entry.labels,
-        split=entry.split,
-        flip=entry.flip,
-        spans=entry.spans,
-        **asdict(info),
-    )
+def _video(entry: Entry, info: VideoInfo, path: str, *, flip: bool) -> Video:
+    return Video(**{**vars(entry), "path": path}, flip=flip, **vars(info))
 
 
 def _path(root: Path, out: Path, path: str) -> str:
     """A path relative to the manifest's folder if that holds the video, else a URI."""
+    if "://" in path:
+        return path
     file = (root / path).absolute()
     folder = out.absolute()
     if file.is_relative_to(folder):
@@ -173,9 +206,9 @@ class _ProbeJob:
     root: Path
     frame_rate: float
 
-    def __call__(self, path: str) -> VideoInfo:
-        file = self.root / path
-        with one_video(str(file)):
-            if file.is_dir():
-                return probe_frames(str(file), frame_rate=self.frame_rate)
-            return probe(Location(str(file)))
+    def __call__(self, source: Location) -> VideoInfo:
+        place = locate(self.root, source)
+        with one_video(str(place)):
+            if place.is_local and Path(place.uri).is_dir():
+                return probe_frames(place.uri, frame_rate=self.frame_rate)
+            return probe(place)

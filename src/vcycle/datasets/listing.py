@@ -7,11 +7,12 @@ it into a manifest.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vcycle.data.manifest import check_class, check_path
+from vcycle.data.metadata import Location
 from vcycle.data.tables import check_line, placed
 
 SPLIT_NAMES = {"train": "train", "val": "val", "validate": "val", "validation": "val"}
@@ -21,23 +22,35 @@ Missing = tuple[str, str]  # name and split
 
 @dataclass(frozen=True)
 class Entry:
-    """One listed video: its path under the listing's root, and what is known without opening it."""
+    """One listed video: its path under the listing's root or its URI, and what was listed of it.
+
+    The fields are those of a manifest's ``Video``. Raises ValueError if a manifest cannot name it.
+    """
 
     path: str
     labels: tuple[int, ...]
     split: str
-    flip: bool = True
     spans: tuple[tuple[float, float], ...] = ()
+    offset: int = 0
+    num_bytes: int = 0
+    start_seconds: float = 0.0
+    end_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         check_path(self.path)
+
+    @property
+    def source(self) -> Location:
+        """The bytes of the video, by its path in the listing."""
+        return Location(self.path, self.offset, self.num_bytes)
 
 
 @dataclass(frozen=True)
 class Listing:
     """A dataset as its files describe it. ``missing`` was listed but is not under ``root``.
 
-    ``frame_rate`` is that of videos kept as folders of frames.
+    ``frame_rate`` is that of videos kept as folders of frames; ``notes`` are for the user, one line
+    each.
     """
 
     root: Path
@@ -45,6 +58,7 @@ class Listing:
     entries: tuple[Entry, ...]
     missing: tuple[Missing, ...] = ()
     frame_rate: float = 30.0
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         with placed(str(self.root), "rename it"):
@@ -63,6 +77,12 @@ def make_listing(
     entries = tuple(each for each in found if isinstance(each, Entry))
     missing = tuple(each for each in found if not isinstance(each, Entry))
     return Listing(top, classes, entries, missing, frame_rate)
+
+
+def sorted_classes(labels: Iterable[str]) -> tuple[str, ...]:
+    """The names of classes in order, by number if all are numbers."""
+    names = set(labels)
+    return tuple(sorted(names, key=int if all(map(str.isdecimal, names)) else None))
 
 
 def dataset_folder(path: str | os.PathLike[str]) -> Path:

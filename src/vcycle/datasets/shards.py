@@ -17,6 +17,9 @@ from pathlib import Path
 from vcycle.data.atomic import atomic
 from vcycle.data.metadata import Video
 
+# What a sample's JSON file says of its video.
+_LISTED = ("path", "labels", "spans", "split", "start_seconds", "end_seconds")
+
 
 def write_shard(
     path: Path, samples: Iterable[tuple[Path, Sequence[Video]]], *, first: int, shard_bytes: int
@@ -43,10 +46,7 @@ def _add(tar: tarfile.TarFile, file: Path, videos: Sequence[Video], *, key: str)
         tar.addfile(member, content)
     end = tar.offset  # after the padding to full blocks
     start = end - -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-    first, *others = (
-        {"path": video.path, "labels": video.labels, "spans": video.spans, "split": video.split}
-        for video in videos
-    )
+    first, *others = ({name: getattr(video, name) for name in _LISTED} for video in videos)
     text = json.dumps(first | ({"also": others} if others else {})).encode()
     about = tarfile.TarInfo(f"{key}.json")
     about.size = len(text)

@@ -12,14 +12,39 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 Labels = tuple[int, ...]
 
 
-def check_share(val_share: float) -> None:
-    """Raise ValueError if ``val_share`` is no share."""
-    if not 0 <= val_share <= 1:
-        raise ValueError(f"val_share {val_share}: use a share from 0 to 1")
+@dataclass(frozen=True)
+class Splitting:
+    """How a user wants videos divided that have no split of their own.
+
+    ``group_pattern`` is a regular expression, see ``groups_by_pattern``. Raises ValueError if
+    ``val_share`` is not from 0 to 1.
+    """
+
+    val_share: float = 0.1
+    group_pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.val_share <= 1:
+            raise ValueError(f"val_share {self.val_share}: use a share from 0 to 1")
+
+    def divide(
+        self, names: Sequence[str], labels: Sequence[Labels], groups: Sequence[str] | None = None
+    ) -> list[str]:
+        """The split of each video. Groups are those of the pattern, else ``groups``, else names."""
+        if self.group_pattern is not None:
+            groups = groups_by_pattern(names, self.group_pattern)
+        return split_videos(labels, groups or names, val_share=self.val_share)
+
+    def unused(self, reason: str) -> tuple[str, ...]:
+        """A note that the pattern is not used, if there is one."""
+        if self.group_pattern is None:
+            return ()
+        return (f"group_pattern {self.group_pattern!r} is not used: {reason}",)
 
 
 def groups_by_pattern(names: Sequence[str], pattern: str) -> list[str]:
@@ -55,10 +80,7 @@ def split_videos(labels: Sequence[Labels], groups: Sequence[str], *, val_share: 
     in the order of a hash of their names, so that the result does not depend on the order of the
     videos, and a new video moves few others. If groups of several classes leave a class on one side
     only, groups change sides as long as that helps. A share of 0 or 1 leaves one side empty.
-
-    Raises ValueError if ``val_share`` is not from 0 to 1.
     """
-    check_share(val_share)
     if val_share in (0, 1):
         return ["val" if val_share else "train"] * len(labels)
     counts: dict[str, Counter[int]] = defaultdict(Counter)

@@ -23,7 +23,7 @@ from vcycle.schedule.cycles import (
     base_shapes,
     round_half_up,
 )
-from vcycle.schedule.multigrid import Multigrid as Multigrid
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.phases import (
     Layout,
     Phase,

@@ -111,7 +111,7 @@ def test_workers_that_die_of_no_video_end_the_run(manifest):
         list(loader_of(Deadly(manifest, RANGE), num_workers=1))
 
 
-def test_an_abandoned_iteration_leaves_the_next_one_whole(manifest):
+def test_an_abandoned_iteration_leaves_the_next_one_complete(manifest):
     loader = loader_of(ClipDataset(manifest, RANGE))
     whole = [batch.indices.tolist() for batch in loader]
     for stop in (1, 2):

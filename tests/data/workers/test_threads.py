@@ -1,4 +1,4 @@
-"""Threads that decode do what worker processes do: the same batches, figures and errors."""
+"""Threads that decode do what worker processes do: the same batches, stats and errors."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_dataset_without_a_readable_video_ends_the_run_with_the_list(manifest,
         list(loader_of(ClipDataset(gone, RANGE)))
 
 
-def test_an_abandoned_iteration_leaves_the_next_one_whole(manifest, loader_of):
+def test_an_abandoned_iteration_leaves_the_next_one_complete(manifest, loader_of):
     loader = loader_of(ClipDataset(manifest, RANGE))
     whole = list(loader)
     for stop in (1, 2):

@@ -56,7 +56,7 @@ def wanted_frames(
     else:
         frames = _decode_all(stream, packets)
     done = 0  # numbers that have their frame
-    shown = begins = None  # the frame on display, and when the one after it begins
+    shown = begins = None  # the frame on display, and when the newest frame begins
     for frame in frames:
         # When does this frame begin?
         if frame.pts is not None and not clock.counted:

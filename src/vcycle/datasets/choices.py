@@ -1,0 +1,47 @@
+"""What a user chose when indexing a dataset, kept for the next time that it is indexed.
+
+Flags go in, ``index.json`` beside the manifest comes out. A choice holds until another is made.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from vcycle.data.atomic import write_atomic
+
+CHOICES_FILE = "index.json"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Whether clips may be mirrored, and how videos are divided; None for what was not chosen."""
+
+    flip: bool | None = None
+    val_share: float | None = None
+    group_pattern: str | None = None  # empty for none
+
+    @classmethod
+    def read(cls, folder: Path) -> Choices:
+        """The choices kept in a folder. Raises ValueError if its file is not ours."""
+        file = folder / CHOICES_FILE
+        if not file.is_file():
+            return cls()
+        try:
+            return cls(**json.loads(file.read_text(encoding="utf-8")))
+        except (TypeError, ValueError):
+            known = ", ".join(field.name for field in fields(cls))
+            raise ValueError(f"{file}: is not JSON of {known}; correct or remove it") from None
+
+    def with_earlier(self, earlier: Choices) -> Choices:
+        """These choices, and the earlier ones where none is made."""
+        made = {name: value for name, value in asdict(self).items() if value is not None}
+        return Choices(**{**asdict(earlier), **made})
+
+    def keep(self, folder: Path) -> None:
+        """Keep the choices for the next run, together with those kept before."""
+        earlier = Choices.read(folder)
+        choices = self.with_earlier(earlier)
+        if choices != earlier:
+            write_atomic(folder / CHOICES_FILE, json.dumps(asdict(choices)) + "\n")

@@ -1,0 +1,60 @@
+"""Whether clips of a dataset may be mirrored: not if its classes tell left from right.
+
+A mirrored ``left_serve`` looks like a ``right_serve``, so mirroring would spoil the labels. Class
+names go in, those that name a side come out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+# A side, in the languages in which classes are mostly named, alone or as in 'lefthanded'.
+_SIDE = re.compile(
+    "(left|right)(hand(ed|er)?|foot(ed)?|arm|leg|eye|side|sided|most|wards?)?s?"
+    "|(counter|anti)?clockwise|links|rechts|linke[rns]?|rechte[rns]?|gauche|droite?"
+    "|izquierd[ao]|derech[ao]|sinistr[ao]|destr[ao]|esquerd[ao]|direit[ao]"
+)
+_WORD = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])")  # of snake_case, camelCase and prose
+_OPPOSITES = (("left", "right"), ("clockwise", "counterclockwise"), ("l", "r"), ("lh", "rh"))
+
+
+def mirroring(classes: Sequence[str], chosen: bool | None) -> tuple[bool, str]:
+    """Whether clips may be mirrored, and a line that says so if there is something to say.
+
+    ``chosen`` is what the user said; None leaves it to the names of the classes.
+    """
+    sided = names_of_sides(classes)
+    named = f"names such as {sided[0]} tell left from right" if sided else ""
+    if chosen is None:
+        note = f"clips are not mirrored: {named}; --flip mirrors them all the same"
+        return not sided, note if sided else ""
+    if chosen:
+        return True, f"clips are mirrored, as chosen with --flip, though {named}" if sided else ""
+    return False, "clips are not mirrored, as chosen with --no-flip"
+
+
+def names_of_sides(classes: Sequence[str]) -> list[str]:
+    """The class names that tell left from right.
+
+    A name does if one of its words is a side, such as ``turnLeft``, ``from right to left`` or
+    ``lefthand swing``; or if changing the side gives another class, such as ``kickleft`` beside
+    ``kickright`` or ``arm_L`` beside ``arm_R``.
+    """
+    known = {name.lower() for name in classes}
+    return [name for name in classes if _has_side(name) or _has_opposite(name.lower(), known)]
+
+
+def _has_side(name: str) -> bool:
+    return any(_SIDE.fullmatch(word.lower()) for word in _WORD.findall(name))
+
+
+def _has_opposite(name: str, known: set[str]) -> bool:
+    for pair in _OPPOSITES:
+        for side, other in (pair, pair[::-1]):
+            # One letter is a side only as a word of its own.
+            word = rf"(?<![a-z]){side}(?![a-z])" if len(side) <= 2 else side
+            changed = re.sub(word, other, name)
+            if changed != name and changed in known:
+                return True
+    return False

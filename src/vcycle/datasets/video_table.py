@@ -1,0 +1,240 @@
+"""A table of videos that people wrote: CSV, JSON lines or Parquet, with a row for each video.
+
+The table goes in, a ``Listing`` comes out. Columns: ``path``, ``uri`` or ``file_name`` (as in
+Hugging Face's ``metadata.csv``); ``label``, or ``labels`` separated by semicolons; and optionally
+``split``, ``group`` (what stays on one side of a split, such as a person), ``start`` and ``end``
+(of the part of the video that the row is about, in seconds).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from vcycle.data.manifest import MANIFEST_FILES, check_class, check_path
+from vcycle.data.tables import (
+    check_line,
+    number,
+    parse_lines,
+    parse_table,
+    placed,
+    quoted,
+)
+from vcycle.datasets.listing import (
+    SPLIT_NAMES,
+    Entry,
+    Listing,
+    Missing,
+    dataset_folder,
+    make_listing,
+    sorted_classes,
+    split_name,
+)
+from vcycle.datasets.splits import Splitting
+
+TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
+_PATHS = ("path", "uri", "file_name")
+_FIX = "correct it"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A row of a table; ``labels`` are names."""
+
+    path: str
+    labels: tuple[str, ...]
+    split: str
+    group: str
+    start_seconds: float
+    end_seconds: float
+
+
+def list_table(
+    table: str | os.PathLike[str],
+    *,
+    videos: str | os.PathLike[str] | None = None,
+    val_share: float = 0.1,
+    group_pattern: str | None = None,
+) -> Listing:
+    """The videos of a table. Paths are relative to ``videos``, the table's own folder by default.
+
+    A column ``split`` is kept as it is. Without it ``val_share`` of each class is for validation,
+    and what has the same ``group``, or path, stays on one side. Videos on this machine that do not
+    exist are missing. Raises ValueError, naming file and line, if the table cannot be read.
+    """
+    file = Path(table)
+    if file.name in MANIFEST_FILES:
+        raise ValueError(f"{file}: would be replaced by the manifest; rename it")
+    top = dataset_folder(videos if videos is not None else file.parent)
+    return _listing(top, _read(file, top), Splitting(val_share, group_pattern), where=str(file))
+
+
+def metadata_tables(top: Path) -> list[Path]:
+    """Hugging Face's ``metadata`` tables in a folder or in its folders of splits."""
+    folders = [top] + [each for each in sorted(top.iterdir()) if each.name.lower() in SPLIT_NAMES]
+    files = [folder / f"metadata{suffix}" for folder in folders for suffix in TABLE_SUFFIXES]
+    return [file for file in files if file.is_file() and _names_files(file)]
+
+
+def list_metadata(top: Path, tables: Sequence[Path], splitting: Splitting) -> Listing:
+    """The videos of ``metadata`` tables, whose ``file_name`` is relative to the table's folder."""
+    rows = []
+    for table in tables:
+        split = "" if table.parent == top else SPLIT_NAMES[table.parent.name.lower()]
+        for row in _read(table, table.parent):
+            path = row.path
+            if "://" not in path:
+                path = (table.parent.relative_to(top) / path).as_posix()
+            rows.append(replace(row, path=path, split=row.split or split))
+    return _listing(top, rows, splitting, where=str(tables[0]))
+
+
+def _listing(top: Path, rows: Sequence[_Listed], splitting: Splitting, *, where: str) -> Listing:
+    if not rows:
+        raise ValueError(f"{where}: lists no video; give each one a row")
+    classes = sorted_classes(name for row in rows for name in row.labels)
+    numbers = {name: label for label, name in enumerate(classes)}
+    labels = [tuple(numbers[name] for name in row.labels) for row in rows]
+    splits = [row.split for row in rows]
+    notes: tuple[str, ...] = ()
+    if any(splits):
+        notes = splitting.unused("the table has splits")
+        if not all(splits):
+            path = rows[splits.index("")].path
+            raise ValueError(f"{where}: {path} has no split and others have; give each one a split")
+    else:
+        groups = [row.group or f"/{row.path}" for row in rows]
+        splits = splitting.divide([row.path for row in rows], labels, groups)
+    found: list[Entry | Missing] = []
+    for row, row_labels, split in zip(rows, labels, splits, strict=True):
+        if "://" not in row.path and not (top / row.path).exists():
+            found.append((row.path, split))
+            continue
+        found.append(
+            Entry(
+                row.path,
+                row_labels,
+                split,
+                start_seconds=row.start_seconds,
+                end_seconds=row.end_seconds,
+            )
+        )
+    return replace(make_listing(top, classes, found), notes=notes)
+
+
+def _read(table: Path, folder: Path) -> list[_Listed]:
+    def parse(row: Row) -> _Listed:
+        return _listed(row, folder)
+
+    suffix = table.suffix.lower()
+    if suffix == ".csv":
+        return parse_table(table, (), parse, fix=_FIX)
+    if suffix == ".jsonl":
+        return parse_lines(table, lambda line: parse(_object(line)), fix=_FIX)
+    if suffix == ".parquet":
+        return _parse_parquet(table, parse)
+    raise ValueError(f"{table}: is not a table; use one of {', '.join(TABLE_SUFFIXES)}")
+
+
+def _parse_parquet(table: Path, parse: Callable[[Row], _Listed]) -> list[_Listed]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise ValueError(
+            f"{table}: Parquet needs pyarrow; install it with `pip install vcycle[parquet]`"
+        ) from None
+    if not table.is_file():
+        raise ValueError(f"{table}: not found; {_FIX}")
+    try:
+        rows = parquet.read_table(table).to_pylist()
+    except ArrowException as error:
+        raise ValueError(f"{table}: is not Parquet ({error}); {_FIX}") from None
+    found = []
+    for count, row in enumerate(rows, start=1):
+        with placed(f"{table} row {count}", _FIX):
+            found.append(parse(row))
+    return found
+
+
+def _names_files(table: Path) -> bool:
+    """Whether a table has Hugging Face's column ``file_name``."""
+    if table.suffix == ".parquet":
+        return True
+    with table.open(encoding="utf-8-sig", errors="replace") as lines:
+        return "file_name" in lines.readline()
+
+
+def _object(line: str) -> Row:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON ({error.msg})") from None
+    if not isinstance(row, dict):
+        raise ValueError("is not an object that describes a video")
+    return row
+
+
+def _listed(row: Row, folder: Path) -> _Listed:
+    column = next((name for name in _PATHS if name in row), None)
+    if column is None:
+        raise ValueError(
+            f"no column {', '.join(_PATHS[:-1])} or {_PATHS[-1]}; it has {_names(row)}"
+        )
+    path = _path(_text(row, column), folder)
+    check_path(path)
+    if not path.strip():
+        raise ValueError(f"no {column}")
+    start, end = (_seconds(row, name) for name in ("start", "end"))
+    if end and end <= start:
+        raise ValueError(f"end {end}: is not after start {start}")
+    split = split_name(_text(row, "split"))
+    return _Listed(path, _labels(row), split, _text(row, "group"), start, end)
+
+
+def _labels(row: Row) -> tuple[str, ...]:
+    if "labels" in row:
+        value = row["labels"]
+        names = value if isinstance(value, list) else str(value or "").split(";")
+    elif "label" in row:
+        names = [_text(row, "label")]
+        if not names[0]:
+            raise ValueError("no label")
+    else:
+        raise ValueError(f"no column label or labels; it has {_names(row)}")
+    labels = tuple(str(name).strip() for name in names if str(name).strip())
+    for name in labels:
+        check_class(name)
+    return labels
+
+
+def _path(text: str, folder: Path) -> str:
+    """A path under ``folder`` as it is, any other as a URI."""
+    if "://" in text:
+        return text
+    text = text.replace("\\", "/") if os.sep == "\\" else text
+    if not text.startswith("/") and ".." not in text.split("/"):
+        return text
+    return f"file://{quote(os.path.abspath(folder / text))}"  # noqa: PTH100  a link stays a link
+
+
+def _text(row: Row, column: str) -> str:
+    """A cell as text on one line; empty without one."""
+    value = row.get(column)
+    text = "" if value is None else str(value).strip()
+    check_line(text, column)
+    return text
+
+
+def _seconds(row: Row, column: str) -> float:
+    text = _text(row, column)
+    return number(text, column) if text else 0.0
+
+
+def _names(row: Row) -> str:
+    return ", ".join(quoted(str(name)) for name in row)

@@ -1,0 +1,130 @@
+"""WebDataset shards of others: tars of ``key.mp4`` beside ``key.cls``, ``.json`` or ``.txt``.
+
+Shards go in, a ``Listing`` with the byte range of each video comes out, so that clips are read from
+the tars as they are. Only headers and labels are read here.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from vcycle.data.manifest import check_class
+from vcycle.data.tables import counted, placed, quoted
+from vcycle.datasets.folders import VIDEO_SUFFIXES, plain_name
+from vcycle.datasets.listing import (
+    SPLIT_NAMES,
+    Entry,
+    Listing,
+    dataset_folder,
+    sorted_classes,
+)
+from vcycle.datasets.splits import Splitting
+
+_LABEL_FILES = ("cls", "json", "txt")  # in this order
+_LABEL_FIELDS = ("labels", "label", "class", "cls")
+_FIX = "give each video a .cls, a .json with label or labels, or a .txt"
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """A video of a shard: its bytes, and its labels by name."""
+
+    key: str
+    offset: int
+    num_bytes: int
+    labels: tuple[str, ...]
+
+
+def shards_under(top: Path) -> list[Path]:
+    """The tars at any depth of a folder."""
+    return sorted(top.rglob("*.tar"))
+
+
+def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> Listing:
+    """The videos of tars under ``top``.
+
+    A shard or folder whose name begins with train, val or test, such as ``val-000000.tar``, names a
+    split; without those, ``splitting`` divides the videos. Raises ValueError if a file is not an
+    uncompressed tar, a video has no label, or only some shards name a split.
+    """
+    dataset_folder(top)
+    splits = {shard: _split_of(shard.relative_to(top)) for shard in shards}
+    notes: tuple[str, ...] = ()
+    if any(splits.values()):
+        notes = splitting.unused("the names of shards tell the splits")
+        for shard, split in splits.items():
+            if not split:
+                raise ValueError(f"{shard}: names no split and other shards do; rename it")
+    found = [(shard, sample) for shard in shards for sample in _samples(shard)]
+    if not found:
+        raise ValueError(f"{top}: holds {counted(len(shards), 'tar')} without a video; {_FIX}")
+    classes = sorted_classes(name for _, sample in found for name in sample.labels)
+    numbers = {name: label for label, name in enumerate(classes)}
+    paths = [plain_name(shard, top) for shard, _ in found]
+    labels = [tuple(numbers[name] for name in sample.labels) for _, sample in found]
+    chosen = [splits[shard] for shard, _ in found]
+    if not any(chosen):
+        names = [f"{path}/{sample.key}" for path, (_, sample) in zip(paths, found, strict=True)]
+        chosen = splitting.divide(names, labels)
+    entries = tuple(
+        Entry(path, label, split, offset=sample.offset, num_bytes=sample.num_bytes)
+        for path, label, split, (_, sample) in zip(paths, labels, chosen, found, strict=True)
+    )
+    return Listing(top, classes, entries, notes=notes)
+
+
+def _split_of(shard: Path) -> str:
+    """The split that a shard's name or folder begins with; empty if none."""
+    for part in shard.parts:
+        words = part.replace("_", "-").replace(".", "-").lower().split("-")
+        if words[0] in SPLIT_NAMES:
+            return SPLIT_NAMES[words[0]]
+    return ""
+
+
+def _samples(shard: Path) -> Iterator[_Sample]:
+    videos: dict[str, tarfile.TarInfo] = {}
+    texts: dict[tuple[str, str], bytes] = {}
+    try:
+        with tarfile.open(shard, "r:") as tar:
+            for member in tar:
+                path = PurePosixPath(member.name)
+                stem, _, extension = path.name.partition(".")
+                key = str(path.with_name(stem)) if stem else ""
+                if not (member.isfile() and key):
+                    continue
+                if f".{extension.rpartition('.')[2]}".lower() in VIDEO_SUFFIXES:
+                    videos[key] = member
+                elif extension in _LABEL_FILES and (content := tar.extractfile(member)):
+                    texts[key, extension] = content.read()
+    except tarfile.TarError as error:
+        raise ValueError(f"{shard}: is not an uncompressed tar ({error}); unpack it") from None
+    for key, member in videos.items():
+        with placed(f"{shard} sample {quoted(key)}", _FIX):
+            labels = _labels(
+                {kind: texts[key, kind] for kind in _LABEL_FILES if (key, kind) in texts}
+            )
+        yield _Sample(key, member.offset_data, member.size, labels)
+
+
+def _labels(texts: dict[str, bytes]) -> tuple[str, ...]:
+    for kind, content in texts.items():
+        try:
+            text = content.decode().strip()
+            value: Any = json.loads(text) if kind == "json" else text
+        except ValueError as error:
+            raise ValueError(f"its .{kind} cannot be read ({error})") from None
+        if isinstance(value, dict):
+            value = next((value[field] for field in _LABEL_FIELDS if field in value), None)
+        names = value if isinstance(value, list) else [value]
+        if value is not None and value != "" and all(isinstance(n, str | int) for n in names):
+            labels = tuple(str(name).strip() for name in names)
+            for name in labels:
+                check_class(name)
+            return labels
+    raise ValueError("has no label")

@@ -1,0 +1,52 @@
+"""The metadata of a video: what is refused, and how errors and places read."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from vcycle.data.metadata import Location, UnreadableVideo, Video, one_line
+
+VIDEO = Video(
+    path="a/b.mp4",
+    labels=(1,),
+    split="train",
+    num_frames=30,
+    frame_rate=29.97,
+    duration_seconds=1.001,
+    width=320,
+    height=240,
+)
+
+
+@pytest.mark.parametrize(
+    "change", [{"frame_rate": 0.0}, {"frame_rate": math.nan}, {"num_frames": 0}, {"width": 0}]
+)
+def test_no_video_has_such_metadata(change):
+    ((name, value),) = change.items()
+    with pytest.raises(ValueError, match=f"{name} {value}: a video has"):
+        dataclasses.replace(VIDEO, **change)
+
+
+@pytest.mark.parametrize("name", ["offset", "num_bytes"])
+def test_a_part_of_a_file_has_no_negative_bounds(name):
+    with pytest.raises(ValueError, match=f"{name} -1: a video has at least 0"):
+        dataclasses.replace(VIDEO, **{name: -1})
+
+
+def test_a_place_names_its_part_of_the_file():
+    assert str(Location("/a/b.tar", 512, 100)) == "/a/b.tar[512:612]"
+    assert str(Location("s3://c/d.mp4")) == "s3://c/d.mp4"
+    assert not Location("s3://c/d.mp4").is_local
+    assert str(dataclasses.replace(VIDEO, offset=8, num_bytes=2).source) == "a/b.mp4[8:10]"
+
+
+def test_an_error_is_one_short_line():
+    assert one_line(MemoryError()) == "not enough memory"
+    assert one_line(OSError(28, "No space left on device")) == "No space left on device"
+    assert one_line(ValueError("two\n  lines")) == "two lines"
+    assert one_line(KeyError("x" * 500)).startswith("KeyError: 'xxx")
+    assert len(one_line(KeyError("x" * 500))) == 200
+    assert str(UnreadableVideo("a.mp4", "not found")) == "a.mp4: not found"

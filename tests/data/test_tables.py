@@ -1,0 +1,56 @@
+"""Tables that people write: what is read, and the line, mistake and fix of what is wrong."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from vcycle.data.tables import number, parse_items, parse_lines, parse_table, whole_number
+
+
+def test_rows_and_lines_are_read_whatever_ends_them(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfname,count\r\nx,1\r\n\r\n'y,2\r\n")
+    rows = parse_table(tmp_path / "a.csv", ("count",), lambda row: dict(row), fix="fix it")
+    assert rows == [{"name": "x", "count": "1"}, {"name": "'y", "count": "2"}]
+    (tmp_path / "a.txt").write_text("one\n\ntwo\u2028still two\n")
+    assert parse_lines(tmp_path / "a.txt", str.upper, fix="fix it") == ["ONE", "TWO\u2028STILL TWO"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("name\nx\n", "a.csv line 1: no column count; fix it"),
+        ("name,count\nx,1\ny\n", "a.csv line 3: has 1 values for 2 columns; fix it"),
+        ("name,count\nx,one\n", "line 2: count 'one' is not a whole number of at least 0; fix it"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line_and_fix(tmp_path, content, message):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parse_table(
+            tmp_path / "a.csv",
+            ("count",),
+            lambda row: whole_number(row["count"], "count"),
+            fix="fix it",
+        )
+
+
+def test_json_that_is_no_list_of_objects_is_named(tmp_path):
+    file = tmp_path / "a.json"
+    for content, message in (
+        ("{}", "a.json: is not a list of videos; fix it"),
+        ("[1]", "a.json item 1: is not an object that describes a video; fix it"),
+        ("[\n1,\n}", "a.json line 3: is not JSON"),
+    ):
+        file.write_text(content)
+        with pytest.raises(ValueError, match=re.escape(message)):
+            parse_items(file, dict, fix="fix it")
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "inf", "one", ""])
+def test_numbers_are_finite_and_not_negative(text):
+    assert number(" 1.5", "x") == 1.5
+    for read in (number, whole_number):
+        with pytest.raises(ValueError, match=f"x '{text}' is not a .*number of at least 0"):
+            read(text, "x")

@@ -1,0 +1,132 @@
+"""What is said of splits: a table, and a line for each thing that spoils a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vcycle.data.manifest import Manifest
+from vcycle.data.metadata import Video
+from vcycle.datasets.balance import split_table, split_warnings
+
+
+def manifest_of(classes, *rows):
+    """Rows are a path, a label and a split."""
+    videos = (
+        Video(
+            path=path,
+            labels=(label,),
+            split=split,
+            num_frames=10,
+            frame_rate=10.0,
+            duration_seconds=1.0,
+            width=48,
+            height=32,
+        )
+        for path, label, split in rows
+    )
+    return Manifest(Path("videos"), classes, tuple(videos))
+
+
+FINE = [
+    (f"{c}/{split}{k * 7}x.mp4", c, split)
+    for c in (0, 1)
+    for split in ("train", "val")
+    for k in (1, 2)
+]
+
+
+def test_the_table():
+    rows = [*FINE, ("t.mp4", 1, "test"), ("u.mp4", 1, "extra")]
+    assert split_table(manifest_of(("run", "sit"), *rows)).splitlines() == [
+        "class          train      val     test    extra",
+        "run                2        2        0        0",
+        "sit                2        2        1        1",
+        "all classes        4        4        1        1",
+    ]
+
+
+def test_a_long_table_is_cut():
+    classes = tuple(f"class {k} {'x' * 60}" for k in range(100))
+    lines = split_table(manifest_of(classes, *FINE)).splitlines()
+    assert len(lines) == 33
+    assert lines[-2] == "... and 70 more"
+    assert max(map(len, lines)) <= 80
+
+
+def test_nothing_to_say():
+    assert split_warnings(manifest_of(("run", "sit"), *FINE)) == []
+
+
+@pytest.mark.parametrize(
+    ("classes", "rows", "warning"),
+    [
+        (
+            ("run", "sit", "lie"),
+            [*FINE, ("q.mp4", 2, "train")],
+            "val has no video of lie, which are not scored; add some",
+        ),
+        (
+            ("run", "sit", *"abcd"),
+            [*FINE, *((f"{k}/q.mp4", k, "val") for k in range(2, 6))],
+            "train has no video of 4 classes (a, b, c, ...), which are never learned; add some",
+        ),
+        (
+            ("run", "sit"),
+            [*FINE, *((f"0/w{k}x.mp4", 0, "train") for k in range(30))],
+            "train has 32 videos of run and 2 of sit, which will be learned worse; "
+            "add videos of it",
+        ),
+        (
+            ("run", "sit"),
+            [row for row in FINE if row[2] == "train"],
+            "no video is in val, all are in train; a run needs train and val",
+        ),
+        (
+            ("clips",),
+            [row for row in FINE if row[1] == 0],
+            "all videos are of one class, clips; if it is a folder of several, index that folder",
+        ),
+    ],
+)
+def test_warnings(classes, rows, warning):
+    assert split_warnings(manifest_of(classes, *rows)) == [warning]
+
+
+@pytest.mark.parametrize(
+    ("train", "val"),
+    [
+        ("v_run_g01_c01", "v_run_g01_c02"),
+        ("p3 take 1", "p3 take 2"),
+        ("walk (1)", "walk"),
+        ("walk", "walk copy"),
+        ("walk - Copy", "walk"),
+        ("same", "same"),
+    ],
+)
+def test_names_that_are_nearly_the_same(train, val):
+    rows = [*FINE, (f"train/{train}.mp4", 0, "train"), (f"val/{val}.mp4", 0, "val")]
+    rows += [("v_run_g02_c01.mp4", 0, "train"), ("p4 take 1.mp4", 0, "val")]
+    first, second = (f"{train}.mp4", f"{val}.mp4")
+    if train == val:
+        first, second = (f"train/{first}", f"val/{second}")
+    assert split_warnings(manifest_of(("run", "sit"), *rows)) == [
+        f"1 pair of nearly the same name in train and val, such as {first} and "
+        f"{second}; if they show one scene or person, keep them together, as with "
+        "--group-pattern '(.+)_'"
+    ]
+    other = [(path, 1 if path.startswith("val/") else label, split) for path, label, split in rows]
+    assert split_warnings(manifest_of(("run", "sit"), *other)) == []
+
+
+def test_numbered_videos_of_a_class_are_not_nearly_the_same():
+    rows = [
+        (f"{c}_{k:03d}.mp4", n, "val" if k % 5 == 0 else "train")
+        for n, c in enumerate("ab")
+        for k in range(40)
+    ]
+    assert split_warnings(manifest_of(("a", "b"), *rows)) == []
+    rows.append(("a_005 (2).mp4", 0, "train"))
+    (warning,) = split_warnings(manifest_of(("a", "b"), *rows))
+    assert "such as a_005 (2).mp4 and a_005.mp4" in warning

@@ -1,0 +1,137 @@
+"""Folders as people have them: classes, tables, shards; and what is said of any other."""
+
+from __future__ import annotations
+
+import pytest
+
+from vcycle.data.manifest import Manifest
+from vcycle.datasets.choices import Choices
+from vcycle.datasets.index import index_videos
+from vcycle.datasets.own_videos import index_own_videos, list_folder
+
+
+def paths(listing, split):
+    return [entry.path for entry in listing.entries if entry.split == split]
+
+
+def test_a_folder_for_each_class(put):
+    root = put("train/run/a.mp4", "train/sit/deep/b.mp4", "val/sit/c.mp4", "val/run/notes.txt")
+    listing = list_folder(root)
+    assert listing.classes == ("run", "sit")
+    assert paths(listing, "train") == ["train/run/a.mp4", "train/sit/deep/b.mp4"]
+    assert [(e.path, e.labels) for e in listing.entries if e.split == "val"] == [
+        ("val/sit/c.mp4", (1,))
+    ]
+
+
+def test_splits_and_classes_beside_each_other_are_refused(put):
+    root = put("train/run/a.mp4", "run/b.mp4", "notes/c.txt")
+    with pytest.raises(ValueError, match="holds 'train', a split, and 'run', which is not; put"):
+        list_folder(root)
+
+
+def test_a_folder_without_splits_is_split_by_name(put):
+    root = put(*(f"{c}/{k}.mp4" for c in ("run", "sit") for k in range(40)))
+    listing = list_folder(root, val_share=0.25)
+    assert len(paths(listing, "val")) == 20
+    assert len(listing.entries) == 80
+    again = list_folder(put("run/100.mp4"), val_share=0.25)
+    assert set(paths(listing, "val")) <= set(paths(again, "val"))
+    with pytest.raises(ValueError, match="no such folder"):
+        list_folder(root / "nowhere")
+
+
+def test_a_link_upwards_is_no_class(put):
+    root = put("train/run/a.mp4", "train/sit/b.mp4")
+    (root / "train" / "up").symlink_to("..")
+    (root / "train" / "run" / "up").symlink_to("..")
+    listing = list_folder(root)
+    assert listing.classes == ("run", "sit")
+    assert paths(listing, "train") == ["train/run/a.mp4", "train/sit/b.mp4"]
+
+
+def test_each_class_is_in_both_splits(put):
+    root = put(*(f"run/{k}.mp4" for k in range(3)), "sit/a.mp4", "sit/b.mp4", "lie/c.mp4")
+    listing = list_folder(root)
+    assert {path.split("/")[0] for path in paths(listing, "val")} == {"run", "sit"}
+    assert {path.split("/")[0] for path in paths(listing, "train")} == {"run", "sit", "lie"}
+
+
+def test_groups_stay_on_one_side(put):
+    names = [f"{c}/v_{c}_g{g:02d}_c{k:02d}.mp4" for c in "ab" for g in range(4) for k in range(3)]
+    listing = list_folder(put(*names), val_share=0.25, group_pattern="_(g[0-9]+)_")
+    in_val = {path.split("_")[2] for path in paths(listing, "val")}
+    assert len(paths(listing, "val")) == 6
+    assert in_val.isdisjoint(path.split("_")[2] for path in paths(listing, "train"))
+
+
+def test_a_pattern_for_videos_that_have_splits_is_noted(put):
+    listing = list_folder(put("train/run/a_1.mp4", "val/run/b_1.mp4"), group_pattern="_(.)")
+    assert listing.notes == (
+        "group_pattern '_(.)' is not used: the videos are in folders of splits",
+    )
+
+
+def test_videos_beside_the_classes_are_noted(put):
+    root = put("run/a.mp4", "run/b.mp4", "c.mp4", "d.mp4")
+    index = index_videos(list_folder(root), num_workers=0)
+    assert index.notes == ("2 videos in no folder of a class left out, such as c.mp4",)
+    assert index.notes[0] in index.report()
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([], "videos: is empty; put the videos of each class in a folder named after it"),
+        (["a.mp4", "b.mp4"], "videos: holds 2 videos but no folder of a class; put the videos of"),
+        (["train/a.mp4"], "videos: holds 1 video but no folder of a class; put the videos of"),
+        (["1.jpg", "2.png"], "videos: holds 2 images and no video; a video kept as images is"),
+        (["cat/1.jpg", "dog/2.jpg"], "videos: holds 2 images and no video; a video kept as images"),
+        (
+            ["a/notes.txt"],
+            "videos: holds no video among 1 file, such as 'notes.txt'; the names of",
+        ),
+        (["prepared.json", "a/b.mp4"], "videos: was written by `vcycle data prepare`; use its"),
+    ],
+)
+def test_a_folder_that_cannot_be_indexed_is_described(tmp_path, names, message):
+    root = tmp_path / "videos"
+    root.mkdir()
+    for name in names:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).touch()
+    with pytest.raises(ValueError, match="videos: ") as caught:
+        list_folder(root)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_or_a_folder(put, tmp_path):
+    root = put("run/a.mp4", "run/b.mp4")
+    (root / "videos.csv").write_text("path,label\nrun/a.mp4,run\n")
+    assert len(index_own_videos(root, num_workers=0).manifest) == 2
+    assert len(index_own_videos(root / "videos.csv", num_workers=0).manifest) == 1
+    out = tmp_path / "out"
+    assert len(index_own_videos(root, out, num_workers=0).manifest) == 2
+    assert len(Manifest.read(out)) == 2
+
+
+def test_choices_are_kept_until_others_are_made(put):
+    root = put(*(f"{c}/p{k // 4}_{k}.mp4" for c in "ab" for k in range(16)))
+
+    def val_persons(**choices):
+        videos = index_own_videos(root, choices=Choices(**choices), num_workers=0).manifest.videos
+        names = [video.path.split("/")[1] for video in videos if video.split == "val"]
+        return len(names), len({name.split("_")[0] for name in names})
+
+    assert val_persons(val_share=0.25, group_pattern="(p[0-9])_") == (8, 1)
+    assert val_persons() == (8, 1)
+    assert val_persons(val_share=0.5) == (16, 2)
+    assert val_persons(group_pattern="", val_share=0.25)[0] == 8
+    assert val_persons()[1] > 1
+    with pytest.raises(ValueError, match="is not a regular expression"):
+        val_persons(group_pattern="(")
+    assert Choices.read(root) == Choices(None, 0.25, "")
+    (root / "index.json").write_text('{"val": 1}')
+    with pytest.raises(ValueError, match=r"index\.json: is not JSON of flip, val_share"):
+        val_persons()

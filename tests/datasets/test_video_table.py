@@ -1,0 +1,220 @@
+"""Tables that people write: every form gives the same videos; mistakes name file and line."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tests.encode import encode, frame_number, numbered_frames
+from vcycle.cli.main import main
+from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.grid import GridRange, View
+from vcycle.data.manifest import Manifest
+from vcycle.datasets.index import index_videos
+from vcycle.datasets.own_videos import list_folder
+from vcycle.datasets.video_table import list_table
+from vcycle.schedule.shape import Shape
+
+ROWS = [
+    {"path": "a.mp4", "label": "run", "split": "train", "start": 1.5, "end": 3.0, "group": "x"},
+    {"path": "b.mp4", "label": "sit", "split": "validation", "start": 0.0, "end": 0.0, "group": ""},
+    {"path": "gone.mp4", "label": "sit", "split": "val", "start": 0.0, "end": 0.0, "group": ""},
+]
+
+
+def write(path, rows):
+    """A table in the form that its suffix names."""
+    if path.suffix == ".parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        lines = [rows[0], *(row.values() for row in rows)]
+        path.write_text("".join(",".join(map(str, line)) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_every_form_of_a_table(put, suffix):
+    listing = list_table(write(put("a.mp4", "b.mp4") / f"videos{suffix}", ROWS))
+    assert listing.classes == ("run", "sit")
+    first, second = listing.entries
+    assert (first.path, first.labels, first.split) == ("a.mp4", (0,), "train")
+    assert (first.start_seconds, first.end_seconds) == (1.5, 3.0)
+    assert (second.path, second.labels, second.split) == ("b.mp4", (1,), "val")
+    assert listing.missing == (("gone.mp4", "val"),)
+
+
+def test_several_labels_and_numbered_classes(put):
+    root = put("a.mp4", "b.mp4")
+    (root / "t.csv").write_text("path,labels\na.mp4,10;9\nb.mp4,\n")
+    listing = list_table(root / "t.csv", val_share=0)
+    assert listing.classes == ("9", "10")
+    assert [entry.labels for entry in listing.entries] == [(1, 0), ()]
+    assert index_videos(listing, num_workers=0).manifest.multi_label
+
+
+def test_paths_are_found_wherever_they_are(put, tmp_path):
+    root = put("a b.mp4", "run/c.mp4")
+    table = tmp_path / "lists" / "t.csv"
+    table.parent.mkdir()
+    table.write_text(f"uri,label\n../videos/a b.mp4,x\n{root}/run/c.mp4,x\ns3://bucket/d.mp4,x\n")
+    listing = list_table(table)
+    uris = [f"file://{root}/a%20b.mp4", f"file://{root}/run/c.mp4", "s3://bucket/d.mp4"]
+    assert [entry.path for entry in listing.entries] == uris
+    table.write_text("file_name,label\nrun/c.mp4,x\n")
+    assert [entry.path for entry in list_table(table, videos=root).entries] == ["run/c.mp4"]
+    table.write_text(f"uri,label\n{root}/run/c.mp4,x\n../videos/a b.mp4,x\n")
+    index = index_videos(list_table(table, val_share=0.5), num_workers=0)
+    assert sorted(video.split for video in index.manifest.videos) == ["train", "val"]
+    assert Manifest.read(table.parent) == index.manifest
+
+
+def test_rows_of_a_group_or_of_a_video_stay_on_one_side(put):
+    root = put(*(f"{k}.mp4" for k in range(8)))
+    rows = [f"{k}.mp4,x,p{k // 2}\n" for k in range(8)]
+    (root / "t.csv").write_text("path,label,group\n" + "".join(rows))
+    splits = [entry.split for entry in list_table(root / "t.csv", val_share=0.25).entries]
+    assert splits[::2] == splits[1::2]
+    assert splits.count("val") == 2
+    rows = [f"{k // 4}.mp4,x,{k % 4},{k % 4 + 1}\n" for k in range(32)]
+    (root / "t.csv").write_text("path,label,start,end\n" + "".join(rows))
+    splits = [entry.split for entry in list_table(root / "t.csv", val_share=0.25).entries]
+    assert all(len(set(splits[k : k + 4])) == 1 for k in range(0, 32, 4))
+    assert splits.count("val") == 8
+
+
+def test_hugging_faces_metadata(put):
+    root = put("train/1.mp4", "train/sub/2.mp4", "test/3.mp4")
+    (root / "train/metadata.csv").write_text("file_name,label\n1.mp4,run\nsub/2.mp4,sit\n")
+    (root / "test/metadata.jsonl").write_text('{"file_name": "3.mp4", "label": "run"}\n')
+    listing = list_folder(root)
+    assert [(entry.path, entry.split) for entry in listing.entries] == [
+        ("test/3.mp4", "test"),
+        ("train/1.mp4", "train"),
+        ("train/sub/2.mp4", "train"),
+    ]
+    flat = put("../flat/1.mp4", "../flat/2.mp4").parent / "flat"
+    (flat / "metadata.csv").write_text("file_name,label\n1.mp4,0\n2.mp4,0\n")
+    assert sorted(entry.split for entry in list_folder(flat).entries) == ["train", "val"]
+
+
+def test_a_metadata_table_of_something_else_is_no_list_of_videos(put):
+    root = put("run/1.mp4", "run/2.mp4")
+    (root / "metadata.csv").write_text("camera,place\n1,park\n")
+    assert len(list_folder(root).entries) == 2
+
+
+def test_clips_come_from_the_part_of_the_video_that_a_row_names(tmp_path):
+    encode(tmp_path / "v.mp4", numbered_frames(40), rate=10)
+    (tmp_path / "t.csv").write_text(
+        "path,label,split,start,end\nv.mp4,a,train,1,2\nv.mp4,b,train,3.5,\nv.mp4,c,train,,0.2\n"
+        "v.mp4,a,train,9,\n"
+    )
+    index = index_videos(list_table(tmp_path / "t.csv"), num_workers=0)
+    manifest = Manifest.read(tmp_path)
+    assert index.bad == {"v.mp4 from 9.0 s": "the video ends at 4.00 s"}
+    ranges = [video.frame_range for video in manifest.videos]
+    assert ranges == [range(10, 20), range(35, 40), range(2)]
+    shape = Shape(4, 32, 32)
+    for segments in (False, True):
+        dataset = ClipDataset(manifest, GridRange(shape, 2, (32, 40), segments=segments))
+        for index_of, frames in enumerate(ranges):
+            seen = set()
+            for seed in range(30):
+                view = View() if seed == 29 else None
+                clip = dataset.read(ClipRequest(index_of, shape, seed, view))
+                seen |= {frame_number(frame, 40) for frame in clip.pixels.numpy()}
+            assert seen <= set(frames)
+            assert len(seen) > len(frames) // 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a.mp4,run\n", "t.csv: lists no video; give each one a row"),
+        (
+            "video,label\na.mp4,x\n",
+            "line 2: no column path, uri or file_name; it has 'video', 'label'",
+        ),
+        (
+            "path,class\na.mp4,x\n",
+            "line 2: no column label or labels; it has 'path', 'class'",
+        ),
+        ("path,label\na.mp4,\n", "t.csv line 2: no label; correct it"),
+        ("path,label\n,x\n", "t.csv line 2: path '' leaves the manifest's folder"),
+        ("path,label,start\na.mp4,x,now\n", "t.csv line 2: start 'now' is not a number"),
+        ("path,label,start,end\na.mp4,x,3,2\n", "t.csv line 2: end 2.0: is not after start 3.0"),
+        ("path,label,split\na.mp4,x,train\nb.mp4,x,\n", "t.csv: b.mp4 has no split and others"),
+        ("path,label\na.mp4\n", "t.csv line 2: has 1 values for 2 columns"),
+    ],
+)
+def test_mistakes_in_a_table(put, capsys, text, message):
+    root = put("a.mp4", "b.mp4")
+    (root / "t.csv").write_text(text)
+    assert main(["data", "index", "table", str(root / "t.csv"), "--workers", "0"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "manifest.csv",
+            "path,label\n",
+            "manifest.csv: would be replaced by the manifest",
+        ),
+        ("t.xlsx", "", "t.xlsx: is not a table; use one of .csv, .jsonl, .parquet"),
+        ("t.jsonl", "{path: 1}\n", "t.jsonl line 1: is not JSON"),
+        ("t.jsonl", "[]\n", "t.jsonl line 1: is not an object that describes a video"),
+        ("t.parquet", "PAR", "t.parquet: is not Parquet ("),
+    ],
+)
+def test_files_that_are_no_tables(tmp_path, name, text, message):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        list_table(tmp_path / name)
+    (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match=name):
+        list_table(tmp_path / name)
+
+
+def test_parquet_without_its_library(tmp_path, monkeypatch):
+    imported = builtins.__import__
+
+    def without_pyarrow(name, *arguments, **options):
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return imported(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
+    with pytest.raises(ValueError, match=r"Parquet needs pyarrow; install .*\[parquet\]"):
+        list_table(tmp_path / "t.parquet")
+
+
+def test_the_command(put, capsys):
+    root = put(*(f"{c}/v{k}.mp4" for c in ("left_hook", "right_hook") for k in range(4)))
+    rows = [f"{c}/v{k}.mp4,{c}\n" for c in ("left_hook", "right_hook") for k in range(4)]
+    (root / "t.csv").write_text("path,label\n" + "".join(rows))
+    command = ["data", "index", "table", str(root / "t.csv"), "--workers", "0"]
+    assert main([*command, "--val-share", "0.25"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "8 of 8 videos indexed in 2 classes; 0 missing (missing.csv), 0 do not decode (bad.csv)",
+        "class          train      val",
+        "left_hook          3        1",
+        "right_hook         3        1",
+        "all classes        6        2",
+        "clips are not mirrored: names such as left_hook tell left from right; --flip mirrors them "
+        "all the same",
+    ]
+    assert np.all([not video.flip for video in Manifest.read(root).videos])

@@ -1,0 +1,109 @@
+"""Tars that others made are read as they are, whatever says the label."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+
+import numpy as np
+import pytest
+
+from tests.encode import encode, numbered_frames
+from vcycle.data.decode.video import read_clip
+from vcycle.data.grid import Box, Grid
+from vcycle.data.metadata import Location
+from vcycle.datasets.index import index_videos
+from vcycle.datasets.own_videos import list_folder
+
+
+@pytest.fixture
+def pack(tmp_path, small_video):
+    """Writes a tar of files; ``None`` stands for the video."""
+
+    def pack(name, files):
+        path = tmp_path / "shards" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(path, "w") as tar:
+            for file, content in files.items():
+                content = small_video.read_bytes() if content is None else content
+                info = tarfile.TarInfo(file)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+        return tmp_path / "shards"
+
+    return pack
+
+
+def test_labels_are_read_from_any_of_their_files(pack):
+    root = pack(
+        "data-000000.tar",
+        {"1.mp4": None, "1.cls": b"2", "2.txt": b"10\n", "2.mp4": None, "sub/2.json": b"[3]"}
+        | {"sub/2.mp4": None, "3.json": b'{"label": "x", "fps": 3}', "3.webm": None, "._4.mp4": b""}
+        | {"5.cls": b"7", "5.json": b'{"id": 1}', "5.mp4": None, "6.jpg": b"", "7.seg.mp4": None}
+        | {"7.json": b'{"labels": ["a", "b"]}'},
+    )
+    listing = list_folder(root)
+    assert listing.classes == ("10", "2", "3", "7", "a", "b", "x")
+    names = [[listing.classes[label] for label in entry.labels] for entry in listing.entries]
+    assert names == [["2"], ["10"], ["3"], ["x"], ["7"], ["a", "b"]]
+
+
+def test_a_video_is_read_from_its_range_of_the_tar(pack, small_video, tmp_path):
+    other = encode(tmp_path / "other.mp4", numbered_frames(8, 48, 32))
+    root = pack(
+        "train-0.tar", {"a.mp4": None, "a.cls": b"0", "b.mp4": other.read_bytes()} | {"b.cls": b"1"}
+    )
+    pack(
+        "validation/0.tar", {"a.mp4": None, "a.cls": b"0", "bad.mp4": b"no video", "bad.cls": b"1"}
+    )
+    index = index_videos(list_folder(root), num_workers=0)
+    manifest = index.manifest
+    assert [(video.path, video.split) for video in manifest.videos] == [
+        ("train-0.tar", "train"),
+        ("train-0.tar", "train"),
+        ("validation/0.tar", "val"),
+    ]
+    (name,) = index.bad
+    assert re.fullmatch(r"validation/0.tar\[\d+:\d+\]", name)
+    assert [video.num_frames for video in manifest.videos] == [10, 8, 10]
+    grid = Grid((1, 5), Box(0, 0, 32, 32), 16, 16, False)
+    packed = read_clip(manifest.locate(manifest.videos[1]), grid)
+    assert np.array_equal(packed, read_clip(Location(str(other)), grid))
+    counts = []
+    index_videos(list_folder(root), num_workers=0, progress=lambda *count: counts.append(count))
+    assert counts == []  # the journal knows each by its range
+
+
+def test_videos_without_splits_are_divided(pack):
+    files = {
+        f"{k}.{kind}": None if kind == "mp4" else b"x" for k in range(8) for kind in ("mp4", "cls")
+    }
+    listing = list_folder(pack("a.tar", files), val_share=0.25)
+    assert [entry.split for entry in listing.entries].count("val") == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"1.mp4": None}, "a.tar sample '1': has no label; give each video a .cls, a .json with"),
+        ({"1.mp4": None, "1.json": b"{"}, "a.tar sample '1': its .json cannot be read (Expecting"),
+        ({"1.mp4": None, "1.cls": b"\xff"}, "a.tar sample '1': its .cls cannot be read ('utf-8'"),
+        ({"1.mp4": None, "1.json": b'{"id": 1}'}, "a.tar sample '1': has no label"),
+        ({"1.jpg": b"", "1.cls": b"0"}, "shards: holds 1 tar without a video; give"),
+    ],
+)
+def test_samples_without_what_they_need(pack, files, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        list_folder(pack("a.tar", files))
+
+
+def test_tars_that_cannot_be_read(pack):
+    root = pack("a.tar", {"1.mp4": None, "1.cls": b"x"})
+    pack("val-b.tar", {"1.mp4": None, "1.cls": b"x"})
+    with pytest.raises(ValueError, match=r"a\.tar: names no split and other shards do; rename it"):
+        list_folder(root)
+    (root / "val-b.tar").write_bytes(b"\x1f\x8b no tar")
+    (root / "a.tar").unlink()
+    with pytest.raises(ValueError, match=r"val-b\.tar: is not an uncompressed tar \(.*; unpack it"):
+        list_folder(root)

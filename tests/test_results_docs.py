@@ -1,0 +1,65 @@
+"""The results' tables and figures are those of their JSON, and its summaries those of its rows."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from study_file import read_study
+from study_results import summary
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def test_the_tables_and_the_figures_are_up_to_date() -> None:
+    done = subprocess.run([sys.executable, DOCS / "draw_results.py", "--check"], check=False)
+    assert done.returncode == 0, "run python docs/draw_results.py"
+
+
+def test_the_summaries_are_those_of_the_rows() -> None:
+    values = json.loads((DOCS / "results" / "study.json").read_text())
+    study = read_study(ROOT / "benchmarks" / "study" / "proof.yaml")
+    # Through JSON, in which a pair is a list.
+    found = json.loads(json.dumps(summary(study, values["rows"])))
+    assert found["points"] == values["points"]
+    assert found["iso"] == values["iso"]
+
+
+def test_every_row_is_a_run_of_the_published_grid() -> None:
+    values = json.loads((DOCS / "results" / "study.json").read_text())
+    study = read_study(ROOT / "benchmarks" / "study" / "proof.yaml")
+    keys = ("dataset", "regime", "method", "length", "role", "seed", "fold")
+    grid = set()
+    for run in study.runs():
+        task = (run.task.dataset, run.task.regime)
+        grid.add((*task, run.method.name, run.length, run.role, run.seed, run.fold))
+    rows = [tuple(row[key] for key in keys) for row in values["rows"]]
+    assert set(rows) <= grid
+    assert len(rows) == values["complete"]
+    assert len(study.runs()) == values["runs"]
+
+
+def test_the_check_sees_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "docs"
+    shutil.copytree(DOCS, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "benchmarks" / "study", tmp_path / "benchmarks" / "study")
+    monkeypatch.syspath_prepend(str(copy))
+    main = runpy.run_path(str(copy / "draw_results.py"))["main"]
+    assert main(["--check"]) == 0
+    page = copy / "results.md"
+    text = page.read_text()
+    page.write_text(text.replace("runs are complete", "runs are done"))
+    assert main(["--check"]) == 1
+    assert main([]) == 0
+    assert page.read_text() == text
+    values = json.loads((copy / "results" / "study.json").read_text())
+    values["rows"][0]["loss"] += 0.001
+    (copy / "results" / "study.json").write_text(json.dumps(values))
+    assert main(["--check"]) == 1
