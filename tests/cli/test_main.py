@@ -41,9 +41,9 @@ def test_synth_writes_a_manifest_of_files(
         (["data", "synth", "/dev/null/x"], "/dev/null/x"),
         (["data", "synth", "/tmp/v", "--train-videos", "none"], "--train-videos"),
         (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos 0: give at least 1"),
-        (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such directory"),
+        (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such folder"),
         (["data", "prepare", "/no/such/folder", "/tmp/out"], "/no/such/folder"),
-        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset is 'quick'"),
+        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset 'quick': use"),
         (["train", "demo"], "give --data FILE"),
         (["train", "demoo"], "did you mean demo"),
         (["models", "slow_r50"], "slow_r50: one word too many; vcycle models --help"),
@@ -52,7 +52,7 @@ def test_synth_writes_a_manifest_of_files(
         (["train", "demo", "--optimizer.momentum", "2"], "optimizer.momentum 2"),
         (["eval", "/no/such/run"], "/no/such/run"),
         (["plan", "demo", "--multigrid.norm_group", "3"], "norm_group 3"),
-        (["bench", "loader", "/no/such/folder"], "/no/such/folder: no such directory"),
+        (["bench", "loader", "/no/such/folder"], "/no/such/folder: no such folder"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(

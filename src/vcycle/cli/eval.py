@@ -22,6 +22,9 @@ def add_eval_flags(parser: FlagParser) -> None:
     add_field_flags(parser)
     parser.add_argument("folders", nargs="+", metavar="RUN", help="a run folder")
     parser.add_argument("--split", default="val", help="of the manifest (default: val)")
+    parser.add_argument(
+        "--best", action="store_true", help="not the newest checkpoint but the best"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON: a list if there are two")
     parser.set_defaults(run=run_eval_command)
 
@@ -33,11 +36,14 @@ def run_eval_command(options: argparse.Namespace) -> None:
     from vcycle.evaluate.run import evaluate_run
     from vcycle.evaluate.setup import destroy_process_group
 
+    checkpoint = "best" if options.best else "checkpoint"
     prints = int(os.environ.get("RANK", 0)) == 0  # of several processes one
     results = []
     try:
         for folder, config in runs:
-            results.append(evaluate_run(config, Path(folder), split=options.split))
+            results.append(
+                evaluate_run(config, Path(folder), split=options.split, checkpoint=checkpoint)
+            )
             if prints and not options.json:
                 print(_line(folder, options.split, results[-1]), flush=True)
     finally:
