@@ -1,6 +1,6 @@
 """``vcycle plan``: what a recipe's run will do, before it is paid for.
 
-In: a recipe and flags. Out: a table, JSON, or a picture. Nothing here needs torch or data.
+In: a recipe and flags. Out: a table, JSON, or a plot. Nothing here needs torch or data.
 """
 
 from __future__ import annotations
