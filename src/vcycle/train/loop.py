@@ -8,7 +8,7 @@ the norm group come from the step, the shape comes with the clips.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -53,12 +53,14 @@ def train(
     console: Console | None = None,
     budget_seconds: float | None = None,
     dry_run: bool = False,
+    describe: Callable[[RunConfig], str] | None = None,
 ) -> dict[str, Any]:
     """Train as ``config`` says; all that the run leaves behind is in ``folder``.
 
     Processes that torchrun started each call this alike. ``resume`` goes on from the newest
     checkpoint in ``folder``, "auto" also begins a run of which there is none. A new run has as many
-    steps as fit into ``budget_seconds``, if they are given; a ``dry_run`` measures and predicts,
+    steps as fit into ``budget_seconds``, if they are given, and its plan is said as ``describe``
+    puts it; a ``dry_run`` measures and predicts,
     writes nothing and returns nothing. Returns the run's totals with its last validation; resuming
     a complete run returns them again. Raises ValueError
     before step 0 for what a user has to change, and later if too many videos are bad or the loss is
@@ -80,6 +82,8 @@ def train(
         with Activity(console) as activity:
             goes_on = begun == "resumed"
             run = start(config, files, fabric, resume=goes_on, activity=activity, budget=budget)
+            if describe is not None:
+                activity.say(describe(run.config))
             say_prediction(run, activity)
             if dry_run:
                 return {}

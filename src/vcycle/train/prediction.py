@@ -23,11 +23,12 @@ def say_prediction(run: Run, activity: Activity) -> None:
 def prediction_lines(run: Run) -> list[str]:
     """A line for each phase, one for all, and advice if there is any."""
     prediction, plan = run.prediction, run.plan
+    digits = len(str(len(plan.phases)))
     lines = ["Predicted from measured steps:"]
     for number, (phase, seconds) in enumerate(zip(plan.phases, prediction.phases, strict=True), 1):
         base = f"{phase.base.batch_size} x {phase.base.shape}"
         lines.append(
-            f"  phase {number}/{len(plan.phases)}  {phase.kind:<11}  {base:<18}"
+            f"  phase {number:>{digits}}/{len(plan.phases)}  {phase.kind:<11}  {base:<18}"
             f"{phase.steps:>7,} steps  {duration(seconds):>10}"
         )
     times = run.config.evaluation.times

@@ -27,8 +27,12 @@ from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.timing import Kind
 
-_LONG_SECONDS = 20.0
-"""Of a step on a CPU: a longer one is timed on two of its clips."""
+_LONG_SECONDS = 0.5
+"""Of a step on a CPU: a longer one is timed on some of its clips."""
+_FEW_PIXELS = 400_000
+"""T x H x W of those clips together, at least two."""
+_CPU_SECONDS = 60.0
+"""Of timing on a CPU: batches that are left are taken to cost as much a pixel."""
 _REPEAT_SECONDS = 1.0
 
 
@@ -49,10 +53,12 @@ def rehearse(
     fabric: Fabric,
     num_classes: int,
     activity: Activity,
+    limit_seconds: float = _CPU_SECONDS,
 ) -> Rehearsed:
     """Check the model at each shape; then train on each mini-batch, and score one batch of views.
 
-    ``model`` is ``network`` as Fabric runs it; the network's state is as before afterwards. Raises
+    ``model`` is ``network`` as Fabric runs it; the network's state is as before afterwards. A CPU
+    stops timing after ``limit_seconds``. Raises
     ValueError if a layer cannot take a shape, memory cannot hold a batch, a checkpoint cannot keep
     the state, or, with several processes, a parameter is not used.
     """
@@ -65,7 +71,12 @@ def rehearse(
             begin_count(activity, "checking", "shape", number, len(plan.shapes))
             clips = 2
             check_model(network, [shape], num_classes=num_classes, num_clips=clips)
+        began = time.monotonic()
+        on_cpu = fabric.device.type == "cpu" and fabric.world_size == 1
         for number, kind in enumerate(kinds, 1):
+            if on_cpu and seconds and time.monotonic() - began > limit_seconds:
+                activity.say(f"timed {len(seconds)} of {len(kinds)} batches, the others by pixels")
+                break
             begin_count(activity, "timing", "batch", number, len(kinds), str(kind.shape))
             shape, clips = kind.shape, kind.batch_size // (fabric.world_size * config.accumulate)
             step = _step_seconds(network, model, kind, clips, fabric=fabric)
@@ -103,9 +114,10 @@ def begin_count(
 def _step_seconds(
     network: nn.Module, model: nn.Module, kind: MiniBatch, clips: int, *, fabric: Fabric
 ) -> float:
-    """Of forward and backward; the first pass, which may tune kernels, counts only if it is long.
+    """Of forward and backward; a first pass, which may tune kernels, counts only if it is long.
 
-    A CPU that takes long is timed on two clips: its memory cannot be tried without harm either.
+    A CPU that takes long is timed on some of the clips, and the rest is in proportion: memory that
+    a CPU does not have cannot be tried without harm either.
     """
 
     def one(clips: int) -> None:
@@ -113,9 +125,10 @@ def _step_seconds(
         scores = model(normalize(pixels, memory_format=memory_format(network)))
         fabric.backward(scores.logsumexp(1).sum())
 
-    if fabric.device.type == "cpu" and fabric.world_size == 1 and clips > 2:
+    few = max(2, _FEW_PIXELS // kind.shape.num_pixels)
+    if fabric.device.type == "cpu" and fabric.world_size == 1 and clips > few:
         set_norm_group(network, None)
-        expected = _timed(lambda: one(2), fabric.device) * clips / 2
+        expected = _repeated(lambda: one(few), fabric.device, most=2) * clips / few
         if expected > _LONG_SECONDS:
             return expected
     set_norm_group(network, kind.norm_group)

@@ -32,6 +32,8 @@ from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state
 from vcycle.train.timing import Prediction, StepTimes, fit_budget, predict
 
+_MEASURING_SHARE = 0.08
+"""Of a budget, on a CPU."""
 _START_SECONDS = 3.0
 """Of starting workers and writing the last checkpoint, which a budget leaves room for."""
 
@@ -132,11 +134,19 @@ def start(
         fabric=fabric,
         num_classes=manifest.num_classes,
         activity=activity,
+        **({} if budget is None else {"limit_seconds": _MEASURING_SHARE * budget.seconds}),
     )
     times = _times(config, plan, train_videos, rehearsed, fabric, activity=activity)
     if budget is not None and not resume:
         config = from_first(
-            fabric, lambda: fit_budget(config, times, budget.left, val_videos=len(val_videos))
+            fabric,
+            lambda: fit_budget(
+                config,
+                times,
+                budget.left,
+                val_videos=len(val_videos),
+                spent=budget.seconds - budget.left,
+            ),
         )
         plan = config.plan()
     loader = make_train_loader(config, plan, train_videos, fabric, first_step=first_step)

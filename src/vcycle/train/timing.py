@@ -7,6 +7,7 @@ seconds for each phase and in all, or the configuration whose steps fit into giv
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -121,12 +122,12 @@ def predict(config: RunConfig, plan: Plan, times: StepTimes, *, val_videos: int)
 
 
 def fit_budget(
-    config: RunConfig, times: StepTimes, seconds: float, *, val_videos: int
+    config: RunConfig, times: StepTimes, seconds: float, *, val_videos: int, spent: float = 0.0
 ) -> RunConfig:
     """The same schedule, longer or shorter, so that steps and validations take ``seconds``.
 
     Validations are fewer if they would take more than a tenth. Raises ValueError if the shortest
-    plan takes longer.
+    plan takes longer; ``spent`` are seconds of the budget that are gone.
     """
     views = val_videos * config.evaluation.num_clips * config.evaluation.num_crops
     one = times.validation(config.baseline.shape, views)
@@ -141,8 +142,9 @@ def fit_budget(
     least = _shortest(config)
     if took(least) > left:
         raise ValueError(
-            f"--time {seconds:.0f}s: the shortest plan of {config.model.name} at "
-            f"{config.baseline.shape} takes {took(least) + count * one:.0f} s; give that, or "
+            f"--time {seconds + spent:.0f}s: the shortest plan of {config.model.name} at "
+            f"{config.baseline.shape} takes {took(least) + count * one:.0f} s after {spent:.0f} s "
+            f"of measuring; give --time {spent + 1.1 * (took(least) + count * one):.0f}s, or "
             f"another model or shape, such as {smaller(config)}"
         )
     most = least
@@ -150,13 +152,15 @@ def fit_budget(
         most *= 2
     steps = least + bisect_right(range(least, most + 1), left, key=took) - 1
     fitted = with_steps(config, steps)
-    note = f"{fitted.plan().epochs:.3g} epochs in the {seconds:.0f} s asked for"
+    # What the recipe said of its epochs does not hold any more.
+    notes = (each for each in fitted.notes if not re.match(r"[\d.]+ epochs\b", each))
+    note = f"{fitted.plan().epochs:.3g} epochs fit into the {seconds + spent:.0f} s asked for"
     if fitted.plan().epochs < _FEW_EPOCHS:
         note += (
             f": too few to train well, give more time or a smaller model or shape "
             f"({smaller(config)})"
         )
-    return replace(fitted, notes=(*fitted.notes, note))
+    return replace(fitted, notes=(*notes, note))
 
 
 def smaller(config: RunConfig) -> str:
