@@ -114,6 +114,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("vcycle")
     if name not in _MODULES:
         raise AttributeError(f"module 'vcycle' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -115,7 +115,7 @@ def test_a_configuration_file_holds_any_schedule(tmp_path: Path, multigrid: Mult
     config = replace(recipe("demo"), multigrid=multigrid)
     file = tmp_path / "config.yaml"
     file.write_text(config_text(config))
-    assert config_from(read_values(file), []) == config
+    assert config_from(read_values(file), {}) == config
 
 
 def test_a_saved_run_takes_another_schedule(

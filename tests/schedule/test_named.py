@@ -290,12 +290,11 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: LongCycle(COARSE_TO_FINE, (0.7, 0.3, 0.0)),
-        "long_cycle.shares [0.7, 0.3, 0]: a share above 0 leaves a phase some steps; give each "
-        "one, or leave its shape out of the factors",
+        "long_cycle.shares [0.7, 0.3, 0]: give a share above 0 for each of 3 shapes, or null",
     ),
     (
         lambda: LongCycle(COARSE_TO_FINE, (0.5, 0.5)),
-        "long_cycle.shares [0.5, 0.5]: give one for each of 3 shapes, or null",
+        "long_cycle.shares [0.5, 0.5]: give a share above 0 for each of 3 shapes, or null",
     ),
     (
         lambda: LongCycle(((0.25, 0.5), (0.5, SQRT_HALF)), once=True),

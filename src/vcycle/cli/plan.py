@@ -1,6 +1,6 @@
 """``vcycle plan``: what a recipe's run will do, before it is paid for.
 
-In: a recipe and flags. Out: a table, JSON, or a picture. Nothing here needs torch or data.
+In: a recipe and flags. Out: a table, JSON, or a plot. Nothing here needs torch or data.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def plan_text(report: PlanReport) -> str:
         costs["wall-clock, hours"] = hours
     summary = summaries().get(config.recipe, "")
     parts = [
-        f"{report.title}: {summary}" if summary else report.title,
+        _wrapped(f"{report.title}: {summary}" if summary else report.title),
         plan_table(plan, costs, report.memory),
     ]
     notes = _notes(config)
@@ -164,8 +164,14 @@ def plan_text(report: PlanReport) -> str:
         end = plan[plan.warmup_steps].learning_rate
         notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]
     if notes:
-        parts.append("\n".join(f"- {note}" for note in notes))
+        parts.append("\n".join(_wrapped(f"- {note}", indent="  ") for note in notes))
     return "\n\n".join(parts)
+
+
+def _wrapped(text: str, *, indent: str = "") -> str:
+    return textwrap.fill(
+        text, 80, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _spans(config: RunConfig, plan: Plan) -> tuple[str, cost.Cost]:
@@ -179,7 +185,7 @@ def _notes(config: RunConfig) -> list[str]:
     notes = list(config.notes)
     if config.model.pretrained_on and not config.model.weights:
         notes.append(
-            f"training starts from {config.model.pretrained_on} weights: give --model.weights FILE"
+            f"training starts from {config.model.pretrained_on} weights: give --weights FILE"
         )
     return notes
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vcycle.data.bad_videos import BadVideos, TooManyBadVideos
+from vcycle.data.bad_videos import BadVideo, BadVideos, TooManyBadVideos
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import ClipDataset, ClipFacts
 from vcycle.data.decode.torchcodec import check_decoder
@@ -120,6 +120,10 @@ class Loader:
     def bad_videos(self) -> dict[str, str]:
         """The videos that could not be read so far: path -> reason."""
         return self._bad.reasons
+
+    def add_bad_videos(self, reasons: dict[str, str]) -> None:
+        """Count videos that another process could not read, path to reason, as its own."""
+        self._bad.add(BadVideo(path, reason) for path, reason in reasons.items())
 
     def take_stats(self) -> LoaderStats:
         """What the loader did since this was last called, or since it was made."""

@@ -29,7 +29,7 @@ class Cost:
 
 
 def clip_cost(plan: Plan, cost_of_clip: Callable[[Shape], float]) -> Cost:
-    """The cost of all clips, where one clip of a shape costs ``cost_of_clip(shape)``."""
+    """The cost of all clips, if one clip of a shape costs ``cost_of_clip(shape)``."""
     total = sum(
         each.steps * each.batch_size * cost_of_clip(each.shape) for each in plan.mini_batches()
     )
@@ -89,7 +89,7 @@ def measured_steps(rows: Any) -> dict[Shape, MeasuredStep]:
     """Measurements by shape, from a list of rows as JSON has them.
 
     ``{"shape": "8x158x158", "clips": 4096, "seconds": 1.9, "bytes": 3.1e10}``; bytes may be left
-    out. ValueError for what is no such row, and for a shape that is given twice.
+    out. Raises ValueError if a row has no such form, or if a shape is given twice.
     """
     if not isinstance(rows, list) or not rows:
         raise ValueError("give a list of rows with shape, clips, seconds and, for memory, bytes")
@@ -108,8 +108,8 @@ def measured_steps(rows: Any) -> dict[Shape, MeasuredStep]:
 def seconds(plan: Plan, measured: Mapping[Shape, MeasuredStep]) -> Cost:
     """Predicted wall-clock seconds of all steps, validation and checkpoints left out.
 
-    Seconds are taken in proportion to the clips where a step has more or fewer than were measured.
-    ValueError names the shapes that were not, with the clips to measure them at.
+    Seconds are taken in proportion to the clips if a step has more or fewer than were measured.
+    Raises ValueError if a shape was not measured, and names the clips to measure it at.
     """
     _require(plan, measured, "seconds")
     return clip_cost(plan, lambda shape: measured[shape].seconds / measured[shape].clips)
@@ -121,7 +121,7 @@ class BatchMemory:
 
     ``batch_size`` is of the global batch, ``step_bytes`` what its share takes on one device.
     ``micro_batch`` is the largest number of clips that each device can take at once so that no
-    norm group is cut in two: its share of the batch where that fits, None where nothing does.
+    norm group is cut in two: its share of the batch if that fits, None if nothing does.
     """
 
     shape: Shape
@@ -141,8 +141,8 @@ def batch_memory(
     """For every shape: does its batch fit on ``num_devices`` devices, and what micro-batch would?
 
     Steps were measured on as many devices. Memory is taken to grow with the clips, which overstates
-    it for small batches: weights and optimizer state do not shrink. ValueError names the shapes
-    that have no figure, and a batch that the devices cannot share evenly.
+    it for small batches: weights and optimizer state do not shrink. Raises ValueError if a shape
+    has no figure, or if the devices cannot share a batch evenly.
     """
     if num_devices < 1:
         raise ValueError(f"num_devices {num_devices}: give at least 1")

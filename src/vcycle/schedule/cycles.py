@@ -49,37 +49,26 @@ class LongCycle:
                 f"[1, 1] the last"
             )
         _check_factors("long", self.factors)
-        self._check_shares()
-        for name, what, least in (
-            ("batch_factors", "a whole number of at least 1", 1),
-            ("rate_factors", "a positive number", 5e-324),
-        ):
-            values = getattr(self, name)
-            if values is not None and not (
-                len(values) == len(self.factors)
-                and all(least <= value < math.inf for value in values)
-                and (name == "rate_factors" or all(isinstance(value, int) for value in values))
-            ):
+        if self.shares is not None:
+            self._check_each("shares", all(share > 0 for share in self.shares), "a share above 0")
+            if abs(math.fsum(self.shares) - 1) > 1e-6:
                 raise ValueError(
-                    f"long_cycle.{name} {_listed(values)}: give {what} for each of "
-                    f"{len(self.factors)} shapes, or null"
+                    f"long_cycle.shares {_listed(self.shares)}: they sum to "
+                    f"{math.fsum(self.shares):.6g}; give shares of the steps that sum to 1"
                 )
+        if self.batch_factors is not None:
+            fit = all(isinstance(each, int) and each >= 1 for each in self.batch_factors)
+            self._check_each("batch_factors", fit, "a whole number of at least 1")
+        if self.rate_factors is not None:
+            fit = all(0 < each < math.inf for each in self.rate_factors)
+            self._check_each("rate_factors", fit, "a positive number")
 
-    def _check_shares(self) -> None:
-        if self.shares is None:
-            return
-        name = f"long_cycle.shares {_listed(self.shares)}"
-        if len(self.shares) != len(self.factors):
-            raise ValueError(f"{name}: give one for each of {len(self.factors)} shapes, or null")
-        if not all(0 < share < math.inf for share in self.shares):
+    def _check_each(self, name: str, fit: bool, what: str) -> None:
+        values = getattr(self, name)
+        if not fit or len(values) != len(self.factors):
             raise ValueError(
-                f"{name}: a share above 0 leaves a phase some steps; give each one, or leave its "
-                f"shape out of the factors"
-            )
-        if abs(math.fsum(self.shares) - 1) > 1e-6:
-            raise ValueError(
-                f"{name}: they sum to {math.fsum(self.shares):.6g}; give shares of the steps that "
-                f"sum to 1"
+                f"long_cycle.{name} {_listed(values)}: give {what} for each of "
+                f"{len(self.factors)} shapes, or null"
             )
 
     @property

@@ -127,7 +127,7 @@ def pass_layout(
     steps: int,
     stage_ends: tuple[int, ...],
 ) -> Layout:
-    """One pass over ``shapes``, cut too where one of ``stage_ends``, of ``steps``, falls in."""
+    """One pass over ``shapes``, whose phases are also cut at ``stage_ends``, of ``steps``."""
     kind: PhaseKind = "pass" if are_cycles(shapes) else "constant"
     total = sum(weights)
     shape_ends = [end * steps for end in accumulate(weights)]
