@@ -8,14 +8,18 @@
 
 It can be stopped at any moment and started again, and two processes may share a study: each run is
 done once, in any order the table is the same. `--folder` (runs/STUDY by default) holds the run
-folders, `--datasets` the data sets that the file names. Time when the machine is otherwise idle.
+folders, `--datasets` the data sets that the file names. The runs of `--table` (by default
+docs/results/study.json) are complete: another machine goes on from it, and it is what `--collect`
+writes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -38,12 +42,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", nargs="+", default=[""])
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--time", action="store_true")
-    parser.add_argument("--collect", type=Path, nargs="?", const=ROOT / "docs/results/study.json")
+    parser.add_argument("--table", type=Path, default=ROOT / "docs" / "results" / "study.json")
+    parser.add_argument("--collect", action="store_true")
     options = parser.parse_args(arguments)
     try:
         study = read_study(options.study)
         path = options.folder or Path("runs") / study.name
-        _do(study, StudyFolder(study, path, options.datasets), options)
+        published = _published(options.table, study)
+        _do(study, StudyFolder(study, path, options.datasets, published), options)
     except ValueError as error:
         print(f"study: {error}", file=sys.stderr)
         return 2
@@ -51,6 +57,12 @@ def main(arguments: list[str]) -> int:
         print(f"study: {error}", file=sys.stderr)
         return 130
     return 0
+
+
+def _published(table: Path, study: Study) -> dict[str, Any] | None:
+    """The table of an earlier collect, if it is this study's."""
+    values: dict[str, Any] = json.loads(table.read_text()) if table.is_file() else {}
+    return values if values.get("study") == study.name else None
 
 
 def _do(study: Study, folder: StudyFolder, options: argparse.Namespace) -> None:
@@ -63,7 +75,7 @@ def _do(study: Study, folder: StudyFolder, options: argparse.Namespace) -> None:
     elif options.time:
         time_steps(folder, runs)
     elif options.collect:
-        collect(folder, options.collect)
+        collect(folder, options.table)
     else:
         run_study(folder, runs, console=Console())
 

@@ -32,8 +32,7 @@ Row = dict[str, Any]
 def collect(folder: StudyFolder, file: Path) -> None:
     """Write the table of all complete runs."""
     study = folder.study
-    timed = folder.path / "steps.json"
-    steps: list[Row] = json.loads(timed.read_text()) if timed.is_file() else []
+    steps = folder.steps()
     rows = [row for run in study.runs() if (row := _row(folder, run, steps)) is not None]
     rows.sort(key=_place)
     values = {

@@ -41,12 +41,19 @@ _DIVERGED = "the loss is"
 
 
 class StudyFolder:
-    """What a study leaves on disk: ``data/`` with its manifests and ``runs/``."""
+    """What a study leaves on disk: ``data/`` with its manifests and ``runs/``.
 
-    def __init__(self, study: Study, path: Path, datasets: Path) -> None:
+    ``published`` is the table of an earlier ``collect``, or nothing: its runs are complete too.
+    """
+
+    def __init__(
+        self, study: Study, path: Path, datasets: Path, published: dict[str, Any] | None = None
+    ) -> None:
         self.study = study
         self.path = path
         self.datasets = datasets
+        self._published = {row_name(row): row for row in (published or {}).get("rows", [])}
+        self._published_steps: list[dict[str, Any]] = (published or {}).get("steps", [])
 
     def run_folder(self, run: Run) -> Path:
         return self.path / "runs" / run.name
@@ -55,9 +62,33 @@ class StudyFolder:
         """What came of a run; None while it is not complete."""
         file = self.run_folder(run) / "row.json"
         if not file.is_file():
-            return None
+            return self._published.get(run.name)
         row: dict[str, Any] = json.loads(file.read_text())
         return row
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The timed mini-batches: those of this machine, and of other methods the published."""
+        file = self.path / "steps.json"
+        rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
+        timed = {(row["dataset"], row["regime"], row["method"]) for row in rows}
+        return rows + [
+            row
+            for row in self._published_steps
+            if (row["dataset"], row["regime"], row["method"]) not in timed
+        ]
+
+    def is_done(self, run: Run, *, among: list[Run]) -> bool:
+        """Whether nothing is left to do for a run; a published one leaves no weights to start from.
+
+        It is done again if a run that starts from them is still to be done.
+        """
+        if self.row(run) is None:
+            return False
+        if (self.run_folder(run) / "row.json").is_file():
+            return True
+        return not any(
+            self.study.pretraining(each) == run and self.row(each) is None for each in among
+        )
 
     def manifest(self, run: Run) -> Path:
         """The folder of the manifest that a run trains and validates on, made at first use."""
@@ -85,9 +116,10 @@ class StudyFolder:
         """A run's configuration; None while what it needs is not complete."""
         rate, weights = self.rate(run), None
         if (before := self.study.pretraining(run)) is not None:
-            if self.row(before) is None:
+            checkpoint = self.run_folder(before) / "checkpoint.pt"
+            if self.row(before) is None or not checkpoint.is_file():
                 return None
-            weights = str(self.run_folder(before) / "checkpoint.pt")
+            weights = str(checkpoint)
         if rate is None:
             return None
         manifest = self.manifest(run)
@@ -97,13 +129,21 @@ class StudyFolder:
         )
 
 
+def row_name(row: dict[str, Any]) -> str:
+    """The name of a row's run."""
+    part = f"seed{row['seed']}-fold{row['fold']}"
+    if row["role"] == "tuning":
+        part = f"rate{row['rate']:g}"
+    return f"{row['dataset']}/{row['regime']}/{row['method']}-{row['length']:g}/{part}"
+
+
 def run_study(folder: StudyFolder, runs: list[Run], *, console: Console) -> None:
     """Carry out those of ``runs`` that are not complete, in their order.
 
     Returns when all are complete, among them those that other processes carry out.
     """
     progress = _Progress(folder, runs, console)
-    while waiting := [run for run in runs if folder.row(run) is None]:
+    while waiting := [run for run in runs if not folder.is_done(run, among=runs)]:
         for run in waiting:
             config = folder.config(run)
             if config is None:
@@ -111,7 +151,7 @@ def run_study(folder: StudyFolder, runs: list[Run], *, console: Console) -> None
             with _claimed(folder.path / "locks" / f"{run.name.replace('/', '+')}") as is_ours:
                 if not is_ours:
                     continue
-                if folder.row(run) is None:
+                if not folder.is_done(run, among=runs):
                     began = time.perf_counter()
                     row = _carry_out(folder, run, config)
                     progress.done(run, row, seconds=time.perf_counter() - began)

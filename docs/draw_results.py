@@ -21,7 +21,9 @@ from update import fill
 DOCS = Path(__file__).parent
 PROOF = DOCS.parent / "benchmarks" / "study" / "proof.yaml"
 SCORES = {"top1": "top-1 (%)", "loss": "cross-entropy"}
-COLOURS = ("#2e3440", "#5e81ac", "#d08770", "#2e7d5b", "#b48ead", "#a3883f", "#7b8794")
+COLOURS = ("#2e3440", "#5e81ac", "#d08770", "#2e7d5b", "#b48ead", "#a3883f")
+MARKERS = "osD^vPX<>*hp"
+"""The first methods have a colour each; the others are grey and differ in their marker."""
 
 Row = dict[str, Any]
 
@@ -188,10 +190,12 @@ def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path)
     methods = [name for name in titles if any(p["method"] == name for p in points)]
     style = {"svg.hashsalt": "vcycle", "font.size": 10, "svg.fonttype": "none"}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(10, 4.2), layout="constrained")
+        figure = Figure(figsize=(11.5, 4.4), layout="constrained")
         for axes, score in zip(figure.subplots(1, 2), SCORES, strict=True):
             scale = 100 if score == "top1" else 1
-            for name, colour in zip(methods, COLOURS * 3, strict=False):
+            for number, name in enumerate(methods):
+                others = max(0, number - len(COLOURS) + 1)
+                colour = "#9aa5b1" if others else COLOURS[number]
                 own = sorted((p for p in points if p["method"] == name), key=lambda p: p["seconds"])
                 deviations = [scale * (p[f"{score}_deviation"] or 0) for p in own]
                 axes.errorbar(
@@ -199,7 +203,7 @@ def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path)
                     [scale * p[score] for p in own],
                     yerr=[d / p["runs"] ** 0.5 for d, p in zip(deviations, own, strict=True)],
                     color=colour,
-                    marker="o",
+                    marker=MARKERS[others % len(MARKERS)],
                     markersize=5,
                     linewidth=2 if len(own) > 1 else 0,
                     elinewidth=1,
@@ -215,7 +219,8 @@ def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path)
             axes.set_ylabel(SCORES[score])
             axes.grid(alpha=0.25)
             axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", frameon=False)
         figure.suptitle(f"{' / '.join(task)}: mean and standard error over seeds and folds")
         figure.savefig(file, metadata={"Date": None, "Creator": None})
 

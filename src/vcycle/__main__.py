@@ -1,17 +1,30 @@
-"""``python -m vcycle`` and ``torchrun -m vcycle``: the command line."""
+"""``vcycle``, ``python -m vcycle`` and ``torchrun -m vcycle``: the command line."""
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
+from typing import NoReturn
 
 from vcycle.cli.main import main
 
+
+def run() -> NoReturn:
+    """Run one command and exit with its code."""
+    if "WORLD_SIZE" not in os.environ:
+        sys.exit(main())
+    # Of torchrun's processes: what torch's communication threads tear down at exit may abort, or
+    # wait for processes that an error has ended.
+    code = 1
+    try:
+        code = main()
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    code = main()
-    if "WORLD_SIZE" in os.environ:
-        # Of torchrun's processes: what torch's communication threads tear down at exit may abort.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    run()

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from study import main
 from study_file import Study, read_study
-from study_results import summary
-from study_runs import StudyFolder, run_study
+from study_results import collect, summary
+from study_runs import StudyFolder, row_name, run_study
 from study_timing import time_steps
 
 STUDY = {
@@ -87,9 +87,8 @@ def done(study: Study, tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
 
 def rows_of(folder: StudyFolder) -> dict[str, dict]:
     rows = {run.name: folder.row(run) for run in folder.study.runs()}
-    for row in rows.values():
-        row.pop("busy_seconds")
-    return rows
+    timed = ("busy_seconds", "seconds", "decode_seconds")
+    return {name: {k: v for k, v in row.items() if k not in timed} for name, row in rows.items()}
 
 
 def test_the_rate_with_the_least_tuning_loss_trains_all_folds(study, done):
@@ -180,7 +179,8 @@ def test_a_loss_that_is_not_finite_is_a_row_that_says_so(study, done, monkeypatc
 def test_the_collected_table(study_file, done, tmp_path, capsys):
     table = tmp_path / "table.json"
     flags = [str(study_file), "--folder", str(done.path)]
-    assert main([*flags, "--collect", str(table)]) == 0
+    flags += ["--table", str(table)]
+    assert main([*flags, "--collect"]) == 0
     values = json.loads(table.read_text())
     assert (values["runs"], values["complete"]) == (20, 20)
     assert {key: values[key] for key in ("iso", "points")} == summary(done.study, values["rows"])
@@ -203,6 +203,28 @@ def test_the_collected_table(study_file, done, tmp_path, capsys):
     assert iso["top1"]["steps"]["cells"] == 2
     assert main([*flags, "--list"]) == 0
     assert "generated/scratch/pass-1/seed0-fold1" in capsys.readouterr().out
+
+
+def test_another_machine_goes_on_from_the_published_table(study, done, tmp_path):
+    """Only a run whose weights others need is done again, once one of those is missing."""
+    collect(done, tmp_path / "table.json")
+    published = json.loads((tmp_path / "table.json").read_text())
+    elsewhere = StudyFolder(study, tmp_path / "elsewhere", Path("nowhere"), published)
+    run_study(elsewhere, study.runs(), console=SILENT)
+    assert not (elsewhere.path / "runs").exists()
+    collect(elsewhere, tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "table.json").read_text()
+
+    missing = "generated/finetune/baseline-1/seed0-fold1"
+    published["rows"] = [row for row in published["rows"] if row_name(row) != missing]
+    elsewhere = StudyFolder(study, tmp_path / "elsewhere", Path("nowhere"), published)
+    run_study(elsewhere, study.runs(), console=SILENT)
+    anew = {
+        str(file.parent.relative_to(elsewhere.path / "runs"))
+        for file in elsewhere.path.rglob("row.json")
+    }
+    assert anew == {missing, "generated/scratch/baseline-1/seed0-fold0"}
+    assert rows_of(elsewhere) == rows_of(done)
 
 
 def _metrics(folder: StudyFolder, name: str) -> list[str]:

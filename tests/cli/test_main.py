@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import vcycle
 from vcycle.cli.main import main
 from vcycle.data.manifest import Manifest
 
@@ -39,9 +41,9 @@ def test_synth_writes_a_manifest_of_files(
         (["data", "synth", "/dev/null/x"], "/dev/null/x"),
         (["data", "synth", "/tmp/v", "--train-videos", "none"], "--train-videos"),
         (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos 0: give at least 1"),
-        (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such directory"),
+        (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such folder"),
         (["data", "prepare", "/no/such/folder", "/tmp/out"], "/no/such/folder"),
-        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset is 'quick'"),
+        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset 'quick': use"),
         (["train", "demo"], "give --data FILE"),
         (["train", "demoo"], "did you mean demo"),
         (["models", "slow_r50"], "slow_r50: one word too many; vcycle models --help"),
@@ -50,7 +52,7 @@ def test_synth_writes_a_manifest_of_files(
         (["train", "demo", "--optimizer.momentum", "2"], "optimizer.momentum 2"),
         (["eval", "/no/such/run"], "/no/such/run"),
         (["plan", "demo", "--multigrid.norm_group", "3"], "norm_group 3"),
-        (["bench", "loader", "/no/such/folder"], "/no/such/folder: no such directory"),
+        (["bench", "loader", "/no/such/folder"], "/no/such/folder: no such folder"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
@@ -116,6 +118,13 @@ def test_train_eval_and_resume(
     assert scores["coverage"] == 1
     assert main(["eval", folder, "--split", "train"]) == 0
     assert "on 24 videos of train" in capsys.readouterr().out
+    assert main(["eval", folder, second]) == 0
+    both = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in both] == [folder, second]
+    assert main(["eval", folder, second, "--json"]) == 0
+    assert [row["folder"] for row in json.loads(capsys.readouterr().out)] == [folder, second]
+    assert main(["eval", folder, str(tmp_path / "nowhere")]) == 2
+    assert "nowhere: no config.yaml in it" in capsys.readouterr().err
     assert main(["eval", folder, "--model", "slow_r50"]) == 2
     assert "leave --model out" in capsys.readouterr().err
     assert main(["train", "demo", "--folder", folder, *small, *data, "--resume"]) == 0
@@ -135,6 +144,24 @@ def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, lines)) <= 80
     assert "  also slow_r50_4x16, slow_r50_8x8" in lines
     assert main(["models", "--shape", "8xx"]) == 2
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["--version"])
+    assert done.value.code == 0
+    assert capsys.readouterr().out == f"vcycle {vcycle.__version__}\n"
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", vcycle.__version__)
+
+
+def test_the_doctor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--folder", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("versions      python 3")
+    assert {line.split("  ")[0] for line in lines} >= {"pyav", "nvdec", "memory", "disk", "GPUs"}
+    assert main(["doctor", "--json", "--folder", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["cpus"] >= 1
+    assert main(["doctor", "--folder", str(tmp_path / "x")]) == 2
 
 
 def test_index_and_prepare_a_folder_of_videos(

@@ -102,6 +102,7 @@ def test_warnings(classes, rows, warning):
         ("walk (1)", "walk"),
         ("walk", "walk copy"),
         ("walk - Copy", "walk"),
+        ("walk", "Copy of walk"),
         ("same", "same"),
     ],
 )

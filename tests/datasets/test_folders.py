@@ -68,3 +68,8 @@ def test_a_stray_image_hides_nothing(under, tmp_path):
 def test_names_that_cannot_be_written_are_escaped(under, tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9.mp4")).touch()
     assert under("a\nb.mp4", "ö\u2028.mp4") == ["a\\nb.mp4", "caf\\xe9.mp4", "ö\u2028.mp4"]
+
+
+def test_hidden_files_are_no_videos(under):
+    names = ("run/._a.mp4", ".trash/run/b.mp4", "__MACOSX/run/c.mp4", ".d.mp4")
+    assert under("run/a.mp4", *names) == ["run/a.mp4"]

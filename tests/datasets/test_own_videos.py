@@ -116,6 +116,12 @@ def test_a_table_or_a_folder(put, tmp_path):
     assert len(Manifest.read(out)) == 2
 
 
+def test_a_hidden_folder_is_no_class(put):
+    listing = list_folder(put("run/a.mp4", "sit/b.mp4", ".trash/c.mp4", "__MACOSX/d.mp4", ".e.mp4"))
+    assert listing.classes == ("run", "sit")
+    assert listing.notes == ()
+
+
 def test_choices_are_kept_until_others_are_made(put):
     root = put(*(f"{c}/p{k // 4}_{k}.mp4" for c in "ab" for k in range(16)))
 

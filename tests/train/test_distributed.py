@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from vcycle.config.run import Data, Evaluation, Model, RunConfig
+from vcycle.config.run import Checkpoint, Data, Evaluation, Model, RunConfig
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
+from vcycle.train.checkpoint import clear_after
 from vcycle.train.loop import train
 from vcycle.train.run_folder import config_text, read_rows
 
@@ -32,32 +38,43 @@ def run_config(videos: Path, model: Model) -> RunConfig:
     )
 
 
-def by_two_processes(
-    config: RunConfig, folder: Path, *, name: str
-) -> subprocess.CompletedProcess[str]:
+def losses(folder: Path) -> list[float]:
+    return [row["loss"] for row in read_rows(folder / "metrics.jsonl")]
+
+
+def start_two(config: RunConfig, folder: Path, *, name: str) -> subprocess.Popen[str]:
+    """Two processes of ``vcycle train``, in ``folder``, that resume or begin the run ``name``."""
     (folder / "config.yaml").write_text(config_text(config))
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = ["-m", "vcycle", "train", "--config", "config.yaml", "--folder", name]
-    return subprocess.run(
-        [sys.executable, *torchrun, *command],
-        capture_output=True,
+    return subprocess.Popen(
+        [sys.executable, *torchrun, *command, "--resume", "auto"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
+
+
+def end_of(process: subprocess.Popen[str]) -> str:
+    """What processes printed as errors, once they have ended; they may not hang."""
+    try:
+        return process.communicate(timeout=120)[1]
+    finally:
+        process.kill()
 
 
 def test_two_processes_follow_the_trajectory_of_one(synthetic_videos: Path, tmp_path: Path) -> None:
     # Dropout draws from one stream a process.
     config = run_config(synthetic_videos, Model("resnet3d_tiny", {"width": 4, "dropout": 0.0}))
     train(config, tmp_path / "one")
-    (tmp_path / "config.yaml").write_text(config_text(config))
-    done = by_two_processes(config, tmp_path, name="two")
-    assert done.returncode == 0, done.stderr
-    one, two = (read_rows(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
-    assert [row["step"] for row in two] == [row["step"] for row in one]
-    assert [row["loss"] for row in two] == pytest.approx([row["loss"] for row in one], rel=1e-3)
+    two = start_two(config, tmp_path, name="two")
+    error = end_of(two)
+    assert two.returncode == 0, error
+    rows = [read_rows(tmp_path / name / "metrics.jsonl") for name in ("one", "two")]
+    assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]]
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-3)
     scores = [read_rows(tmp_path / name / "validation.jsonl") for name in ("one", "two")]
     assert [row["top1"] for row in scores[0]] == [row["top1"] for row in scores[1]]
     ours, theirs = (
@@ -79,10 +96,96 @@ def test_a_parameter_without_a_use_is_named_before_step_0(
         "    model.spare = nn.Linear(2, 2)\n"
         "    return model\n"
     )
-    done = by_two_processes(
-        run_config(synthetic_videos, Model("spare:build")), tmp_path, name="run"
-    )
-    assert done.returncode != 0
-    assert "vcycle: model: parameter 'spare.weight' gets no gradient" in done.stderr
-    assert "Traceback" not in done.stderr.split("vcycle: model")[0]
+    process = start_two(run_config(synthetic_videos, Model("spare:build")), tmp_path, name="run")
+    error = end_of(process)
+    assert process.returncode != 0
+    assert "vcycle: model: parameter 'spare.weight' gets no gradient" in error
+    assert "Traceback" not in error.split("vcycle: model")[0]
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def go_back(folder: Path, *, next_step: int) -> None:
+    """Let a complete run be one that was killed later than ``next_step``."""
+    clear_after(folder, next_step=next_step)
+    (folder / "result.json").unlink()
+
+
+def test_a_run_goes_on_with_two_processes_and_then_with_one(
+    synthetic_videos: Path, tmp_path: Path
+) -> None:
+    config = run_config(synthetic_videos, Model("resnet3d_tiny", {"width": 4, "dropout": 0.0}))
+    config = replace(config, checkpoint=Checkpoint(steps=1, keep=100))
+    train(config, tmp_path / "one")
+    run = tmp_path / "run"
+    shutil.copytree(tmp_path / "one", run)
+    go_back(run, next_step=6)
+    two = start_two(config, tmp_path, name="run")
+    error = end_of(two)
+    assert two.returncode == 0, error
+    assert losses(run)[6:] != losses(tmp_path / "one")[6:]  # two have rounded otherwise
+    go_back(run, next_step=13)
+    train(config, run, resume="auto")
+    assert losses(run) == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+    ours, theirs = (
+        load_checkpoint(folder / "checkpoint.pt")["model"] for folder in (tmp_path / "one", run)
+    )
+    for name, value in ours.items():
+        torch.testing.assert_close(theirs[name], value, rtol=1e-5, atol=1e-5, msg=name)
+
+
+MODEL = """
+import os, signal, time
+from vcycle.models.tiny import TinyResNet3d
+
+class Model(TinyResNet3d):
+    steps = 0
+
+    def forward(self, clips):
+        if self.training and os.path.exists("run/config.yaml"):  # the rehearsal is over
+            self.steps += 1
+            {what}
+        return super().forward(clips)
+
+def build(num_classes):
+    return Model(num_classes=num_classes, width=4)
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_in_one_process_ends_the_other_with_its_message(
+    synthetic_videos: Path, tmp_path: Path, rank: int
+) -> None:
+    fail = (
+        f"if self.steps == 3 and os.environ['RANK'] == '{rank}':\n"
+        "                raise RuntimeError('no clip like this')\n"
+        "            if self.steps == 3: time.sleep(1000)  # as in an exchange that never ends"
+    )
+    (tmp_path / "failing.py").write_text(MODEL.replace("{what}", fail))
+    config = run_config(synthetic_videos, Model("failing:build"))
+    process = start_two(config, tmp_path, name="run")
+    error = end_of(process)
+    assert process.returncode != 0
+    assert "RuntimeError: no clip like this" in error
+    assert f"\nvcycle: process {rank}: no clip like this\n" in error
+
+
+def test_sigterm_stops_two_processes_after_the_same_step(
+    synthetic_videos: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(MODEL.replace("{what}", "time.sleep(0.7)"))
+    config = run_config(synthetic_videos, Model("slow:build"))
+    config = replace(config, checkpoint=Checkpoint(steps=1))
+    process = start_two(config, tmp_path, name="run")
+    first = tmp_path / "run" / "checkpoint.pt"
+    deadline = time.monotonic() + 100
+    while not first.exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    error = end_of(process)
+    stopped = re.findall(r"vcycle: stopped after step (\d+) of (\d+)", error)
+    assert len(stopped) == 2, error
+    assert stopped[0] == stopped[1]
+    step, steps = map(int, stopped[0])
+    assert step < steps
+    assert load_checkpoint(first)["next_step"] == step
+    assert len(losses(tmp_path / "run")) == step

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import threading
@@ -17,39 +16,15 @@ from typing import Any
 import pytest
 import torch
 
-from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
+from vcycle.config.run import Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
-from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train import loop, stop
-from vcycle.train.checkpoint import save_checkpoint
 from vcycle.train.loop import train
 from vcycle.train.run_folder import read_rows
-
-
-@pytest.fixture
-def config(synthetic_videos: Path) -> RunConfig:
-    """Eighteen multigrid steps of a very small model."""
-    return RunConfig(
-        recipe="test",
-        baseline=Baseline(
-            shape=Shape(8, 32, 32),
-            batch_size=4,
-            steps=66,
-            num_videos=24,
-            learning_rate=LearningRate(0.01, warmup_steps=8),
-            stage_ends=(33, 50),
-        ),
-        multigrid=Multigrid(norm_group=4),
-        data=Data(str(synthetic_videos), stride=1, short_side=(36, 48), num_workers=0),
-        model=Model("resnet3d_tiny", {"width": 4}),
-        optimizer=Optimizer("sgd"),
-        evaluation=Evaluation(times=3, batch_size=6),
-        threads=1,
-    )
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -127,31 +102,6 @@ def test_a_validation_is_no_time_of_a_phase(
     assert seconds == pytest.approx(rows[-1]["seconds"], abs=1)
 
 
-def test_a_full_disk_leaves_the_last_checkpoint(config: RunConfig, tmp_path: Path) -> None:
-    def save(next_step: int) -> None:
-        save_checkpoint(
-            tmp_path / "checkpoint.pt",
-            model=model,
-            optimizer=torch.optim.SGD(model.parameters()),
-            next_step=next_step,
-            seconds=0.0,
-            config=config,
-            manifest=Manifest.read(config.data.manifest),
-        )
-
-    model = torch.nn.Linear(100, 100)
-    save(1)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-        with pytest.raises(OSError, match=r"could not be written; make room .*checkpoint\.pt"):
-            save(2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.pt"]
-    assert load_checkpoint(tmp_path / "checkpoint.pt")["next_step"] == 1
-
-
 def test_a_stopped_run_resumes_to_the_same_weights(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,14 +133,15 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
-def test_a_later_request_to_stop_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_ctrl_c_is_not_held_but_sigterm_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stop, "_ECHO_SECONDS", 0.0)
     with stop.stop_requests() as received:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert len(received) == 1
-        time.sleep(0.01)
-        with pytest.raises(KeyboardInterrupt):
+        for count in range(1, 20):
             os.kill(os.getpid(), signal.SIGTERM)
+            assert len(received) == count
+            time.sleep(0.001)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_a_run_stopped_in_its_last_step_keeps_its_last_validation(
@@ -224,13 +175,6 @@ def test_a_bad_validation_video_is_left_out_of_the_score(config: RunConfig, tmp_
     assert result["videos"] == 11
     assert result["bad_videos"] == 1
     assert list(json.loads((tmp_path / "run" / "bad_videos.json").read_text())) == ["val/00003.mp4"]
-
-
-def test_a_loss_that_is_not_finite_stops_the_run(config: RunConfig, tmp_path: Path) -> None:
-    rate = replace(config.baseline.learning_rate, base=1e30, warmup_steps=0)
-    config = replace(config, baseline=replace(config.baseline, learning_rate=rate))
-    with pytest.raises(ValueError, match=r"step \d+: the loss is nan at rate .*; use a smaller"):
-        train(config, tmp_path / "run")
 
 
 def test_two_micro_batches_and_worker_processes_change_nothing_but_rounding(
@@ -312,7 +256,10 @@ def test_videos_of_one_class_are_refused(config: RunConfig, tmp_path: Path) -> N
             "norm_group 3: groups of 3 clips do not divide the batch of",
         ),
         (lambda c: replace(c, accumulate=3), "accumulate 3: it does not divide the batch of 64"),
-        (lambda c: replace(c, accumulate=2), "clips do not divide a batch of"),
+        (
+            lambda c: replace(c, accumulate=2),
+            "norm_group 16: it does not divide a batch of 8 clips",
+        ),
     ],
 )
 def test_what_a_user_got_wrong_is_one_line(
@@ -381,27 +328,3 @@ def test_a_run_starts_from_the_weights_of_another(
             torch.testing.assert_close(value, first[name])
     with pytest.raises(ValueError, match="starts from kinetics400 weights; give"):
         train(replace(second, model=replace(second.model, weights=None)), tmp_path / "third")
-
-
-def test_a_folder_with_another_run_is_refused(config: RunConfig, tmp_path: Path) -> None:
-    config = replace(config, multigrid=Multigrid.off(steps=4, norm_group=4))
-    train(config, tmp_path / "run")
-    with pytest.raises(ValueError, match="not empty"):
-        train(config, tmp_path / "run")
-    with pytest.raises(ValueError, match=r"seed in its config\.yaml differs from this"):
-        train(replace(config, seed=1), tmp_path / "run", resume=True)
-    with pytest.raises(ValueError, match="no checkpoint"):
-        train(config, tmp_path / "other", resume=True)
-    (tmp_path / "run" / "result.json").unlink()
-    moved = tmp_path / "videos"
-    shutil.copytree(config.data.manifest, moved)
-    other = replace(config, data=replace(config.data, manifest=str(moved)), threads=2)
-    train(other, tmp_path / "run", resume=True)  # moved videos are the same videos
-    (tmp_path / "run" / "result.json").unlink()
-    table = (moved / "manifest.csv").read_text().splitlines(keepends=True)
-    (moved / "manifest.csv").write_text("".join([table[0], *table[2:], table[1]]))
-    with pytest.raises(ValueError, match="not those that the run began with"):
-        train(other, tmp_path / "run", resume=True)
-    (tmp_path / "run" / "checkpoint.pt").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"checkpoint\.pt: it is damaged"):
-        train(config, tmp_path / "run", resume=True)

@@ -1,8 +1,9 @@
-"""What processes list of their own ends in one list; what is no run is not resumed."""
+"""What a run folder may hold for a run to begin there; bad videos of several processes."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from vcycle.config.run import Data, Model, RunConfig
+from vcycle.config.run import Data, Model, Optimizer, RunConfig
+from vcycle.data.bad_videos import BadVideos, TooManyBadVideos
+from vcycle.data.loader import Loader
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
-from vcycle.train.agreement import united
+from vcycle.train.loop import share_bad_videos
 from vcycle.train.run_folder import RunFolder, config_text
 
 CONFIG = RunConfig(
@@ -26,31 +29,34 @@ CONFIG = RunConfig(
 )
 
 
-def test_the_bad_videos_of_all_processes_are_one_list(
+def test_bad_videos_are_counted_over_all_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = [{"a.mp4": "cut off", "b.mp4": "no frame"}, {"b.mp4": "no frame", "c.mp4": "empty"}]
+    """Each process found as many as a run accepts; together they found more."""
+    own = [{"a.mp4": "cut off"}, {"b.mp4": "no frame"}]
+
+    class Videos(Loader):
+        def __init__(self) -> None:
+            self._bad = BadVideos(num_videos=20, max_share=0.05)
 
     def gather(lists: list[Any], mine: dict[str, str]) -> None:
-        assert mine in own
-        lists[:] = own
+        lists[:] = own if mine in own else [mine, mine]
 
     monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
-    folders = []
     for rank in (0, 1):
         folder = RunFolder(tmp_path, rank=rank)
-        folder.start(CONFIG, CONFIG.plan(), first_step=0)
-        assert folder.add_bad_videos(own[rank]) == own[rank]
-        folders.append(folder)
-    files = [tmp_path / "bad_videos.json", tmp_path / "bad_videos.1.json"]
-    assert [json.loads(file.read_text()) for file in files] == own
-    fabric: Any = SimpleNamespace(world_size=2)
-    for folder in folders:
-        of_all = united(folder.add_bad_videos(), fabric)
-        assert sorted(of_all) == ["a.mp4", "b.mp4", "c.mp4"]
-        folder.unite_bad_videos(of_all)
-    assert json.loads(files[0].read_text()) == of_all
-    assert not files[1].exists()
+        loaders = Videos(), Videos()
+        loaders[0].add_bad_videos(own[rank])
+        run: Any = SimpleNamespace(
+            fabric=SimpleNamespace(world_size=2),
+            folder=folder,
+            loader=loaders[0],
+            val_loader=loaders[1],
+        )
+        with pytest.raises(TooManyBadVideos, match=r"2 of 20 videos cannot be read"):
+            share_bad_videos(run)
+    assert json.loads((tmp_path / "bad_videos.json").read_text()) == {**own[0], **own[1]}
+    assert [file.name for file in tmp_path.iterdir()] == ["bad_videos.json"]
 
 
 @pytest.mark.parametrize(
@@ -61,20 +67,50 @@ def test_the_bad_videos_of_all_processes_are_one_list(
     ],
 )
 def test_a_config_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
-    run = RunFolder(tmp_path)
-    run.checkpoint.touch()
+    (tmp_path / "checkpoint.pt").touch()
     (tmp_path / "config.yaml").write_bytes(content)
     with pytest.raises(ValueError, match=r"config\.yaml: no configuration of a run") as caught:
-        run.check(CONFIG, resume=True)
+        RunFolder(tmp_path).begin(CONFIG, resume=True)
     assert "\n" not in str(caught.value)
 
 
 def test_a_run_with_other_fields_is_not_resumed(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
-    run.checkpoint.touch()
+    (tmp_path / "checkpoint.pt").touch()
     file = tmp_path / "config.yaml"
     file.write_text(config_text(CONFIG))
-    run.check(CONFIG, resume=True)
-    file.write_text(config_text(CONFIG) + "colour: red\n")
-    with pytest.raises(ValueError, match=r": colour in its config\.yaml differs"):
-        run.check(CONFIG, resume=True)
+    for resume in (True, "auto"):
+        assert RunFolder(tmp_path).begin(CONFIG, resume=resume) == "resumed"
+    file.write_text(config_text(replace(CONFIG, threads=3, notes=("a",))))
+    assert RunFolder(tmp_path).begin(CONFIG, resume=True) == "resumed"
+    other = replace(CONFIG, seed=1, optimizer=Optimizer(momentum=0.5))
+    file.write_text(config_text(other) + "colour: red\n")
+    with pytest.raises(ValueError, match="resume with the same") as caught:
+        RunFolder(tmp_path).begin(CONFIG, resume="auto")
+    for differing in (
+        "seed is 1 in it, 0 now",
+        "optimizer.momentum is 0.5 in it, 0.9 now",
+        "colour is red in it, not set now",
+    ):
+        assert differing in str(caught.value)
+    assert str(caught.value).count(" in it, ") == 3
+
+
+def test_auto_begins_where_nothing_is_and_where_a_kill_left_no_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    for resume in (False, "auto"):
+        assert RunFolder(path).begin(CONFIG, resume=resume) == "new"
+    path.mkdir()
+    (path / ".config.yaml.123").write_text("reci")  # of a write that was killed
+    assert RunFolder(path).begin(CONFIG, resume="auto") == "new"
+    RunFolder(path).start(CONFIG, CONFIG.plan(), first_step=0)
+    assert RunFolder(path).begin(CONFIG, resume="auto") == "new"
+    with pytest.raises(ValueError, match="not empty"):
+        RunFolder(path).begin(CONFIG, resume=False)
+    with pytest.raises(ValueError, match="no checkpoint to resume from"):
+        RunFolder(path).begin(CONFIG, resume=True)
+    (path / "result.json").write_text("{}")
+    assert RunFolder(path).begin(CONFIG, resume="auto") == "complete"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    with pytest.raises(ValueError, match=r"config\.yaml: no configuration of a run"):
+        RunFolder(tmp_path / "other").begin(CONFIG, resume="auto")

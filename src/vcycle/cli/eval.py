@@ -13,43 +13,60 @@ from typing import Any
 
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_field_flags, read_config
+from vcycle.config.run import RunConfig
 
 
 def add_eval_flags(parser: FlagParser) -> None:
     """Add the flags of ``vcycle eval``, and those of fields."""
-    parser.usage = f"{parser.prog} RUN [flags]"
+    parser.usage = f"{parser.prog} RUN [RUN ...] [flags]"
     add_field_flags(parser)
-    parser.add_argument("folder", help="a run folder")
+    parser.add_argument("folders", nargs="+", metavar="RUN", help="a run folder")
     parser.add_argument("--split", default="val", help="of the manifest (default: val)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--best", action="store_true", help="not the newest checkpoint but the best"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON: a list if there are two")
     parser.set_defaults(run=run_eval_command)
 
 
 def run_eval_command(options: argparse.Namespace) -> None:
-    """Evaluate and print. Raises ValueError for what a user got wrong."""
+    """Score one run after the other and print. Raises ValueError for what a user got wrong."""
+    runs = [(folder, _config(Path(folder), options)) for folder in options.folders]
+
     from vcycle.evaluate.run import evaluate_run
     from vcycle.evaluate.setup import destroy_process_group
 
-    folder = Path(options.folder)
+    checkpoint = "best" if options.best else "checkpoint"
+    prints = int(os.environ.get("RANK", 0)) == 0  # of several processes one
+    results = []
+    try:
+        for folder, config in runs:
+            results.append(
+                evaluate_run(config, Path(folder), split=options.split, checkpoint=checkpoint)
+            )
+            if prints and not options.json:
+                print(_line(folder, options.split, results[-1]), flush=True)
+    finally:
+        destroy_process_group()
+    if prints and options.json:
+        named = [{"folder": f, **r} for f, r in zip(options.folders, results, strict=True)]
+        print(json.dumps(results[0] if len(results) == 1 else named, indent=1))
+
+
+def _config(folder: Path, options: argparse.Namespace) -> RunConfig:
     if not (folder / "config.yaml").is_file():
         raise ValueError(
             f"run folder {folder}: no config.yaml in it; give a folder of vcycle train"
         )
-    config = read_config(folder / "config.yaml", options.fields)
-    try:
-        result = evaluate_run(config, folder, split=options.split)
-    finally:
-        destroy_process_group()
-    if int(os.environ.get("RANK", 0)) == 0:  # of several processes one prints
-        print(json.dumps(result, indent=1) if options.json else _line(options, result))
+    return read_config(folder / "config.yaml", options.fields)
 
 
-def _line(options: argparse.Namespace, result: dict[str, Any]) -> str:
+def _line(folder: str, split: str, result: dict[str, Any]) -> str:
     scores = ", ".join(
         f"{key} {result[key]:.2%}" for key in ("top1", "top5", "map") if key in result
     )
     return (
-        f"{options.folder}: {scores} on {result['videos']} videos of {options.split}, "
+        f"{folder}: {scores} on {result['videos']} videos of {split}, "
         f"{result['coverage']:.1%} of those listed "
         f"({result['views']} views each, after {result['steps']} steps)"
     )

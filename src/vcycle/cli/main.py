@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 
 from vcycle.cli.bench import add_bench_flags
 from vcycle.cli.data import add_data_flags
 from vcycle.cli.demo import add_demo_flags
+from vcycle.cli.doctor import add_doctor_flags
 from vcycle.cli.eval import add_eval_flags
 from vcycle.cli.models import add_models_flags
 from vcycle.cli.plan import add_plan_flags
@@ -31,6 +33,7 @@ _OTHERS: dict[str, tuple[str, Callable[[FlagParser], None]]] = {
     "models": ("list the models and what they cost", add_models_flags),
     "demo": ("train on generated videos, with and without multigrid", add_demo_flags),
     "bench": ("measure on this machine and your videos", add_bench_flags),
+    "doctor": ("what this machine has, and what to change", add_doctor_flags),
     "data": ("make, index and prepare videos", add_data_flags),
 }
 
@@ -65,6 +68,7 @@ def _parser() -> FlagParser:
         prog="vcycle",
         description="Multigrid training for video models: the same accuracy, several times faster.",
     )
+    parser.add_argument("--version", action="version", version=f"vcycle {version('vcycle')}")
     commands = parser.add_subparsers(title="commands", required=True)
     for name, (text, word, add_flags) in _OF_RUNS.items():
         add_flags(commands.add_parser(name, help=text, word=word, epilog=FIELDS_HELP))

@@ -1,6 +1,6 @@
 """``vcycle plan``: what a recipe's run will do, before it is paid for.
 
-In: a recipe and flags. Out: a table, JSON, or a picture. Nothing here needs torch or data.
+In: a recipe and flags. Out: a table, JSON, or a plot. Nothing here needs torch or data.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class PlanReport:
 
     Args:
         flags: what beside the recipe's name was asked for.
-        seconds: predicted wall-clock, where steps were measured.
-        memory: which batches fit, where that was asked for.
+        seconds: predicted wall-clock, if steps were measured.
+        memory: which batches fit, if that was asked for.
     """
 
     config: RunConfig
@@ -47,7 +47,7 @@ class PlanReport:
 
 
 def run_plan_command(options: argparse.Namespace) -> None:
-    """Print or draw the plan that the flags ask for."""
+    """Print or plot the plan that the flags ask for."""
     if options.list:
         surplus = [word for word in (options.recipe, *options.given) if word is not None]
         if surplus:
@@ -111,7 +111,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
     """What ``--json`` prints: plain values of the plan and of what it costs.
 
     ``compute_reduction`` is in ``compute_unit``: ``multiply-adds`` of the model, or ``pixels`` of
-    its clips where they have not been counted.
+    its clips if they have not been counted.
     """
     config, plan = report.config, report.plan
     computed, unit = compute(plan, config.model)
@@ -156,7 +156,7 @@ def plan_text(report: PlanReport) -> str:
         costs["wall-clock, hours"] = hours
     summary = summaries().get(config.recipe, "")
     parts = [
-        f"{report.title}: {summary}" if summary else report.title,
+        _wrapped(f"{report.title}: {summary}" if summary else report.title),
         plan_table(plan, costs, report.memory),
     ]
     notes = _notes(config, plan)
@@ -164,8 +164,14 @@ def plan_text(report: PlanReport) -> str:
         end = plan[plan.warmup_steps].learning_rate
         notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]
     if notes:
-        parts.append("\n".join(f"- {note}" for note in notes))
+        parts.append("\n".join(_wrapped(f"- {note}", indent="  ") for note in notes))
     return "\n\n".join(parts)
+
+
+def _wrapped(text: str, *, indent: str = "") -> str:
+    return textwrap.fill(
+        text, 80, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _spans(config: RunConfig, plan: Plan) -> tuple[str, cost.Cost]:
@@ -186,7 +192,7 @@ def _notes(config: RunConfig, plan: Plan) -> list[str]:
         )
     if config.model.pretrained_on and not config.model.weights:
         notes.append(
-            f"training starts from {config.model.pretrained_on} weights: give --model.weights FILE"
+            f"training starts from {config.model.pretrained_on} weights: give --weights FILE"
         )
     return notes
 

@@ -13,14 +13,17 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from vcycle.config.fields import config_from, field_types, read_values
 from vcycle.config.flag_parser import FlagParser, TypedFlag
-from vcycle.config.recipes import USER_RECIPES, recipe
+from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
+from vcycle.config.sizing import Asked, rescaled, reshaped
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.multigrid import SCHEDULES, Multigrid
+from vcycle.schedule.shape import Shape
 
 _FLAGS: dict[str, dict[str, Any]] = {
     "--config": {"hint": str, "metavar": "FILE", "help": "start from a run's config.yaml instead"},
@@ -34,6 +37,7 @@ _FLAGS: dict[str, dict[str, Any]] = {
         "metavar": "|".join(SCHEDULES),
         "help": "another schedule than the recipe's; fields and the flags below change it further",
     },
+    "--epochs": {"hint": float, "help": "of the baseline; the epoch factor multiplies them"},
     "--epoch-factor": {"hint": float, "help": "epochs, times the baseline's"},
     "--long-cycle-shapes": {
         "hint": int,
@@ -56,6 +60,8 @@ _OF_BASELINES = ("norm_group", "rule")
 """Fields of Multigrid that a baseline keeps."""
 
 _SHORT_NAMES = {
+    "baseline.batch_size": ("--batch-size", "clips of a step; rate and steps follow"),
+    "baseline.learning_rate.base": ("--lr", "the learning rate at this batch size"),
     "data.manifest": ("--data", "the manifest of the videos"),
     "model.name": ("--model", "a name of vcycle models, or package.module:function"),
     "model.weights": ("--weights", "a checkpoint to start from"),
@@ -80,6 +86,18 @@ def add_field_flags(parser: FlagParser) -> None:
             metavar=field.rpartition(".")[2].upper(),
             help=text,
         )
+    parser.add_argument(
+        "--shape",
+        action=TypedFlag,
+        hint=str,
+        store=_shape_fields,
+        metavar="TxHxW",
+        help="of a clip; short sides and stride follow",
+    )
+
+
+def _shape_fields(text: str) -> dict[str, Any]:
+    return {f"baseline.shape.{k}": v for k, v in asdict(Shape.parse(text)).items()}
 
 
 def add_config_flags(parser: FlagParser) -> None:
@@ -105,7 +123,18 @@ def run_config(options: argparse.Namespace) -> RunConfig:
         )
     _check_flags(options)
     config = _scheduled(_read(options), options)
+    if any(name.startswith("baseline.shape.") for name in options.fields):
+        shape = config_from(asdict(config), options.fields).baseline.shape
+        frames = _median_frames(options.fields.get("data.manifest", config.data.manifest))
+        config = reshaped(config, shape, given=options.fields, video_frames=frames)
     return _change_plan(changed(config, options.fields), options)
+
+
+def _median_frames(manifest: str) -> int | None:
+    """Frames of a typical training video; None without a manifest."""
+    if not manifest:
+        return None
+    return int(median(video.num_frames for video in Manifest.read(manifest).split("train").videos))
 
 
 def changed(config: RunConfig, fields: dict[str, Any]) -> RunConfig:
@@ -128,7 +157,11 @@ def _read(options: argparse.Namespace) -> RunConfig:
     if options.recipe is None:
         if num_videos is not None or num_gpus is not None:
             raise ValueError("--num-videos and --gpus: --config has chosen the batch already")
-        return read_config(Path(options.config))
+        return rescaled(
+            read_config(Path(options.config)),
+            _asked(options),
+            num_videos=options.fields.get("baseline.num_videos"),
+        )
     name, manifest = options.recipe, options.fields.get("data.manifest")
     if name in USER_RECIPES and "baseline.num_videos" in options.fields:
         raise ValueError(
@@ -136,7 +169,21 @@ def _read(options: argparse.Namespace) -> RunConfig:
         )
     if name in USER_RECIPES and num_videos is None and manifest:
         num_videos = len(Manifest.read(manifest).split("train"))
-    return recipe(name, num_videos=num_videos, num_gpus=num_gpus)
+    if name in FIXED_RECIPES and num_videos is None and num_gpus is None:
+        size = options.fields.get("baseline.num_videos")
+        return rescaled(recipe(name), _asked(options), num_videos=size)
+    return recipe(name, num_videos=num_videos, num_gpus=num_gpus, asked=_asked(options))
+
+
+def _asked(options: argparse.Namespace) -> Asked:
+    """What was fixed of the run's size, by short names or dotted ones."""
+    fields = options.fields
+    return Asked(
+        batch_size=fields.get("baseline.batch_size"),
+        epochs=options.epochs,
+        steps=fields.get("baseline.steps"),
+        rate=fields.get("baseline.learning_rate.base"),
+    )
 
 
 def _scheduled(config: RunConfig, options: argparse.Namespace) -> RunConfig:
@@ -158,6 +205,12 @@ def _check_flags(options: argparse.Namespace) -> None:
     if no_multigrid and options.schedule is not None:
         raise ValueError(f"{no_multigrid} and --schedule: a baseline has none; leave one out")
     both = "both fix the steps"
+    if options.epochs is not None:
+        if options.baseline_steps is not None:
+            raise ValueError(f"--epochs and --baseline-steps: {both}; leave one out")
+        for name in ("baseline.steps", "multigrid.steps"):
+            if name in names:
+                raise ValueError(f"--epochs and --{name}: {both}; leave one out")
     if options.baseline_steps is not None and options.epoch_factor is not None:
         raise ValueError(f"--baseline-steps and --epoch-factor: {both}; leave one out")
     if options.epoch_factor is not None:

@@ -1,88 +1,106 @@
 """Runs on a folder of one's own videos, on 1 to 8 GPUs.
 
-In: how many videos and GPUs. Out: a configuration whose notes give the reason for every number.
-Each number is one of the paper's runs, scaled to the data set by a rule that the note states.
+In: how many videos and GPUs, and what of the size is asked for. Out: a configuration whose notes
+give the reason for every number. Each number is one of the paper's runs, scaled to the data set by
+a rule that the note states, or what was asked for.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from vcycle.config.run import Model, RunConfig
+from vcycle.config.sizing import Asked, stage_ends
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 
 _MODEL = "slowfast_r50_8x8"
-_GROUP = 8
-"""Clips of a norm group (section 3.2)."""
+_GROUPS = (8, 4, 2)
+"""Clips of a norm group: the paper's (section 3.2), and smaller ones for few videos."""
 _LARGEST_FACTOR = 16
 """Equation 1 at T/4 x H/2 x W/2, the smallest shape that the two cycles visit."""
 _LEAST_STEPS = 8
-"""Of an epoch, whatever the batch: fewer would make the order of the videos matter little."""
+"""Of an epoch, if the videos allow it: fewer would make the order of the videos matter little."""
 
 
-def finetune(*, num_videos: int | None = None, num_gpus: int = 1) -> RunConfig:
-    """Your videos, SlowFast R50 from Kinetics weights, sized by their number and the GPUs'.
+@dataclass(frozen=True)
+class _Size:
+    """Videos of an epoch, clips of a step and of a norm group, and why."""
+
+    num_videos: int
+    batch_size: int
+    norm_group: int
+    notes: tuple[str, ...]
+
+
+def finetune(
+    *, num_videos: int | None = None, num_gpus: int = 1, asked: Asked = Asked()
+) -> RunConfig:
+    """Your videos, from Kinetics weights, sized by their number and the GPUs'.
 
     Batch, rate and epochs follow the paper's two runs from Kinetics weights, on
-    Something-Something V2 and on Charades. ValueError for other than 1 to 8 GPUs and for too few
-    videos for them.
+    Something-Something V2 and on Charades, unless asked for. Raises ValueError if there are other
+    than 1 to 8 GPUs, or too few videos for them.
     """
-    num_videos, notes = _assumed(num_videos)
-    batch_size, batch_notes = _batch_size(num_videos, num_gpus)
-    multigrid, cycle_notes = _cycles(num_videos, batch_size)
-    epochs = _finetuning_epochs(num_videos)
-    steps = math.ceil(epochs * num_videos / batch_size)
+    size = _size(num_videos, num_gpus, asked)
+    multigrid, cycle_notes = _cycles(size)
+    epochs = _finetuning_epochs(size.num_videos)
+    steps = asked.steps_of(size.num_videos, size.batch_size, epochs=epochs)
+    rate = asked.rate or 0.03 * size.batch_size / 16
     baseline = Baseline(
         shape=Shape(32, 224, 224),
-        batch_size=batch_size,
+        batch_size=size.batch_size,
         steps=steps,
-        num_videos=num_videos,
-        learning_rate=LearningRate(0.03 * batch_size / 16, warmup_steps=steps * 4 // 57),
-        stage_ends=(steps * 15 // 23, steps * 19 // 23),
+        num_videos=size.num_videos,
+        learning_rate=LearningRate(rate, warmup_steps=steps * 4 // 57),
+        stage_ends=stage_ends(steps, (15, 19), of=23),
     )
-    notes += [
-        *batch_notes,
-        f"learning rate {baseline.learning_rate.base:g}: the paper's 0.03 at 16 clips on "
-        f"Something-Something V2, in proportion to the batch; it drops at 15/23 and 19/23 there",
+    notes = [
+        *size.notes,
+        _rate_note(rate, asked, "the paper's 0.03 at 16 clips on Something-Something V2")
+        + "; it drops at 15/23 and 19/23 of the steps, as there",
         "warm-up over 4/57 of the steps, as on Charades",
-        f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
+        _epochs_note(baseline, asked)
+        or f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
         f"(169k), on the line through the two in logarithms, and within 15 to 100",
         *cycle_notes,
     ]
     return _run("finetune", baseline, multigrid, notes, pretrained=True)
 
 
-def scratch(*, num_videos: int | None = None, num_gpus: int = 1) -> RunConfig:
-    """Your videos, SlowFast R50 from random weights, sized by their number and the GPUs'.
+def scratch(
+    *, num_videos: int | None = None, num_gpus: int = 1, asked: Asked = Asked()
+) -> RunConfig:
+    """Your videos, from random weights, sized by their number and the GPUs'.
 
-    Batch, rate and epochs follow the paper's Kinetics run. ValueError for other than 1 to 8 GPUs
-    and for too few videos for them.
+    Batch, rate and epochs follow the paper's Kinetics run, unless asked for. Raises ValueError if
+    there are other than 1 to 8 GPUs, or too few videos for them.
     """
-    num_videos, notes = _assumed(num_videos)
-    batch_size, batch_notes = _batch_size(num_videos, num_gpus)
-    multigrid, cycle_notes = _cycles(num_videos, batch_size)
-    rate = 0.8 * batch_size / 512
-    steps = math.ceil(239 * num_videos / batch_size)
+    size = _size(num_videos, num_gpus, asked)
+    multigrid, cycle_notes = _cycles(size)
+    steps = asked.steps_of(size.num_videos, size.batch_size, epochs=239)
+    rate = asked.rate or 0.8 * size.batch_size / 512
     baseline = Baseline(
         shape=Shape(32, 224, 224),
-        batch_size=batch_size,
+        batch_size=size.batch_size,
         steps=steps,
-        num_videos=num_videos,
+        num_videos=size.num_videos,
         learning_rate=LearningRate(rate, warmup_steps=steps // 7, warmup_start=rate / 400),
-        stage_ends=(steps * 44 // 112, steps * 72 // 112, steps * 92 // 112),
+        stage_ends=stage_ends(steps, (44, 72, 92), of=112),
     )
-    notes += [
-        *batch_notes,
-        f"learning rate {rate:g}: the paper's 0.8 at 512 clips on Kinetics, in proportion to the "
-        f"batch; warm-up and drops at the same shares of the run",
-        "239 epochs, as on Kinetics",
+    notes = [
+        *size.notes,
+        _rate_note(rate, asked, "the paper's 0.8 at 512 clips on Kinetics")
+        + "; warm-up and drops at the same shares of the run",
+        _epochs_note(baseline, asked) or "239 epochs, as on Kinetics",
         *cycle_notes,
     ]
-    if num_videos < 50_000:
+    if size.num_videos < 50_000:
         notes.append(
-            f"{num_videos:,} videos are few to start from random weights: compare with finetune"
+            f"{size.num_videos:,} videos are few to start from random weights: compare with "
+            f"finetune"
         )
     return _run("scratch", baseline, multigrid, notes, pretrained=False)
 
@@ -99,45 +117,76 @@ def _run(
     )
 
 
-def _assumed(num_videos: int | None) -> tuple[int, list[str]]:
-    if num_videos is None:
-        return 10_000, ["10,000 training videos are assumed: give --data.manifest or --num-videos"]
-    if num_videos < _GROUP * _LEAST_STEPS:
-        raise ValueError(
-            f"num_videos {num_videos}: give at least {_GROUP * _LEAST_STEPS} training videos"
-        )
-    return num_videos, [f"{num_videos:,} training videos"]
+def _rate_note(rate: float, asked: Asked, paper: str) -> str:
+    if asked.rate is not None:
+        return f"learning rate {rate:g}, as asked"
+    return f"learning rate {rate:g}: {paper}, in proportion to the batch"
 
 
-def _batch_size(num_videos: int, num_gpus: int) -> tuple[int, list[str]]:
-    """A norm group on each GPU: then every batch, a multiple of it, is shared in whole groups.
+def _epochs_note(baseline: Baseline, asked: Asked) -> str:
+    """What was asked for; empty if the recipe chose."""
+    if asked.steps is not None:
+        return f"{asked.steps:,} steps of the baseline, as asked: {baseline.epochs:.3g} epochs"
+    return f"{asked.epochs:g} epochs of the baseline, as asked" if asked.epochs else ""
 
-    ValueError where even this batch, which batch exponent 0 keeps, leaves an epoch too few steps.
+
+def _size(num_videos: int | None, num_gpus: int, asked: Asked) -> _Size:
+    """Norm groups on each GPU: then every batch, a multiple of them, is shared in whole groups.
+
+    Few videos take smaller groups and batches, so that an epoch still has some steps.
     """
     if not 1 <= num_gpus <= 8:
-        raise ValueError(f"num_gpus {num_gpus}: give 1 to 8; change baseline.batch_size for more")
-    batch_size = _GROUP * num_gpus
-    if batch_size * _LEAST_STEPS > num_videos:
-        raise ValueError(
-            f"num_gpus {num_gpus}: {num_videos:,} videos leave an epoch fewer than {_LEAST_STEPS} "
-            f"steps of {batch_size} clips; use at most {num_videos // (_GROUP * _LEAST_STEPS)}"
-        )
+        raise ValueError(f"num_gpus {num_gpus}: give 1 to 8; change the batch size for more")
+    if num_videos is None:
+        num_videos = 10_000
+        notes = ["10,000 training videos are assumed: give --data or --num-videos"]
+    else:
+        if num_videos < 2:
+            raise ValueError(f"num_videos {num_videos}: give at least 2 training videos")
+        notes = [f"{num_videos:,} training videos"]
     gpus = "the GPU" if num_gpus == 1 else f"each of {num_gpus} GPUs"
-    return batch_size, [f"batch size {batch_size}: a norm group of {_GROUP} clips on {gpus}"]
+    if asked.batch_size is not None:
+        group = _shared_groups(asked.batch_size, num_gpus)
+        notes.append(f"batch size {asked.batch_size}, as asked, in norm groups of {group}")
+        return _Size(num_videos, asked.batch_size, group, tuple(notes))
+    if num_videos < 2 * num_gpus:
+        raise ValueError(
+            f"num_gpus {num_gpus}: {num_videos} videos are fewer than two for each GPU; use at "
+            f"most {num_videos // 2}"
+        )
+    fits = (each for each in _GROUPS if each * num_gpus * _LEAST_STEPS <= num_videos)
+    group = next(fits, _GROUPS[-1])
+    why = f"batch size {group * num_gpus}: a norm group of {group} clips on {gpus}"
+    if group < _GROUPS[0]:
+        why += f", not the paper's {_GROUPS[0]}, as {num_videos:,} videos leave an epoch few steps"
+    return _Size(num_videos, group * num_gpus, group, (*notes, why))
 
 
-def _cycles(num_videos: int, batch_size: int) -> tuple[Multigrid, list[str]]:
+def _shared_groups(batch_size: int, num_gpus: int) -> int:
+    """The largest norm group that divides each GPU's share of a batch."""
+    if batch_size % num_gpus:
+        raise ValueError(
+            f"batch_size {batch_size}: {num_gpus} GPUs do not share it evenly; give a multiple of "
+            f"{num_gpus}"
+        )
+    return math.gcd(batch_size // num_gpus, _GROUPS[0])
+
+
+def _cycles(size: _Size) -> tuple[Multigrid, list[str]]:
     """The largest batch exponent of 1, 1/2, 0 whose largest batch leaves an epoch enough steps."""
-    rule = Model(_MODEL).rule
-    most = num_videos // (_LEAST_STEPS * batch_size)
+    most = size.num_videos // (_LEAST_STEPS * size.batch_size)
     exponent = next((p for p in (1.0, 0.5) if _LARGEST_FACTOR**p <= most), 0.0)
-    epoch_factor = 1.5 if exponent else 1.0
-    multigrid = Multigrid(batch_exponent=exponent, epoch_factor=epoch_factor, rule=rule)
+    multigrid = Multigrid(
+        batch_exponent=exponent,
+        epoch_factor=1.5 if exponent else 1.0,
+        norm_group=size.norm_group,
+        rule=Model(_MODEL).rule,
+    )
     if exponent == 1:
         return multigrid, []
     notes = [
-        f"batch exponent {exponent:g}: equation 1 asks for {_LARGEST_FACTOR * batch_size} clips on "
-        f"the smallest shape, more than an eighth of {num_videos:,} videos"
+        f"batch exponent {exponent:g}: equation 1 asks for {_LARGEST_FACTOR * size.batch_size} "
+        f"clips on the smallest shape, more than an eighth of {size.num_videos:,} videos"
     ]
     if exponent == 0:
         notes.append("epoch factor 1: steps are as many as the baseline's, but cheaper")

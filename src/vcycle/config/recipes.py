@@ -14,6 +14,7 @@ from typing import Literal
 
 from vcycle.config.own_videos import finetune, scratch
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
+from vcycle.config.sizing import Asked, rescaled
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
@@ -257,15 +258,22 @@ FIXED_RECIPES: dict[str, Callable[[], RunConfig]] = {**PAPER_RECIPES, "demo": de
 USER_RECIPES: dict[str, Callable[..., RunConfig]] = {"finetune": finetune, "scratch": scratch}
 
 
-def recipe(name: str, *, num_videos: int | None = None, num_gpus: int | None = None) -> RunConfig:
-    """The configuration of the run called ``name``.
+def recipe(
+    name: str,
+    *,
+    num_videos: int | None = None,
+    num_gpus: int | None = None,
+    asked: Asked = Asked(),
+) -> RunConfig:
+    """The configuration of the run called ``name``, at the size that is asked for.
 
     ``num_videos`` and ``num_gpus`` are for the recipes of one's own videos. Raises ValueError if a
     paper's recipe is given them, or the name is unknown (it names the nearest).
     """
     if name in USER_RECIPES:
         given = {"num_videos": num_videos, "num_gpus": num_gpus}
-        return USER_RECIPES[name](**{k: v for k, v in given.items() if v is not None})
+        known = {key: value for key, value in given.items() if value is not None}
+        return USER_RECIPES[name](asked=asked, **known)
     if name not in FIXED_RECIPES:
         nearest = get_close_matches(name, [*FIXED_RECIPES, *USER_RECIPES], n=1, cutoff=0.0)[0]
         raise ValueError(f"recipe {name}: no such recipe; did you mean {nearest}?")
@@ -274,7 +282,7 @@ def recipe(name: str, *, num_videos: int | None = None, num_gpus: int | None = N
             f"num_videos and num_gpus: recipe {name} has a batch and epochs of its own; change "
             f"baseline.num_videos or baseline.batch_size instead"
         )
-    return FIXED_RECIPES[name]()
+    return rescaled(FIXED_RECIPES[name](), asked)
 
 
 def summaries() -> dict[str, str]:

@@ -29,7 +29,7 @@ class Data:
             frames of the video (paper, footnote 5).
         segments: a frame from each of T equal parts of the video instead of a stride.
         inverse_uniform: draw short sides with a density that falls as their square.
-        decoder: pyav; where it is installed torchcodec; or nvdec, which is torchcodec on the GPU.
+        decoder: pyav; torchcodec, if it is installed; or nvdec, which is torchcodec on the GPU.
         decode_seconds: a video whose clip takes longer to decode counts as unreadable.
         num_workers: processes that decode, with nvdec threads; 0 decodes in the main process.
         max_bad_share: of a split's videos that may be unreadable before the run stops.
@@ -139,6 +139,28 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """When a run writes a checkpoint, beside before every validation and when it is asked to stop.
+
+    Args:
+        minutes: after so many minutes; 0 for none by time.
+        steps: after every so many steps; 0 for none by steps.
+        keep: the last so many are kept; the one with the best validation is kept as well.
+    """
+
+    minutes: float = 10.0
+    steps: int = 0
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("minutes", 0), ("steps", 0), ("keep", 1)):
+            if not getattr(self, name) >= least:
+                raise ValueError(
+                    f"checkpoint.{name} {getattr(self, name)}: give a number of at least {least}"
+                )
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """Everything that decides a run.
 
@@ -148,6 +170,8 @@ class RunConfig:
             shrinks by as much, its result does not change.
         channels_last: train in ``torch.channels_last_3d`` memory, in which clips arrive; False
             trains in contiguous memory.
+        nonfinite: a loss that is not finite stops the run, or its step is skipped and counted;
+            skipping reads the loss before every update, which waits for the device.
         threads: CPU threads of the training process; 0 leaves it to torch.
         notes: what the recipe chose and why, a line each, printed with the plan.
     """
@@ -159,10 +183,12 @@ class RunConfig:
     model: Model = Model()
     optimizer: Optimizer = Optimizer()
     evaluation: Evaluation = Evaluation()
+    checkpoint: Checkpoint = Checkpoint()
     seed: int = 0
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     accumulate: int = 1
     channels_last: bool = True
+    nonfinite: Literal["stop", "skip"] = "stop"
     threads: int = 0
     notes: tuple[str, ...] = ()
 

@@ -17,7 +17,9 @@ from vcycle.data.tables import counted
 _MAX_ROWS = 30  # of classes in the table
 _IMBALANCE = 10  # times as many videos of one class as of another
 _VIDEOS_PER_NAME = 20  # more of one name but for a counter are just the videos of a class
-_COPY = re.compile(r"([ _-]*\(\d+\)|[ _-]+(copy|kopie|copie)([ _-]?\d+)?)$", re.IGNORECASE)
+_COPY = re.compile(
+    r"^copy of |([ _-]*\(\d+\)|[ _-]+(copy|kopie|copie)([ _-]?\d+)?)$", re.IGNORECASE
+)
 _COUNTER = re.compile(r"([ _.-]+[a-zA-Z]{0,4})?\d+$")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vcycle.data.tables import counted, quoted
-from vcycle.datasets.folders import VIDEO_SUFFIXES, plain_name, videos_under
+from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, plain_name, videos_under
 from vcycle.datasets.listing import SPLIT_NAMES, Entry, Listing
 from vcycle.datasets.splits import Splitting
 
@@ -53,7 +53,7 @@ def _strays(top: Path, parents: list[Path]) -> tuple[str, ...]:
         path
         for parent in parents
         for path in parent.iterdir()
-        if path.suffix.lower() in VIDEO_SUFFIXES and path.is_file()
+        if path.suffix.lower() in VIDEO_SUFFIXES and path.is_file() and not is_hidden(path.name)
     ]
     if not strays:
         return ()
@@ -62,10 +62,12 @@ def _strays(top: Path, parents: list[Path]) -> tuple[str, ...]:
 
 
 def _folders_in(parent: Path, top: Path) -> list[Path]:
-    """The folders in a folder, without links to ``top`` or a folder above it."""
+    """The folders in a folder, without hidden ones and links to ``top`` or a folder above it."""
     real_top = top.resolve()
     return [
         folder
         for folder in sorted(parent.iterdir())
-        if folder.is_dir() and not real_top.is_relative_to(folder.resolve())
+        if folder.is_dir()
+        and not is_hidden(folder.name)
+        and not real_top.is_relative_to(folder.resolve())
     ]

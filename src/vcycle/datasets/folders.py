@@ -1,7 +1,7 @@
 """The videos under a folder: files of known suffixes, and folders of frames.
 
-Links are followed. A folder that cannot be read is returned as if it were a video, so that its
-probe says why. No video is opened.
+Links are followed; hidden files and folders are left out. A folder that cannot be read is returned
+as if it were a video, so that its probe says why. No video is opened.
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ def videos_under(folder: Path) -> list[Path]:
     return sorted(found)
 
 
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is the system's, such as ``._a.mp4`` of a Mac's archive."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
 def plain_name(path: Path, top: Path) -> str:
     """A path's name under ``top`` with forward slashes, as one line of UTF-8.
 
@@ -62,6 +67,8 @@ def _content(folder: Path) -> tuple[list[Path], list[Path], list[str]]:
     folders, links, files = [], [], []
     with os.scandir(folder) as entries:
         for entry in entries:
+            if is_hidden(entry.name):
+                continue
             if not _is_folder(entry):
                 files.append(entry.name)
             elif entry.is_symlink():

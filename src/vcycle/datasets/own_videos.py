@@ -13,7 +13,7 @@ from pathlib import Path
 from vcycle.data.tables import counted
 from vcycle.datasets.choices import Choices
 from vcycle.datasets.class_folders import list_class_folders
-from vcycle.datasets.folders import IMAGE_SUFFIXES, VIDEO_SUFFIXES, videos_under
+from vcycle.datasets.folders import IMAGE_SUFFIXES, VIDEO_SUFFIXES, is_hidden, videos_under
 from vcycle.datasets.index import Indexed, index_videos
 from vcycle.datasets.listing import Listing, dataset_folder
 from vcycle.datasets.splits import Splitting
@@ -82,7 +82,7 @@ def list_folder(
 def _what_is_there(top: Path) -> str:
     """What a folder holds that cannot be indexed, and what to do."""
     videos = [path for path in videos_under(top) if path.suffix.lower() in VIDEO_SUFFIXES]
-    files = [Path(name) for _, _, names in os.walk(top) for name in names if name[0] != "."]
+    files = [Path(name) for _, _, names in os.walk(top) for name in names if not is_hidden(name)]
     images = sum(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
     if videos:
         return (

@@ -15,7 +15,7 @@ from typing import Any
 
 from vcycle.data.manifest import check_class
 from vcycle.data.tables import counted, placed, quoted
-from vcycle.datasets.folders import VIDEO_SUFFIXES, plain_name
+from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, plain_name
 from vcycle.datasets.listing import (
     SPLIT_NAMES,
     Entry,
@@ -96,7 +96,7 @@ def _samples(shard: Path) -> Iterator[_Sample]:
                 path = PurePosixPath(member.name)
                 stem, _, extension = path.name.partition(".")
                 key = str(path.with_name(stem)) if stem else ""
-                if not (member.isfile() and key):
+                if not (member.isfile() and key) or is_hidden(path.parts[0]):
                     continue
                 if f".{extension.rpartition('.')[2]}".lower() in VIDEO_SUFFIXES:
                     videos[key] = member

@@ -55,7 +55,7 @@ def run_demo(
     """Write the videos, train three times, compare; returns the rows of ``summary.json``.
 
     A run that this code and configuration already finished in ``folder`` is not done again, one
-    that was interrupted goes on. ValueError where ``folder`` holds something else.
+    that was interrupted goes on. Raises ValueError if ``folder`` holds something else.
     """
     console = console or Console()
     folder = Path(folder or ("runs/demo-quick" if quick else "runs/demo"))
@@ -78,7 +78,7 @@ def run_demo(
         title="The same model and videos, three schedules",
     )
     console.print(_table(rows))
-    console.print(f"Rows: {folder / 'summary.json'}  picture: {folder / 'curves.png'}")
+    console.print(f"Rows: {folder / 'summary.json'}  plot: {folder / 'curves.png'}")
     return rows
 
 
@@ -100,15 +100,15 @@ def _same(run: Path, config: RunConfig) -> bool:
 
 def _train(config: RunConfig, run: Path, *, title: str, console: Console) -> dict[str, Any]:
     """Go on with an interrupted run; else train anew, in place of an outdated run of the demo."""
-    resume = _same(run, config) and (run / "checkpoint.pt").is_file()
-    if run.exists() and not resume:
+    is_same = _same(run, config)
+    if run.exists() and not is_same:
         file = run / "config.yaml"
         if not file.is_file() or yaml.safe_load(file.read_text()).get("recipe") != "demo":
             raise ValueError(f"{run}: not a run of the demo; choose another --folder")
         shutil.rmtree(run)
     run.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(run.parent / f"{run.name}.sha256", _code_hash())
-    return train(config, run, resume=resume, title=title, console=console)
+    return train(config, run, resume="auto" if is_same else False, title=title, console=console)
 
 
 def _code_hash() -> str:

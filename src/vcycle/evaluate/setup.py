@@ -39,7 +39,10 @@ def make_fabric(config: RunConfig) -> Fabric:
 
 
 def destroy_process_group() -> None:
-    """Destroy the process group, if there is one; left to the exit, its threads may abort."""
+    """Destroy the process group, if there is one: its threads may abort an exit that it is left to.
+
+    All processes call this. After an error none does: it would wait for the others.
+    """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

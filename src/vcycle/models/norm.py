@@ -14,9 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from vcycle.models.norm_cpu import pooled
 from vcycle.models.norm_groups import normalise_across_ranks, normalise_groups
+from vcycle.models.norm_ops import collect, ops
 
 
 class SubBatchNorm3d(nn.BatchNorm3d):
@@ -69,49 +71,37 @@ class SubBatchNorm3d(nn.BatchNorm3d):
                 "give larger groups or larger clips"
             )
         if num_ranks > 1:
-            output, means, variances = normalise_across_ranks(
+            output, statistics = normalise_across_ranks(
                 input, self.weight, self.bias, num_ranks=num_ranks, eps=self.eps
             )
         else:
-            output, means, variances = normalise_groups(
+            output, statistics = normalise_groups(
                 input, self.weight, self.bias, norm_group=norm_group, eps=self.eps
             )
         if self.track_running_stats:
             values = input.numel() // input.shape[1]
-            self._collect(means.detach(), variances.detach(), values, num_ranks)
+            self._collect(statistics.detach(), values, num_ranks)
         return output
 
-    def _collect(self, means: Tensor, variances: Tensor, values: int, num_ranks: int) -> None:
-        """Add statistics of groups, (groups, C) each, over ``values`` per channel in all."""
+    def _collect(self, statistics: Tensor, values: int, num_ranks: int) -> None:
+        """Add mean and variance of groups, over ``values`` per channel in all on this process."""
         if self._pending is not None:
-            squares = variances + means.double().square()
-            self._pending[:-2] += torch.cat([means.double().sum(0), squares.sum(0)])
-            self._pending[-2] += len(means)
-            self._pending[-1] += values
+            compiled = torch.compiler.is_compiling()
+            (collect if compiled else ops.collect)(self._pending, statistics, values)
             return
-        mean, variance = pooled(means, variances, 0)
+        mean, variance = pooled(statistics[0], statistics[1], 0)
         values *= num_ranks
-        self._move_running(mean, variance.mul_(values / max(values - 1, 1)), 1)
+        self._move_running(mean, variance.mul_(values / max(values - 1, 1)))
 
-    @torch.no_grad()
-    def _commit(self, sums: Tensor) -> None:
-        """Move the running statistics by ``sums``, laid out as ``_pending``, if it has a group."""
-        mean, square = (sums[:-2] / sums[-2].clamp(min=1)).chunk(2)
-        variance = (square - mean.square()) * (sums[-1] / (sums[-1] - 1).clamp(min=1))
-        self._move_running(mean, variance, sums[-2].clamp(max=1))
-
-    def _move_running(self, mean: Tensor, variance: Tensor, seen: Tensor | int) -> None:
-        """One step of the moving averages if ``seen``, the number of batches, is 1; none if 0."""
+    def _move_running(self, mean: Tensor, variance: Tensor) -> None:
         if self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None
         dtype = self.running_mean.dtype
-        self.num_batches_tracked.add_(seen if isinstance(seen, int) else seen.long())
+        self.num_batches_tracked.add_(1)
         weight: float | Tensor | None = self.momentum
         if weight is None:
-            weight = 1 / self.num_batches_tracked.clamp(min=1).to(dtype)
-        if isinstance(seen, Tensor):
-            weight = (weight * seen).to(dtype)
+            weight = 1 / self.num_batches_tracked.to(dtype)
         self.running_mean.lerp_(mean.to(dtype), weight)
         self.running_var.lerp_(variance.to(dtype), weight)
 
@@ -206,31 +196,67 @@ def set_norm_group(model: nn.Module, clips: int | None) -> None:
         layer.norm_group = clips
 
 
-def defer_statistics(model: nn.Module) -> None:
+def defer_statistics(model: nn.Module, optimizer: Optimizer | None = None) -> None:
     """Make training collect statistics, which ``commit_statistics`` applies once a step.
 
     Needed if the global batch is spread over processes or micro-batches: the running statistics
-    are then those of one plain layer over the global batch, whatever the number of parts.
+    are then those of one plain layer over the global batch, whatever the number of parts. With an
+    ``optimizer`` they are committed after each of its steps; without, call ``commit_statistics``.
     """
+    if optimizer is not None:
+        optimizer.register_step_post_hook(lambda *_: commit_statistics(model))
     for layer in _layers(model):
         if layer.running_mean is not None:
             size = 2 * layer.num_features + 2
             layer._pending = layer.running_mean.new_zeros(size, dtype=torch.float64)
 
 
+def has_deferred_statistics(model: nn.Module) -> bool:
+    """Whether every layer with running statistics collects them for ``commit_statistics``."""
+    tracking = [layer for layer in _layers(model) if layer.running_mean is not None]
+    return all(layer._pending is not None for layer in tracking)
+
+
 @torch.no_grad()
 def commit_statistics(model: nn.Module) -> None:
     """Move the running statistics by what all processes collected since the last commit.
 
-    All processes call it together. Layers that were not run do not change.
+    All processes call it together. Layers that were not run do not change. The statistics of all
+    layers are exchanged and applied as one tensor.
     """
-    pending = [(layer, layer._pending) for layer in _layers(model) if layer._pending is not None]
-    if not pending:
-        return
-    sums = torch.cat([own for _, own in pending])
+    alike: dict[tuple[object, ...], list[SubBatchNorm3d]] = {}
+    for layer in _layers(model):
+        if layer._pending is not None and layer.running_mean is not None:
+            mean = layer.running_mean
+            alike.setdefault((layer.momentum, mean.dtype, mean.device), []).append(layer)
+    for layers in alike.values():
+        _commit(layers)
+
+
+def _commit(layers: list[SubBatchNorm3d]) -> None:
+    """``commit_statistics`` of layers of one momentum, precision and device."""
+    buffers = [(x._pending, x.running_mean, x.running_var, x.num_batches_tracked) for x in layers]
+    pending, means, variances, batches = (
+        [x for x in column if x is not None] for column in zip(*buffers, strict=True)
+    )
+    sizes, dtype = [len(mean) for mean in means], means[0].dtype
+    # For every channel of every layer: the sum of means, that of mean squares, groups, values.
+    parts = [torch.split(sums, [n, n, 1, 1]) for sums, n in zip(pending, sizes, strict=True)]
+    counts = [part[i].expand(n) for i in (2, 3) for part, n in zip(parts, sizes, strict=True)]
+    sums = torch.cat([*(part[0] for part in parts), *(part[1] for part in parts), *counts])
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(sums)
-    parts = torch.split(sums, [len(own) for _, own in pending])
-    for (layer, own), part in zip(pending, parts, strict=True):
-        layer._commit(part)
-        own.zero_()
+    mean, square, groups, values = sums.view(4, -1)
+    sums[: 2 * len(mean)].view(2, -1).div_(groups.clamp(min=1))
+    unbiased = values / (values - 1).clamp_(min=1)
+    variance = torch.addcmul(square, mean, mean, value=-1).mul_(unbiased)
+    seen = groups.clamp_(max=1)  # 0 in layers that were not run
+    torch._foreach_add_(batches, [of_layer[0] for of_layer in torch.split(seen.long(), sizes)])
+    weight: float | Tensor | None = layers[0].momentum
+    if weight is None:  # the running statistics are then the mean over batches
+        every = torch.cat([b.expand(n) for b, n in zip(batches, sizes, strict=True)])
+        weight = 1 / every.clamp_(min=1)
+    weights = torch.split((seen * weight).to(dtype), sizes)
+    ends = (part for each in (mean, variance) for part in torch.split(each.to(dtype), sizes))
+    torch._foreach_lerp_([*means, *variances], [*ends], [*weights, *weights])
+    torch._foreach_zero_(pending)

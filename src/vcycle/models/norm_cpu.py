@@ -34,7 +34,7 @@ def pooled(means: Tensor, variances: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 class NormaliseOnCpu(torch.autograd.Function):
-    """(x, weight, bias, norm_group, eps) -> result, mean and biased variance, (G, C) each.
+    """(x, weight, bias, norm_group, eps) -> result, statistics (2, G, C): mean, biased variance.
 
     ``x`` is float32 or float64, contiguous or channels last; so is the result.
     """
@@ -47,7 +47,7 @@ class NormaliseOnCpu(torch.autograd.Function):
         bias: Tensor | None,
         norm_group: int,
         eps: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         matrix = _matrix(x, norm_group)
         mean, variance, out = matrix.statistics(x)
         invstd = variance.add(eps).rsqrt_()
@@ -56,9 +56,10 @@ class NormaliseOnCpu(torch.autograd.Function):
         matrix.write(out, x, scale, shift)
         ctx.save_for_backward(x, weight, mean, invstd)
         ctx.norm_group, ctx.has_bias = norm_group, bias is not None
-        ctx.mark_non_differentiable(mean, variance)
+        statistics = torch.stack([mean, variance])
+        ctx.mark_non_differentiable(statistics)
         ctx.set_materialize_grads(False)
-        return out, mean, variance
+        return out, statistics
 
     @staticmethod
     @torch.autograd.function.once_differentiable

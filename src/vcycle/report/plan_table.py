@@ -1,6 +1,6 @@
 """A plan as text: a row for every phase, the short cycle of every base shape, and the totals.
 
-In: a plan. Out: lines of plain text, as wide as they need to be (about 100 columns).
+In: a plan. Out: lines of plain text, for 80 columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vcycle.schedule.plan import Plan
 
 
 def plan_table(plan: Plan, costs: Mapping[str, Cost], memory: Sequence[BatchMemory] = ()) -> str:
-    """The whole text; ``costs`` are totals to show besides steps, epochs and clips.
+    """All of the text; ``costs`` are totals to show besides steps, epochs and clips.
 
     ``memory`` adds to the short cycle which batches fit.
     """
@@ -22,10 +22,7 @@ def plan_table(plan: Plan, costs: Mapping[str, Cost], memory: Sequence[BatchMemo
 
 
 def _phase_table(plan: Plan) -> str:
-    heading = (
-        *("stage", "phase", "kind", "shape", "batch", "steps", "last step"),
-        *("epochs", "clips", "rate", "norm group"),
-    )
+    heading = ("stage", "phase", "kind", "shape", "batch", "steps", "epochs", "rate")
     rows: list[Sequence[str] | None] = []
     previous_stage = 0
     for number, phase in enumerate(plan.to_dict()["phases"], 1):
@@ -37,17 +34,16 @@ def _phase_table(plan: Plan) -> str:
                 str(phase["stage"] + 1),
                 str(number),
                 phase["kind"],
-                f"{phase['frames']}x{phase['height']}x{phase['width']}",
+                phase["shape"],
                 f"{phase['batch_size']:,}",
                 f"{phase['steps']:,}",
-                f"{phase['last_step']:,}",
                 f"{phase['epochs']:.1f}",
-                f"{phase['clips']:,}",
                 _rate(phase["learning_rate"], phase["last_learning_rate"]),
-                _or_dash(phase["norm_group"]),
             )
         )
-    return _align(heading, rows, left=(2, 3))
+    group = plan.multigrid.norm_group
+    groups = "No norm groups" if group is None else f"Norm groups of {group} clips"
+    return f"{_align(heading, rows, left=(2, 3))}\n\n{groups}."
 
 
 def _rate(first: float, last: float) -> str:
@@ -55,7 +51,7 @@ def _rate(first: float, last: float) -> str:
 
 
 def _short_cycle_table(plan: Plan, memory: Sequence[BatchMemory]) -> str:
-    """What each base shape's short cycle visits; empty where there is nothing to say."""
+    """What each base shape's short cycle visits; empty if there is nothing to say."""
     bases: dict[BaseShape, None] = dict.fromkeys(phase.base for phase in plan.phases)
     period = max(len(base.short_cycle) for base in bases)
     if period == 1 and not memory:
@@ -71,7 +67,7 @@ def _short_cycle_table(plan: Plan, memory: Sequence[BatchMemory]) -> str:
                 f"{short.batch_size:,}",
                 _or_dash(short.norm_group),
             )
-            # A run too short for a whole cycle leaves some shapes out.
+            # A run too short for a full cycle leaves some shapes out.
             rows.append((*cells, fits.get(short.shape, "-")) if memory else cells)
     heading = ("base shape", f"step mod {period}", "shape", "clips", "norm group")
     return "The short cycle:\n" + _align(

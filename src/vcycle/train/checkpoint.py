@@ -1,69 +1,146 @@
-"""Checkpoints: what a run needs to go on, and what others need to use its model.
+"""Writing checkpoints: what a run needs to go on, and what others need to use its model.
 
-A checkpoint is a plain dictionary of tensors and numbers, written at once and read with
-``weights_only=True``. Random state is not in it: every draw of a run is indexed by its step.
+    checkpoints/step_00000500.pt           model, optimizer, step, and what the run is
+    checkpoints/step_00000500.safetensors  the weights, with the TrainedModel in their metadata
+    checkpoint.pt, checkpoint.safetensors  further names of the newest
+    best.pt, best.safetensors              further names of that with the best validation
+
+A file appears under its name once it has been read back from the disk and is what was written; only
+then are older ones removed. Random state is in none: every draw of a run is indexed by its step.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
-from torch import nn
 
-from vcycle.config.run import RunConfig
-from vcycle.data.manifest import Manifest
-from vcycle.evaluate.checkpoint import FORMAT
+from vcycle.data.atomic import atomic, remove_partials
+from vcycle.evaluate.checkpoint import TrainedModel, check_intact
+
+_SUFFIXES = (".safetensors", ".pt")
 
 
-def save_checkpoint(
-    path: Path,
-    *,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    next_step: int,
-    seconds: float,
-    config: RunConfig,
-    manifest: Manifest,
-) -> None:
-    """Write the state after ``next_step`` steps, with what it takes to build the model again."""
-    partial = path.with_name(f".{path.name}.partial")
-    state = {
-        "format": FORMAT,
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "next_step": next_step,
-        "seconds": seconds,
-        "model_name": config.model.name,
-        "model_options": config.model.options,
-        "shape": str(config.baseline.shape),
-        "classes": list(manifest.classes),
-        "videos": _digest(manifest),
-    }
-    try:
-        torch.save(state, partial)
-    except RuntimeError as error:  # which tells where torch's writer was, not what stopped it
+def write_checkpoint(folder: Path, state: dict[str, Any], *, keep: int) -> Path:
+    """Write the state after ``state["next_step"]`` steps into a run folder.
+
+    Of the older ones in ``checkpoints/`` the last ``keep`` - 1 stay. Raises OSError, with nothing
+    removed, if the disk is full or does not give back what was written.
+    """
+    stem = folder / "checkpoints" / f"step_{state['next_step']:08d}"
+    stem.parent.mkdir(exist_ok=True)
+    weights = _weights_bytes(state)
+
+    def check_weights(file: Path) -> None:
+        if file.read_bytes() != weights:
+            raise ValueError
+
+    # The checkpoint comes last: with it the pair is complete.
+    _write(stem.with_suffix(".safetensors"), lambda file: file.write_bytes(weights), check_weights)
+    _write(stem.with_suffix(".pt"), lambda file: torch.save(state, file), check_intact)
+    link(stem, folder / "checkpoint")
+    for old in _stems(folder)[:-keep]:
+        _remove(old)
+    return stem
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run folder holds a checkpoint to go on from, intact or not."""
+    return (folder / "checkpoint.pt").is_file() or bool(_stems(folder))
+
+
+def newest_intact(folder: Path, *, say: Callable[[str], None]) -> Path:
+    """The newest checkpoint that is intact; ``say`` is told of those that are not.
+
+    Raises ValueError if there is none.
+    """
+    found = [folder / "checkpoint.pt", *(stem.with_suffix(".pt") for stem in _stems(folder)[::-1])]
+    for path in found[:-1]:
+        try:
+            check_intact(path)
+            return path
+        except ValueError as error:
+            say(f"{error}; trying the one before")
+    check_intact(found[-1])
+    return found[-1]
+
+
+def clear_after(folder: Path, *, next_step: int) -> None:
+    """Remove what is in the way of a run that goes on from ``next_step``.
+
+    Those are checkpoints after more steps, and what a killed run left half done.
+    """
+    names = [f"{name}{suffix}" for name in ("checkpoint", "best") for suffix in _SUFFIXES]
+    remove_partials(folder, names)
+    for partial in (folder / "checkpoints").glob(".step_*"):
         partial.unlink(missing_ok=True)
-        reason = "could not be written; make room on the disk"
-        raise OSError(errno.EIO, reason, str(path)) from error
-    partial.replace(path)
+    for weights in (folder / "checkpoints").glob("step_*.safetensors"):
+        if not weights.with_suffix(".pt").exists():
+            weights.unlink()
+    for stem in _stems(folder):
+        if int(stem.name.removeprefix("step_")) > next_step:
+            _remove(stem)
+        elif int(stem.name.removeprefix("step_")) == next_step:
+            link(stem, folder / "checkpoint")
 
 
-def _digest(manifest: Manifest) -> str:
-    """Of all that decides which clip a sample position is."""
-    digest = hashlib.sha256()
-    for video in manifest.videos:
-        digest.update(f"{video.path}\0{video.split}\0{video.labels}\n".encode())
-    return digest.hexdigest()
+def link(stem: Path, name: Path) -> None:
+    """Give both files of a checkpoint a further name, the checkpoint last."""
+    for suffix in _SUFFIXES:
+        with atomic(name.with_suffix(suffix)) as partial:
+            try:
+                os.link(stem.with_suffix(suffix), partial)
+            except OSError:  # of a disk without hard links
+                shutil.copyfile(stem.with_suffix(suffix), partial)
 
 
-def check_videos(state: dict[str, Any], manifest: Manifest) -> None:
-    """Raise ValueError unless ``manifest`` lists the videos that the checkpoint was trained on."""
-    if state["videos"] != _digest(manifest):
-        raise ValueError(
-            f"manifest in {manifest.root}: its videos are not those that the run began with; "
-            f"resume with that manifest, or start a run from these weights"
-        )
+def _stems(folder: Path) -> list[Path]:
+    """The complete checkpoints, oldest first, without suffix."""
+    files = (folder / "checkpoints").glob("step_" + "[0-9]" * 8 + "*.pt")
+    return sorted(file.with_suffix("") for file in files)
+
+
+def _remove(stem: Path) -> None:
+    for suffix in reversed(_SUFFIXES):
+        stem.with_suffix(suffix).unlink(missing_ok=True)
+
+
+def _weights_bytes(state: dict[str, Any]) -> bytes:
+    """The tensors of the model's state as a safetensors file."""
+    tensors = {
+        name: value.detach().cpu().contiguous().clone()
+        for name, value in state["model"].items()
+        if isinstance(value, torch.Tensor)
+    }
+    trained = TrainedModel.from_dict(state["trained"])
+    metadata = {"format": "pt", "vcycle": json.dumps(trained.to_dict())}
+    return safetensors.torch.save(tensors, metadata)
+
+
+def _write(path: Path, write: Callable[[Path], object], check: Callable[[Path], None]) -> None:
+    """Write a file and read it back from the disk before it appears under its name."""
+    with atomic(path) as partial:
+        try:
+            write(partial)
+            _forget_cached(partial)
+            check(partial)
+        except (RuntimeError, ValueError) as error:
+            # Torch's writer tells where it was, not what stopped it.
+            reason = "could not be written; make room on the disk"
+            raise OSError(errno.EIO, reason, str(path)) from error
+
+
+def _forget_cached(path: Path) -> None:
+    """Have a file written to the disk, and read from there."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        with suppress(AttributeError):  # not on every system
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -7,10 +7,10 @@ the norm group come from the step, the shape comes with the clips.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,60 +22,65 @@ from torch.nn import functional as F
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.randomness import indexed_seeds
+from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
 from vcycle.evaluate.evaluate import evaluate
 from vcycle.evaluate.norms import estimate_norms
+from vcycle.evaluate.processes import Stopped, ending_together
 from vcycle.evaluate.setup import make_fabric
 from vcycle.models import commit_statistics, memory_format, set_norm_group
-from vcycle.train.agreement import any_process, from_first, united
-from vcycle.train.checkpoint import save_checkpoint
+from vcycle.train.agreement import Votes, from_first, in_all, united
+from vcycle.train.checkpoint import link, write_checkpoint
+from vcycle.train.nonfinite import BuffersBefore, NonFinite
 from vcycle.train.optim import set_learning_rate
 from vcycle.train.progress import Display
-from vcycle.train.run_folder import RunFolder
+from vcycle.train.run_folder import Resume, RunFolder
+from vcycle.train.same_run import identity
 from vcycle.train.start import Run, start
 from vcycle.train.step_log import StepLog
 from vcycle.train.stop import stop_requests
 
-# Reading a loss waits for the device, so losses are read and written this many steps at a time.
-_FLUSH_STEPS = 10
+_FLUSH_STEPS = 10  # of which losses are read and written together
 
 
 def train(
     config: RunConfig,
     folder: str | Path,
     *,
-    resume: bool = False,
+    resume: Resume = False,
     title: str | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
     """Train as ``config`` says; all that the run leaves behind is in ``folder``.
 
-    Processes that torchrun started each call this alike. Returns the run's totals with its last
-    validation; resuming a complete run returns them again. Raises ValueError before step 0 for
-    what a user has to change, and later if too many videos are bad or the loss is not finite;
-    KeyboardInterrupt after Ctrl-C or SIGTERM, once the step under way is done and a checkpoint is
-    written.
+    Processes that torchrun started each call this alike. ``resume`` goes on from the newest
+    checkpoint in ``folder``, "auto" also begins a run of which there is none. Returns the run's
+    totals with its last validation; resuming a complete run returns them again. Raises ValueError
+    before step 0 for what a user has to change, and later if too many videos are bad or the loss is
+    not finite; KeyboardInterrupt after Ctrl-C or SIGTERM, once the step under way is done and a
+    checkpoint is written.
     """
     fabric = make_fabric(config)
-    files = RunFolder(Path(folder), rank=fabric.global_rank)
-    files.check(config, resume=resume)
-    done = from_first(fabric, files.result) if resume else None
-    if done is not None:
-        fabric.print(f"{folder}: complete, nothing is left to train")
-        return done
-    run = start(config, files, fabric, resume=resume)
-    console = (console or Console()) if fabric.is_global_zero else Console(quiet=True)
-    display = Display(
-        run.plan, title=title or config.recipe, first_step=run.first_step, console=console
-    )
-    with closing(run.loader), closing(run.val_loader), display:
-        try:
-            loop(run, display)
-        finally:
-            files.add_bad_videos(run.loader.bad_videos, run.val_loader.bad_videos)
-    return finish(run)
+    with ending_together(fabric):
+        files = RunFolder(Path(folder), rank=fabric.global_rank)
+        begun = from_first(fabric, lambda: files.begin(config, resume=resume))
+        if begun == "complete":
+            fabric.print(f"{folder}: complete, nothing is left to train")
+            return from_first(fabric, files.result)
+        run = start(config, files, fabric, resume=begun == "resumed")
+        console = (console or Console()) if fabric.is_global_zero else Console(quiet=True)
+        display = Display(
+            run.plan, title=title or config.recipe, first_step=run.first_step, console=console
+        )
+        with stop_requests() as requests, closing(run.loader), closing(run.val_loader), display:
+            try:
+                loop(run, display, requests)
+            finally:
+                files.add_bad_videos({**run.loader.bad_videos, **run.val_loader.bad_videos})
+            share_bad_videos(run)
+        return from_first(fabric, lambda: files.finish(run.plan))
 
 
-def loop(run: Run, display: Display) -> None:
+def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     """Train the steps that are left, with the validations and checkpoints among them."""
     config, plan, fabric, network = run.config, run.plan, run.fabric, run.network
     loss_of = F.binary_cross_entropy_with_logits if run.manifest.multi_label else F.cross_entropy
@@ -95,7 +100,12 @@ def loop(run: Run, display: Display) -> None:
     ):
         validate(run, display, next_step=next_step, seconds=seconds)
 
-    with StepLog(run.folder, fabric=fabric) as log, stop_requests() as requests:
+    votes = Votes(fabric, first_step=next_step)
+    nonfinite = NonFinite(run)
+    buffers = BuffersBefore(network) if config.nonfinite == "skip" else None
+    num_bad = 0
+    saved = time.monotonic()
+    with StepLog(run.folder, fabric=fabric) as log:
         batches = iter(run.loader)
         began = time.perf_counter()
         while next_step < len(plan):
@@ -105,6 +115,8 @@ def loop(run: Run, display: Display) -> None:
             if step.norm_group != norm_group:
                 norm_group = step.norm_group
                 set_norm_group(network, norm_group)
+            if buffers is not None:
+                buffers.keep()
 
             # Forward and backward, micro-batch by micro-batch.
             loss = torch.zeros((), device=fabric.device)
@@ -122,15 +134,27 @@ def loop(run: Run, display: Display) -> None:
                     fabric.backward(part)
                 loss += part.detach()
 
-            # Update.
-            commit_statistics(network)
-            run.optimizer.step()
+            # Update, unless the loss is not finite and such a step is to leave no trace.
+            if buffers is None or in_all(loss.isfinite(), fabric):
+                commit_statistics(network)
+                run.optimizer.step()
+            else:
+                buffers.restore()
             run.optimizer.zero_grad(set_to_none=True)
             next_step += 1
 
-            # Account: losses are read several at a time, because reading one waits for the device.
+            # Agree with the other processes on what comes before the next step.
             validates = next_step in validation_steps
-            flushes = next_step % _FLUSH_STEPS == 0 or validates
+            is_due = 0 < 60 * config.checkpoint.minutes <= time.monotonic() - saved
+            found = len(run.loader.bad_videos) + len(run.val_loader.bad_videos)
+            stops, saves, found_bad = votes.hold(
+                next_step, bool(stop_requests) and next_step < len(plan), is_due, found > num_bad
+            )
+            saves |= stops or validates
+            saves |= config.checkpoint.steps > 0 and next_step % config.checkpoint.steps == 0
+
+            # Account: losses are read several at a time, because reading one waits for the device.
+            flushes = saves or next_step % _FLUSH_STEPS == 0
             if fabric.device.type == "cuda" and flushes:
                 torch.cuda.synchronize()  # so that the seconds of these steps are those of the work
             step_seconds = time.perf_counter() - began
@@ -139,54 +163,63 @@ def loop(run: Run, display: Display) -> None:
             log.add(step, loss, seconds=seconds, step_seconds=step_seconds, waited=waited)
             display.step(step, seconds=step_seconds)
             if flushes:
-                check_losses(log.flush())
-                run.folder.add_bad_videos(run.loader.bad_videos, run.val_loader.bad_videos)
+                # A loss that is not finite raises here, before any checkpoint is written.
+                for line in nonfinite.account(log.flush()):
+                    display.say(line)
+            if found_bad:
+                share_bad_videos(run)
+                num_bad = len(run.loader.bad_videos) + len(run.val_loader.bad_videos)
             if next_step == plan.phases[step.phase].end_step:
                 stats = run.loader.take_stats()
                 run.folder.add_phase(step.phase, stats)
                 display.end_of_phase(stats)
 
-            # Checkpoint and validate.
-            if validates:
+            # Checkpoint and validate; neither is time of a step.
+            if saves:
                 paused = time.perf_counter()
                 if next_step == len(plan):
                     estimate_norms(run.model, config, run.train_videos, fabric)
                 save(run, next_step=next_step, seconds=seconds)
-                validate(run, display, next_step=next_step, seconds=seconds)
-                began = time.perf_counter()
-                run.loader.leave_out(began - paused)
+                saved = time.monotonic()
+                if validates:
+                    validate(run, display, next_step=next_step, seconds=seconds)
+                pause = time.perf_counter() - paused
+                began += pause
+                run.loader.leave_out(pause)
 
-            # Stop if any process was asked to; several agree when they exchange losses.
-            votes = (flushes or fabric.world_size == 1) and next_step < len(plan)
-            if votes and any_process(bool(requests), fabric):
-                check_losses(log.flush())
-                save(run, next_step=next_step, seconds=seconds)
-                raise KeyboardInterrupt(f"stopped after step {next_step} of {len(plan)}")
+            # Stop, as any process was asked to.
+            if stops:
+                fabric.barrier()  # until the checkpoint is written
+                raise Stopped(f"stopped after step {next_step} of {len(plan)}")
 
 
-def check_losses(rows: Sequence[dict[str, Any]]) -> None:
-    """Raise ValueError if a loss is not finite: nothing that comes after it is worth computing."""
-    for row in rows:
-        if not math.isfinite(row["loss"]):
-            raise ValueError(
-                f"step {row['step']}: the loss is {row['loss']} at rate {row['learning_rate']:g}; "
-                f"use a smaller --baseline.learning_rate.base, a longer warm-up, or full precision "
-                f"if it is mixed"
-            )
+def share_bad_videos(run: Run) -> None:
+    """Count the videos that any process could not read in every process, and list them.
+
+    Raises TooManyBadVideos, a ValueError, if they are together more than the run accepts.
+    """
+    of_all = [united(each.bad_videos, run.fabric) for each in (run.loader, run.val_loader)]
+    run.folder.add_bad_videos({**of_all[0], **of_all[1]})
+    run.loader.add_bad_videos(of_all[0])
+    run.val_loader.add_bad_videos(of_all[1])
 
 
 def save(run: Run, *, next_step: int, seconds: float) -> None:
     """Write a checkpoint, from the first process."""
-    if run.fabric.is_global_zero:
-        save_checkpoint(
-            run.folder.checkpoint,
-            model=run.network,
-            optimizer=run.optimizer,
-            next_step=next_step,
-            seconds=seconds,
-            config=run.config,
-            manifest=run.manifest,
-        )
+    if not run.fabric.is_global_zero:
+        return
+    state = {
+        "format": FORMAT,
+        "model": run.network.state_dict(),
+        "optimizer": run.optimizer.state_dict(),
+        "next_step": next_step,
+        "seconds": seconds,
+        "trained": TrainedModel.of_run(run.config, run.manifest, steps=next_step).to_dict(),
+        "config": asdict(run.config),
+        "plan": run.plan.to_dict(),
+        "manifest": identity(run.manifest),
+    }
+    write_checkpoint(run.folder.path, state, keep=run.config.checkpoint.keep)
 
 
 def validate(run: Run, display: Display, *, next_step: int, seconds: float) -> None:
@@ -195,16 +228,11 @@ def validate(run: Run, display: Display, *, next_step: int, seconds: float) -> N
     scores = evaluate(run.network, run.val_loader, run.val_videos, fabric=run.fabric)
     took = time.perf_counter() - began
     row = {"step": next_step - 1, "seconds": seconds, "validation_seconds": took, **scores}
+    if run.fabric.is_global_zero and run.folder.is_best(scores):
+        # Before the row is there: a run that is killed in between validates again.
+        link(run.folder.path / "checkpoint", run.folder.path / "best")
     run.folder.add_validation(row)
     display.validation(row)
-
-
-def finish(run: Run) -> dict[str, Any]:
-    """Write the totals of a complete run and return them on every process."""
-    bad_videos = run.folder.add_bad_videos(run.loader.bad_videos, run.val_loader.bad_videos)
-    of_all = united(bad_videos, run.fabric)
-    run.folder.unite_bad_videos(of_all)
-    return from_first(run.fabric, lambda: run.folder.finish(run.plan, num_bad_videos=len(of_all)))
 
 
 def _evenly_spaced(num_steps: int, times: int) -> set[int]:

@@ -106,10 +106,14 @@ class Display:
             )
         self._phase = step.phase
 
+    def say(self, line: str) -> None:
+        """Something that a person should know happened."""
+        self._console.print(f"{self._title}: {line}", soft_wrap=True)
+
     def end_of_phase(self, stats: LoaderStats) -> None:
         """A phase is done; say so if the loader held it up."""
         if stats.loader_bound:
-            self._console.print(f"{self._title}: {stats.verdict}", soft_wrap=True)
+            self.say(stats.verdict)
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""

@@ -5,9 +5,9 @@
     metrics.jsonl      a line a step
     phases.jsonl       a line a phase: what limited it, the model or the loader
     validation.jsonl   a line a validation
-    checkpoint.pt      model, optimizer and step, replaced at each validation
-    bad_videos.json    videos that could not be read, and why, if there are any; while a run of
-                       several processes goes on each has its own, bad_videos.1.json and so on
+    checkpoint.pt      and what else ``vcycle.train.checkpoint`` writes
+    bad_videos.json    videos that no process could read, and why, if there are any
+    nonfinite.jsonl    a line for each step whose loss was not finite, if there are any
     result.json        written when the last step is done: its presence means the run is complete
 
 Lines are complete when they are written and files are atomic, so an interrupted run can be read
@@ -20,75 +20,76 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import yaml
 
 from vcycle.config.run import RunConfig
-from vcycle.data.atomic import write_atomic
+from vcycle.data.atomic import remove_partials, write_atomic
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.schedule.plan import Plan
+from vcycle.train.checkpoint import clear_after, has_checkpoint
+from vcycle.train.same_run import check_config
+
+Resume: TypeAlias = bool | Literal["auto"]
+
+_ROWS = ("metrics.jsonl", "phases.jsonl", "validation.jsonl", "nonfinite.jsonl")
+_NAMES = ("config.yaml", "plan.json", *_ROWS, "bad_videos.json", "result.json")
 
 
 class RunFolder:
-    """A run's files. The process of rank 0 writes them, of the others only their bad videos."""
+    """A run's files, which the process of rank 0 writes."""
 
     def __init__(self, path: Path, *, rank: int = 0) -> None:
         self.path = path
-        self._rank = rank
+        self._writes = rank == 0
         self._bad_videos: dict[str, str] = {}
 
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / "checkpoint.pt"
+    def begin(self, config: RunConfig, *, resume: Resume) -> Literal["new", "resumed", "complete"]:
+        """What is there to do in this folder.
 
-    @property
-    def _writes(self) -> bool:
-        return self._rank == 0
-
-    def check(self, config: RunConfig, *, resume: bool) -> None:
-        """Raise ValueError if another run is in the way, or this one cannot be resumed."""
-        if not resume:
-            if self.path.exists() and not self.path.is_dir():
-                raise ValueError(f"run folder {self.path}: it is a file; choose another name")
-            if self.path.is_dir() and any(self.path.iterdir()):
-                raise ValueError(
-                    f"run folder {self.path}: it is not empty; choose another, or resume that run"
-                )
-            return
-        if not self.checkpoint.is_file():
-            raise ValueError(f"run folder {self.path}: it has no checkpoint to resume from")
-        before = _read_config(self.path / "config.yaml")
-        now = yaml.safe_load(config_text(config))
-        for values in (before, now):
-            for name in ("threads", "accumulate", "evaluation", "notes"):
-                values.pop(name, None)
-            for name in ("manifest", "num_workers", "max_bad_share", "decode_seconds"):
-                values["data"].pop(name, None)
-            values["model"].pop("weights", None)
-        if before != now:
-            keys = {**before, **now}
-            differing = sorted(str(key) for key in keys if before.get(key) != now.get(key))
+        Without ``resume`` it must be empty; with it there must be a checkpoint, unless the run is
+        complete; "auto" takes whatever a run of this configuration left, or did not. Raises
+        ValueError if it is not so, or another run is in the way.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"run folder {self.path}: it is a file; choose another name")
+        if resume and self._writes:
+            remove_partials(self.path, _NAMES)
+        is_empty = not any(self.path.glob("*"))
+        if not (resume or is_empty):
             raise ValueError(
-                f"run folder {self.path}: {', '.join(differing)} in its config.yaml differs from "
-                f"this configuration; resume with the same, or choose another folder"
+                f"run folder {self.path}: it is not empty; choose another, or resume that run"
             )
+        if is_empty and resume is not True:
+            return "new"
+        if not (resume == "auto" or has_checkpoint(self.path)):
+            raise ValueError(f"run folder {self.path}: it has no checkpoint to resume from")
+        file = self.path / "config.yaml"
+        check_config(_read_config(file), config, source=f"run folder {self.path}, config.yaml")
+        if (self.path / "result.json").is_file():
+            return "complete"
+        return "resumed" if has_checkpoint(self.path) else "new"
 
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> dict[str, Any]:
         """The totals of a complete run."""
-        file = self.path / "result.json"
-        return dict(json.loads(file.read_text())) if file.is_file() else None
+        return dict(json.loads((self.path / "result.json").read_text()))
 
     def has_validation(self, step: int) -> bool:
         """Whether the validation after ``step`` is written."""
         return any(row["step"] == step for row in read_rows(self.path / "validation.jsonl"))
 
+    def is_best(self, scores: dict[str, float]) -> bool:
+        """Whether a validation is better than all that are written."""
+        before = read_rows(self.path / "validation.jsonl")
+        return all(_metric(scores) > _metric(row) for row in before)
+
     def start(self, config: RunConfig, plan: Plan, *, first_step: int) -> None:
         """Make the folder, and forget what was logged from ``first_step`` on."""
-        if self._bad_videos_file.is_file():
-            self._bad_videos = json.loads(self._bad_videos_file.read_text())
         if not self._writes:
             return
+        if (self.path / "bad_videos.json").is_file():
+            self._bad_videos = json.loads((self.path / "bad_videos.json").read_text())
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path / "config.yaml", config_text(config))
         values = {"recipe": config.recipe, **plan.to_dict()}
@@ -98,15 +99,16 @@ class RunFolder:
             ("metrics.jsonl", "step", first_step),
             ("validation.jsonl", "step", first_step),
             ("phases.jsonl", "phase", first_phase),
+            ("nonfinite.jsonl", "step", first_step),
         ):
             file = self.path / name
             rows = read_rows(file) if file.exists() and first_step else []
             kept = [json.dumps(row) + "\n" for row in rows if row[key] < first]
-            write_atomic(file, "".join(kept))
-
-    @property
-    def _bad_videos_file(self) -> Path:
-        return self.path / (f"bad_videos.{self._rank}.json" if self._rank else "bad_videos.json")
+            if kept or name != "nonfinite.jsonl":
+                write_atomic(file, "".join(kept))
+            else:
+                file.unlink(missing_ok=True)
+        clear_after(self.path, next_step=first_step)
 
     def add_steps(self, rows: Sequence[dict[str, Any]]) -> None:
         """Append the rows of steps."""
@@ -128,27 +130,23 @@ class RunFolder:
         """Append a validation's row."""
         self._append("validation.jsonl", [row])
 
+    def add_nonfinite(self, row: dict[str, Any]) -> None:
+        """Append a step whose loss was not finite."""
+        self._append("nonfinite.jsonl", [row])
+
     def _append(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
         if self._writes:
             with (self.path / name).open("a") as file:
                 file.write("".join(json.dumps(row) + "\n" for row in rows))
 
-    def add_bad_videos(self, *found: dict[str, str]) -> dict[str, str]:
-        """Write what this process could not read, path to reason, and return all of it."""
-        added = {path: reason for videos in found for path, reason in videos.items()}
-        if added.keys() - self._bad_videos.keys():
-            self._bad_videos = {**self._bad_videos, **added}
-            write_atomic(self._bad_videos_file, json.dumps(self._bad_videos, indent=1) + "\n")
-        return self._bad_videos
+    def add_bad_videos(self, found: dict[str, str]) -> None:
+        """List videos that could not be read, path to reason."""
+        if self._writes and found.keys() - self._bad_videos.keys():
+            self._bad_videos = {**self._bad_videos, **found}
+            text = json.dumps(self._bad_videos, indent=1) + "\n"
+            write_atomic(self.path / "bad_videos.json", text)
 
-    def unite_bad_videos(self, of_all: dict[str, str]) -> None:
-        """Replace the lists of the processes by one."""
-        if not self._writes:
-            self._bad_videos_file.unlink(missing_ok=True)
-        elif of_all != self._bad_videos:
-            write_atomic(self._bad_videos_file, json.dumps(of_all, indent=1) + "\n")
-
-    def finish(self, plan: Plan, *, num_bad_videos: int) -> dict[str, Any]:
+    def finish(self, plan: Plan) -> dict[str, Any]:
         """Write the run's totals, with its last validation, and return them."""
         validation = read_rows(self.path / "validation.jsonl")[-1]
         steps = read_rows(self.path / "metrics.jsonl")
@@ -158,10 +156,15 @@ class RunFolder:
             "clips": plan.num_clips,
             **{key: value for key, value in validation.items() if key != "step"},
             "waiting_seconds": sum(row["waiting_seconds"] for row in steps),
-            "bad_videos": num_bad_videos,
+            "bad_videos": len(self._bad_videos),
+            "skipped_steps": sum(row["loss"] is None for row in steps),
         }
         write_atomic(self.path / "result.json", json.dumps(result, indent=1) + "\n")
         return result
+
+
+def _metric(row: dict[str, float]) -> float:
+    return row["map"] if "map" in row else row["top1"]
 
 
 def config_text(config: RunConfig) -> str:
@@ -175,10 +178,10 @@ def _read_config(file: Path) -> dict[str, Any]:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
         if all(isinstance(each, dict) for each in (values, values["data"], values["model"])):
             return dict(values)
-    except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError):
+    except (FileNotFoundError, yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError):
         pass
     raise ValueError(
-        f"{file}: no configuration of a run in it; restore it, or start anew in another folder"
+        f"{file}: no configuration of a run; restore it, or start anew in another folder"
     )
 
 

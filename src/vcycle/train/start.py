@@ -20,10 +20,12 @@ from vcycle.evaluate.loaders import make_eval_loader, make_train_loader
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import SubBatchNorm3d, check_norm_group
 from vcycle.schedule.plan import Plan
-from vcycle.train.checkpoint import check_videos
+from vcycle.train.agreement import from_first
+from vcycle.train.checkpoint import newest_intact
 from vcycle.train.optim import make_optimizer
 from vcycle.train.rehearsal import rehearse
 from vcycle.train.run_folder import RunFolder
+from vcycle.train.same_run import check_network, check_state
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,10 @@ def start(config: RunConfig, folder: RunFolder, fabric: Fabric, *, resume: bool)
     check_parts(config, plan, network, fabric)
     first_step, first_seconds = 0, 0.0
     if resume:
-        state = load_checkpoint(folder.checkpoint)
-        check_videos(state, manifest)
+        path = from_first(fabric, lambda: newest_intact(folder.path, say=fabric.print))
+        state = load_checkpoint(path)
+        check_state(state, config, plan, manifest, source=f"checkpoint {path}")
+        check_network(state, network, source=f"checkpoint {path}")
         network.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         first_step, first_seconds = state["next_step"], state["seconds"]

@@ -6,6 +6,7 @@ Reading a loss waits for the device, so the loop reads and writes several at a t
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,15 @@ from torch import Tensor
 from vcycle.schedule.plan import Step
 from vcycle.train.agreement import mean_losses
 from vcycle.train.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class StepLoss:
+    """The loss of a step: over all processes, and of this one's clips."""
+
+    step: int
+    mean: float
+    own: float
 
 
 class StepLog:
@@ -45,22 +55,28 @@ class StepLog:
             }
         )
 
-    def flush(self) -> list[dict[str, Any]]:
-        """Write the kept rows, losses averaged over the processes, and return them.
+    def flush(self) -> list[StepLoss]:
+        """Write the kept rows, losses averaged over the processes, and return the losses.
 
         All processes call this after the same steps. A loss that is not finite is null in the file.
         """
         if not self._losses:
             return []
-        return self._write(mean_losses(torch.stack(self._losses), self._fabric).tolist())
+        own = torch.stack(self._losses)
+        return self._write(mean_losses(own, self._fabric).tolist(), own.tolist())
 
-    def _write(self, losses: list[float]) -> list[dict[str, Any]]:
-        rows = [{**row, "loss": loss} for row, loss in zip(self._rows, losses, strict=True)]
-        self._rows, self._losses = [], []
+    def _write(self, losses: list[float], own: list[float]) -> list[StepLoss]:
+        rows, self._rows, self._losses = self._rows, [], []
         self._folder.add_steps(
-            [{**row, "loss": row["loss"] if math.isfinite(row["loss"]) else None} for row in rows]
+            [
+                {**row, "loss": loss if math.isfinite(loss) else None}
+                for row, loss in zip(rows, losses, strict=True)
+            ]
         )
-        return rows
+        return [
+            StepLoss(row["step"], mean, mine)
+            for row, mean, mine in zip(rows, losses, own, strict=True)
+        ]
 
     def __enter__(self) -> StepLog:
         return self
@@ -68,4 +84,5 @@ class StepLog:
     def __exit__(self, *_: object) -> None:
         """Write the rows that an error left, with this process's losses: others may be gone."""
         if self._losses:
-            self._write(torch.stack(self._losses).tolist())
+            own = torch.stack(self._losses).tolist()
+            self._write(own, own)

@@ -14,12 +14,15 @@ _ECHO_SECONDS = 2.0
 
 @contextmanager
 def stop_requests() -> Iterator[list[float]]:
-    """The times of requests so far; one that comes more than 2 s after the first is not held."""
+    """The times of requests so far; Ctrl-C more than 2 s after the first is not held.
+
+    SIGTERM always is: a scheduler may send it again and again, and means SIGKILL if it is not.
+    """
     received: list[float] = []
 
-    def keep(_number: int, _frame: object) -> None:
+    def keep(number: int, _frame: object) -> None:
         now = time.monotonic()
-        if received and now > received[0] + _ECHO_SECONDS:
+        if received and number == signal.SIGINT and now > received[0] + _ECHO_SECONDS:
             raise KeyboardInterrupt
         received.append(now)
 

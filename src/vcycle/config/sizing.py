@@ -1,0 +1,157 @@
+"""What moves together when a run is asked for another batch, length, rate or shape.
+
+In: a configuration and what was asked for, such as ``--batch-size 32`` or ``--epochs 30``. Out: the
+configuration with everything that depends on it scaled, and a note for each change. A field that
+is set by its own name is set after this, and wins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from vcycle.config.run import RunConfig
+from vcycle.schedule.baseline import Baseline
+from vcycle.schedule.shape import Shape
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What of a baseline's size a user has fixed; None leaves it to the recipe.
+
+    Args:
+        batch_size: clips of a step.
+        epochs: passes of the baseline over the videos.
+        steps: of the baseline; give these or epochs.
+        rate: the base learning rate at this batch size.
+    """
+
+    batch_size: int | None = None
+    epochs: float | None = None
+    steps: int | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("epochs and steps: both fix the steps; leave one out")
+        for name in ("batch_size", "epochs", "steps", "rate"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} {value}: give a positive number")
+
+    def steps_of(self, num_videos: int, batch_size: int, *, epochs: float) -> int:
+        """Steps of the baseline, for ``epochs`` unless others are asked for."""
+        if self.steps is not None:
+            return self.steps
+        return math.ceil((self.epochs or epochs) * num_videos / batch_size)
+
+
+def rescaled(config: RunConfig, asked: Asked, *, num_videos: int | None = None) -> RunConfig:
+    """A configuration at the batch, length and rate that were asked for.
+
+    The rate follows the batch to the power of the rate exponent (1 is the linear scaling rule),
+    steps fall as the batch grows, and stage ends and warm-up keep their shares of the steps.
+    ``num_videos`` are those of an epoch, the baseline's unless given. Raises ValueError if the
+    steps are too few for the learning-rate stages.
+    """
+    old, notes = config.baseline, list(config.notes)
+    num_videos = num_videos or old.num_videos
+    batch_size = asked.batch_size or old.batch_size
+    epochs = old.num_clips / num_videos
+    steps = asked.steps_of(num_videos, batch_size, epochs=epochs)
+    rate = asked.rate or old.learning_rate.base * math.pow(
+        batch_size / old.batch_size, config.multigrid.rate_exponent
+    )
+    if batch_size != old.batch_size:
+        notes.append(f"batch size {batch_size:,} instead of {old.batch_size:,}")
+    if rate != old.learning_rate.base:
+        power = config.multigrid.rate_exponent
+        rules = {1.0: "in proportion to the batch", 0.5: "by the square root of the batch"}
+        why = rules.get(power, f"by the batch to the power {power:g}")
+        notes.append(
+            f"learning rate {rate:g} instead of {old.learning_rate.base:g}, "
+            f"{why if asked.rate is None else 'as asked'}"
+        )
+    if steps != old.steps:
+        ask = asked.steps is not None or asked.epochs is not None
+        notes.append(
+            f"{steps:,} steps of the baseline instead of {old.steps:,}, "
+            f"{'as asked' if ask else 'for as many clips'}: {steps * batch_size / num_videos:.3g} "
+            f"epochs; the rate drops and warms up at the same shares of the run"
+        )
+    group = config.multigrid.norm_group
+    if group is not None and batch_size % group:
+        group = math.gcd(batch_size, group)
+        notes.append(
+            f"norm groups of {group} clips instead of {config.multigrid.norm_group}, "
+            f"which do not divide a batch of {batch_size}"
+        )
+    return replace(
+        config,
+        baseline=_stretched(old, batch_size=batch_size, steps=steps, rate=rate),
+        multigrid=replace(config.multigrid, norm_group=group),
+        notes=tuple(notes),
+    )
+
+
+def _stretched(old: Baseline, *, batch_size: int, steps: int, rate: float) -> Baseline:
+    """Stage ends and warm-up at the same shares of the steps, the warm-up's start of the rate."""
+    learning_rate = old.learning_rate
+    return replace(
+        old,
+        batch_size=batch_size,
+        steps=steps,
+        stage_ends=stage_ends(steps, old.stage_ends, of=old.steps),
+        learning_rate=replace(
+            learning_rate,
+            base=rate,
+            warmup_steps=round(learning_rate.warmup_steps * steps / old.steps),
+            warmup_start=learning_rate.warmup_start * rate / learning_rate.base,
+        ),
+    )
+
+
+def stage_ends(steps: int, ends: tuple[int, ...], *, of: int) -> tuple[int, ...]:
+    """The steps at which the rate drops, as those of a run ``of`` so many steps.
+
+    Raises ValueError if a stage would have no step.
+    """
+    ends = tuple(end * steps // of for end in ends)
+    if len({0, *ends, steps}) < len(ends) + 2:
+        raise ValueError(
+            f"steps {steps}: too few for {len(ends) + 1} learning-rate stages; give more epochs or "
+            f"steps, or a smaller batch"
+        )
+    return ends
+
+
+def reshaped(
+    config: RunConfig, shape: Shape, *, given: Collection[str], video_frames: int | None = None
+) -> RunConfig:
+    """A configuration at another shape, whose clips show as much of a video as before.
+
+    Short sides follow the side, and the stride keeps the span; it is less if clips would span more
+    than ``video_frames``. ``given`` are fields set by name, which are left alone.
+    """
+    old, data, notes = config.baseline.shape, config.data, []
+    ratio = min(shape.height, shape.width) / min(old.height, old.width)
+    if "data.short_side" not in given and ratio != 1:
+        least, most = (round(side * ratio) for side in data.short_side)
+        data = replace(data, short_side=(least, most))
+        notes.append(f"short sides of {least} to {most} pixels, in proportion to {shape}")
+    if "data.stride" not in given and not data.segments and shape.frames != old.frames:
+        stride = max(1, round(data.stride * old.frames / shape.frames))
+        if video_frames is not None:
+            stride = max(1, min(stride, video_frames // shape.frames))
+        if stride != data.stride:
+            notes.append(
+                f"stride {stride}: {shape.frames} frames span {shape.frames * stride} of a video"
+            )
+        data = replace(data, stride=stride)
+    return replace(
+        config,
+        baseline=replace(config.baseline, shape=shape),
+        data=data,
+        notes=(*config.notes, *notes),
+    )

@@ -1,0 +1,93 @@
+"""Several processes end together: an error in one is not a hang in the others.
+
+In: the body of a command, in each of the processes that torchrun started. Out: if it fails in one,
+that one raises its error, and the others print what it was and exit, even from inside an exchange
+that would wait for it for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import NoReturn
+
+from lightning_fabric import Fabric
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+_POLL_SECONDS = 0.5
+_GRACE_SECONDS = 3.0  # for a process to come to its own end, with its own message
+
+
+class Stopped(KeyboardInterrupt):
+    """All processes agreed to stop, as Ctrl-C or SIGTERM asked them to."""
+
+
+@contextmanager
+def ending_together(fabric: Fabric) -> Iterator[None]:
+    """Run the body so that an error in one process ends all of them; one process runs it as it is.
+
+    After an error the process group is left as it is: to destroy it would wait for the others.
+    """
+    if fabric.world_size == 1:
+        yield
+        return
+    store = _store()
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(store, over), daemon=True)
+    watcher.start()
+    try:
+        yield
+    except Stopped:
+        over.set()
+        raise
+    except BaseException as error:
+        over.set()
+        own = f"process {fabric.global_rank}: {str(error) or type(error).__name__}"
+        first = own
+        with suppress(RuntimeError):  # the process that keeps the store may be gone
+            first = store.compare_set("failed", "", own).decode()
+        if first != own and not isinstance(error, ValueError | OSError):
+            _exit(first)  # the error is that the other process is gone
+        raise
+    over.set()
+    watcher.join()
+    fabric.barrier()
+
+
+def _store() -> Store:
+    """A further connection to the store through which the processes found each other."""
+    store = TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=False,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=60),
+    )
+    # A restart by torchrun finds the store of the attempt that failed.
+    return PrefixStore(f"vcycle/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+
+
+def _watch(store: Store, over: threading.Event) -> None:
+    """Exit if another process says that it failed, or the one that keeps the store is gone."""
+    message = "the first process is gone"
+    with suppress(RuntimeError):
+        while not store.check(["failed"]):
+            if over.wait(_POLL_SECONDS):
+                return
+        message = store.get("failed").decode()
+    if not over.wait(_GRACE_SECONDS):
+        _exit(message)
+
+
+def _exit(message: str) -> NoReturn:
+    """Exit at once, from any thread."""
+    if sys.stdout.isatty():
+        print("\x1b[?25h", end="")  # a live line hides the cursor
+    print(f"vcycle: {message}", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

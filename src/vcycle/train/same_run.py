@@ -1,0 +1,98 @@
+"""Whether a checkpoint is of the run that is asked for: the same plan, model and dataset.
+
+In: what a checkpoint or a ``config.yaml`` says, and what the run would be now. Out: nothing, or a
+ValueError with every field that differs and both its values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from torch import nn
+
+from vcycle.config.run import RunConfig
+from vcycle.data.manifest import Manifest
+from vcycle.schedule.plan import Plan
+
+_FREE = (
+    *("threads", "accumulate", "evaluation", "checkpoint", "nonfinite", "notes"),
+    *("data.manifest", "data.num_workers", "data.max_bad_share", "data.decode_seconds"),
+    "model.weights",
+)
+"""Fields that a resumed run may change: they decide no clip, no rate and no gradient."""
+_MOST_SHOWN = 20  # another network differs in hundreds of tensors
+
+
+def check_config(before: dict[str, Any], config: RunConfig, *, source: str) -> None:
+    """Raise ValueError unless a saved configuration is this one in all that decides the run."""
+    _check(before, asdict(config), source=source, free=_FREE)
+
+
+def check_state(
+    state: dict[str, Any], config: RunConfig, plan: Plan, manifest: Manifest, *, source: str
+) -> None:
+    """Raise ValueError unless a checkpoint is of this configuration, plan and dataset."""
+    before = {**state["config"], "plan": state["plan"], "manifest": state["manifest"]}
+    now = {**asdict(config), "plan": plan.to_dict(), "manifest": identity(manifest)}
+    _check(before, now, source=source, free=_FREE)
+
+
+def check_network(state: dict[str, Any], network: nn.Module, *, source: str) -> None:
+    """Raise ValueError unless the tensors of a checkpoint are those of the network."""
+    before, now = (
+        {name: _size(value) for name, value in values.items()}
+        for values in (state["model"], network.state_dict())
+    )
+    _check({"weights": before}, {"weights": now}, source=source)
+
+
+def identity(manifest: Manifest) -> dict[str, Any]:
+    """All that decides which clip a sample position is, and what it shows."""
+    digest = hashlib.sha256()
+    for video in manifest.videos:
+        digest.update(f"{video.path}\0{video.split}\0{video.labels}\n".encode())
+    return {
+        "num_videos": len(manifest),
+        "classes": list(manifest.classes),
+        "multi_label": manifest.multi_label,
+        "videos_sha256": digest.hexdigest(),
+    }
+
+
+def _size(value: Any) -> str:
+    """Of a tensor; what else a model keeps may change."""
+    return "x".join(map(str, value.shape)) if hasattr(value, "shape") else "no tensor"
+
+
+def _check(
+    before: dict[str, Any], now: dict[str, Any], *, source: str, free: tuple[str, ...] = ()
+) -> None:
+    old, new = dict(_leaves(before)), dict(_leaves(now))
+    differing = [
+        f"{name} is {old.get(name, 'not set')} in it, {new.get(name, 'not set')} now"
+        for name in sorted({**old, **new})
+        if old.get(name) != new.get(name)
+        and not any(name == each or name.startswith(f"{each}.") for each in free)
+    ]
+    if differing:
+        more = len(differing) - _MOST_SHOWN
+        shown = differing[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+        raise ValueError(
+            f"{source}: {'; '.join(shown)}; resume with the same, or choose another folder"
+        )
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted names and values; an empty list or dictionary is a value."""
+    pairs: Any = ()
+    if isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, list | tuple):
+        pairs = enumerate(value)
+    if not pairs:
+        yield name, str([] if isinstance(value, tuple) else value)
+    for key, each in pairs:
+        yield from _leaves(each, f"{name}.{key}" if name else str(key))

@@ -1,0 +1,82 @@
+"""A run of another batch, length or rate: what moves with it, on every recipe."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcycle.config.recipes import FIXED_RECIPES, recipe
+from vcycle.config.sizing import Asked, rescaled
+
+
+@pytest.mark.parametrize("name", FIXED_RECIPES)
+def test_nothing_asked_is_the_recipe_itself(name: str) -> None:
+    config = recipe(name)
+    assert rescaled(config, Asked()) == config
+    old = config.baseline
+    same = Asked(old.batch_size, None, old.steps, old.learning_rate.base)
+    assert rescaled(config, same) == config
+
+
+@given(
+    name=st.sampled_from(sorted(FIXED_RECIPES)),
+    batch_size=st.integers(1, 4096),
+    steps=st.none() | st.integers(1_000, 10**6),
+    rate=st.none() | st.floats(1e-5, 10),
+)
+def test_shares_of_the_run_stay(
+    name: str, batch_size: int, steps: int | None, rate: float | None
+) -> None:
+    config = recipe(name)
+    old, new = config.baseline, rescaled(config, Asked(batch_size, None, steps, rate)).baseline
+    assert new.batch_size == batch_size
+    if steps is None:
+        assert 0 <= new.num_clips - old.num_clips < batch_size
+    else:
+        assert new.steps == steps
+    for ours, theirs in zip(new.stage_ends, old.stage_ends, strict=True):
+        assert abs(ours - theirs * new.steps / old.steps) <= 1
+    first, second = old.learning_rate, new.learning_rate
+    assert abs(second.warmup_steps - first.warmup_steps * new.steps / old.steps) <= 1
+    growth = (batch_size / old.batch_size) ** config.multigrid.rate_exponent
+    assert second.base == pytest.approx(rate or first.base * growth)
+    assert second.warmup_start / second.base == pytest.approx(first.warmup_start / first.base)
+
+
+def test_norm_groups_divide_the_batch() -> None:
+    config = rescaled(recipe("k400-slowfast-r50"), Asked(batch_size=12))
+    assert config.multigrid.norm_group == 4
+    assert "norm groups of 4 clips instead of 8, which do not divide a batch of 12" in config.notes
+    plain = recipe("demo")
+    plain = replace(plain, multigrid=replace(plain.multigrid, norm_group=None))
+    assert rescaled(plain, Asked(batch_size=3)).multigrid.norm_group is None
+
+
+def test_epochs_are_of_the_videos_given() -> None:
+    config = rescaled(recipe("demo"), Asked(epochs=10), num_videos=800)
+    assert config.baseline.steps == 1000
+    assert config.notes == (
+        "1,000 steps of the baseline instead of 2,000, as asked: 10 epochs; the rate drops and "
+        "warms up at the same shares of the run",
+    )
+    by_root = rescaled(recipe("demo"), Asked(batch_size=32)).notes
+    assert "learning rate 0.008 instead of 0.004, by the square root of the batch" in by_root
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"epochs": 1, "steps": 5}, "epochs and steps: both fix the steps; leave one out"),
+        ({"rate": 0}, "rate 0: give a positive number"),
+        ({"batch_size": -1}, "batch_size -1: give a positive number"),
+    ],
+)
+def test_sizes_that_make_no_run(asked: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Asked(**asked)
+    with pytest.raises(ValueError, match=r"^steps 2: too few for 4 learning-rate stages; "):
+        rescaled(recipe("k400-slowfast-r50"), Asked(steps=2))

@@ -1,0 +1,119 @@
+"""Losses that are not finite: named with their clips, or skipped without a trace."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vcycle.config.run import RunConfig
+from vcycle.data.manifest import Manifest
+from vcycle.data.request import StepPart
+from vcycle.data.sampler import clip_requests
+from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.models import commit_statistics, convert_batch_norm, defer_statistics, set_norm_group
+from vcycle.train import loop
+from vcycle.train.loop import train
+from vcycle.train.nonfinite import BuffersBefore
+from vcycle.train.run_folder import read_rows
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
+    """Let the clips of these steps be what overflows; evaluation has clips of its own."""
+    normalize = loop.normalize
+    seen = -1
+
+    def poisoned(clips: torch.Tensor, **others: Any) -> torch.Tensor:
+        nonlocal seen
+        seen += 1
+        found = normalize(clips, **others)
+        return torch.full_like(found, math.inf) if seen in steps else found
+
+    monkeypatch.setattr(loop, "normalize", poisoned)
+
+
+def test_a_rate_that_is_too_high_stops_the_run(config: RunConfig, tmp_path: Path) -> None:
+    rate = replace(config.baseline.learning_rate, base=1e30, warmup_steps=0)
+    config = replace(config, baseline=replace(config.baseline, learning_rate=rate))
+    with pytest.raises(ValueError, match=r"step \d+: the loss is nan at rate .*; use a smaller"):
+        train(config, tmp_path / "run")
+
+
+def test_a_run_stops_with_the_step_the_shape_and_the_clips(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(monkeypatch, 7)
+    with pytest.raises(ValueError, match=r"^step 7: the loss is nan") as caught:
+        train(config, tmp_path / "run")
+    step = config.plan()[7]
+    videos = Manifest.read(config.data.manifest).split("train")
+    part = StepPart(step, config.baseline)
+    requests = clip_requests(part, seed=config.seed, num_videos=len(videos))
+    paths = [videos.videos[request.index].path for request in requests]
+    message = str(caught.value)
+    assert f"of {step.batch_size} clips of {step.shape}, among them {paths[0]}, " in message
+    assert "\n" not in message
+    assert f"and {len(paths) - 8} more (nonfinite.jsonl)" in message
+    (row,) = read_rows(tmp_path / "run" / "nonfinite.jsonl")
+    assert row["step"] == 7
+    assert row["shape"] == str(step.shape)
+    assert row["clips"] == paths
+    assert read_rows(tmp_path / "run" / "metrics.jsonl")[7]["loss"] is None
+    newest = tmp_path / "run" / "checkpoint.pt"
+    assert load_checkpoint(newest)["next_step"] <= 7  # what came after is worth nothing
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_skipped_step_leaves_no_trace_but_its_row(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accumulate: int
+) -> None:
+    """The run goes on as one whose update of that step was a rate of zero without momentum."""
+    config = replace(config, nonfinite="skip", accumulate=accumulate)
+    config = replace(config, optimizer=replace(config.optimizer, momentum=0.0))
+    config = replace(config, multigrid=replace(config.multigrid, norm_group=2))
+    plain = tmp_path / "plain"
+    train(config, plain)
+    poison(monkeypatch, 7 * accumulate, 12 * accumulate)
+    result = train(config, tmp_path / "run")
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows if row["loss"] is None] == [7, 12]
+    assert result["skipped_steps"] == 2
+    assert [row["step"] for row in read_rows(tmp_path / "run" / "nonfinite.jsonl")] == [7, 12]
+    before = [row["loss"] for row in read_rows(plain / "metrics.jsonl")]
+    assert [row["loss"] for row in rows[:7]] == before[:7]
+    state = load_checkpoint(tmp_path / "run" / "checkpoint.pt")["model"]
+    assert all(bool(value.isfinite().all()) for value in state.values())
+    tracked = [value for name, value in state.items() if name.endswith("num_batches_tracked")]
+    assert {int(value) for value in tracked} == {len(config.plan()) - 2}
+
+
+def test_a_run_whose_losses_are_all_skipped_ends(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    baseline = replace(config.baseline, steps=80, stage_ends=(40, 60))
+    config = replace(config, nonfinite="skip", baseline=baseline)
+    assert len(config.plan()) > 20
+    poison(monkeypatch, *range(1, 1000))
+    with pytest.raises(ValueError, match=r"^step 20: .* nor was that of any of the 19 steps"):
+        train(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_buffers_are_as_before_a_step(deferred: bool) -> None:
+    network = convert_batch_norm(torch.nn.Sequential(torch.nn.BatchNorm3d(3)))
+    set_norm_group(network, 2)
+    if deferred:
+        defer_statistics(network)
+    network(torch.randn(4, 3, 2, 4, 4))
+    commit_statistics(network)
+    buffers = BuffersBefore(network)
+    buffers.keep()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    network(torch.full((4, 3, 2, 4, 4), math.nan))
+    buffers.restore()
+    commit_statistics(network)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())

@@ -1,0 +1,246 @@
+"""Runs that go on: where they were, only if they are the same, and when nobody asked them how."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vcycle.config.run import Checkpoint, Model, RunConfig
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.schedule.plan import Multigrid
+from vcycle.train import loop
+from vcycle.train.loop import train
+from vcycle.train.run_folder import config_text, read_rows
+
+
+def losses(folder: Path) -> list[float]:
+    return [row["loss"] for row in read_rows(folder / "metrics.jsonl")]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(load_checkpoint(folder / "checkpoint.pt")["model"])
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    ours, theirs = weights(one), weights(other)
+    return all(torch.equal(ours[name], theirs[name]) for name in ours.keys() | theirs.keys())
+
+
+def short(config: RunConfig, **changes: Any) -> RunConfig:
+    """Four steps."""
+    return replace(config, multigrid=Multigrid.off(steps=4, norm_group=4), **changes)
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Lose power, as far as a process can, when the rate of a step is set."""
+    set_rate = loop.set_learning_rate
+    asked = 0
+
+    def fail(optimizer: torch.optim.Optimizer, rate: float) -> None:
+        nonlocal asked
+        if asked == step:
+            raise RuntimeError("the machine went away")
+        asked += 1
+        set_rate(optimizer, rate)
+
+    monkeypatch.setattr(loop, "set_learning_rate", fail)
+
+
+@pytest.mark.parametrize(
+    ("when", "kept"),
+    [
+        (Checkpoint(minutes=0, steps=5, keep=2), [12, 15]),
+        (Checkpoint(minutes=0, steps=5, keep=1), [15]),
+        (Checkpoint(minutes=1e-9, keep=3), [14, 15, 16]),
+        (Checkpoint(minutes=1e9, keep=3), [6, 12]),  # those of validations
+        (Checkpoint(minutes=0, keep=1), [12]),
+    ],
+)
+def test_checkpoints_come_by_steps_and_by_time(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: Checkpoint, kept: Any
+) -> None:
+    assert len(config.plan()) == 19
+    fail_at(monkeypatch, 16)
+    with pytest.raises(RuntimeError, match="went away"):
+        train(replace(config, checkpoint=when), tmp_path / "run", resume="auto")
+    files = sorted((tmp_path / "run" / "checkpoints").glob("*.pt"))
+    assert [int(file.stem.removeprefix("step_")) for file in files] == kept
+
+
+def test_a_run_that_keeps_failing_goes_on_to_the_same_weights(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(config, tmp_path / "whole")
+    often = replace(config, checkpoint=Checkpoint(steps=3))
+    for after in (1, 2, 7, 4, 5):  # the first leaves no checkpoint, the second begins anew
+        fail_at(monkeypatch, after)
+        with pytest.raises(RuntimeError, match="went away"):
+            train(often, tmp_path / "cut", resume="auto")
+        monkeypatch.undo()
+    train(often, tmp_path / "cut", resume="auto")
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert same_weights(tmp_path / "cut", tmp_path / "whole")
+    rows = [read_rows(tmp_path / run / "validation.jsonl") for run in ("whole", "cut")]
+    assert [row["top1"] for row in rows[0]] == [row["top1"] for row in rows[1]]
+
+
+def test_a_damaged_checkpoint_costs_no_more_than_the_steps_since_the_one_before(
+    config: RunConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    often = replace(config, checkpoint=Checkpoint(steps=4))
+    train(often, tmp_path / "whole")
+    fail_at(monkeypatch, 10)
+    with pytest.raises(RuntimeError, match="went away"):
+        train(often, tmp_path / "cut")
+    monkeypatch.undo()
+    newest = tmp_path / "cut" / "checkpoints" / "step_00000008.pt"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    train(often, tmp_path / "cut", resume="auto")
+    assert "it is damaged" in capsys.readouterr().out
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert same_weights(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_the_best_validation_keeps_its_checkpoint(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([0.25, 0.5, 0.5])
+
+    def evaluate(*_: Any, **__: Any) -> dict[str, float]:
+        return {"coverage": 1.0, "videos": 12, "top1": next(scores)}
+
+    monkeypatch.setattr(loop, "evaluate", evaluate)
+    train(replace(config, checkpoint=Checkpoint(keep=1)), tmp_path / "run")
+    assert load_checkpoint(tmp_path / "run" / "best.pt")["next_step"] == 12  # the earlier of two
+    assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"] == 19
+
+
+def test_auto_says_that_a_run_is_complete(
+    config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = train(short(config), tmp_path / "run", resume="auto")
+    capsys.readouterr()
+    assert train(short(config), tmp_path / "run", resume="auto") == result
+    assert "complete, nothing is left to train" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "differing"),
+    [
+        (lambda c: replace(c, seed=1), ["seed is 1 in it, 0 now"]),
+        (
+            lambda c: replace(c, baseline=replace(c.baseline, batch_size=8)),
+            ["baseline.batch_size is 8 in it, 4 now", "plan.clips is 32 in it, 16 now"],
+        ),
+        (
+            lambda c: replace(c, model=Model("resnet3d_tiny", {"width": 8})),
+            ["model.options.width is 8 in it, 4 now"],
+        ),
+        (
+            lambda c: replace(c, data=replace(c.data, manifest="fewer")),
+            ["manifest.num_videos is 35 in it, 36 now", "manifest.videos_sha256 is "],
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    config: RunConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[RunConfig], RunConfig],
+    differing: list[str],
+) -> None:
+    """Even if it lies in the folder of this one."""
+    config = short(config)
+    fewer = tmp_path / "fewer"
+    shutil.copytree(config.data.manifest, fewer)
+    manifest = Manifest.read(fewer)
+    replace(manifest, videos=manifest.videos[:-1]).write(fewer)
+    monkeypatch.chdir(tmp_path)
+    other = change(config)
+    train(other, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    (tmp_path / "run" / "config.yaml").write_text(config_text(config))
+    with pytest.raises(ValueError, match=r"^checkpoint .*resume with the same, or") as caught:
+        train(config, tmp_path / "run", resume="auto")
+    message = str(caught.value)
+    assert all(each in message for each in differing), message
+    assert "\n" not in message
+
+
+def test_a_model_whose_code_changed_is_refused(config: RunConfig, tmp_path: Path) -> None:
+    def network(width: int) -> str:
+        return (
+            "from vcycle.models.tiny import TinyResNet3d\n"
+            f"def build(num_classes): return TinyResNet3d(num_classes=num_classes, width={width})\n"
+        )
+
+    file = tmp_path / "changing_model.py"
+    sys.path.insert(0, str(tmp_path))
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    try:
+        file.write_text(network(4))
+        mine = short(config, model=Model("changing_model:build"))
+        train(mine, tmp_path / "run")
+        (tmp_path / "run" / "result.json").unlink()
+        file.write_text(network(8))
+        del sys.modules["changing_model"]
+        with pytest.raises(ValueError, match=r"weights\.\S+ is 4x\S* in it, 8x\S* now"):
+            train(mine, tmp_path / "run", resume=True)
+    finally:
+        sys.dont_write_bytecode = before
+        sys.path.remove(str(tmp_path))
+
+
+def test_moved_videos_are_the_same_videos(config: RunConfig, tmp_path: Path) -> None:
+    config = short(config)
+    train(config, tmp_path / "run")
+    with pytest.raises(ValueError, match="not empty"):
+        train(config, tmp_path / "run")
+    with pytest.raises(ValueError, match="no checkpoint"):
+        train(config, tmp_path / "other", resume=True)
+    (tmp_path / "run" / "result.json").unlink()
+    moved = tmp_path / "videos"
+    shutil.copytree(config.data.manifest, moved)
+    other = replace(config, data=replace(config.data, manifest=str(moved)), threads=2)
+    train(other, tmp_path / "run", resume=True)
+    (tmp_path / "run" / "result.json").unlink()
+    table = (moved / "manifest.csv").read_text().splitlines(keepends=True)
+    (moved / "manifest.csv").write_text("".join([table[0], *table[2:], table[1]]))
+    with pytest.raises(ValueError, match=r"manifest\.videos_sha256 is "):
+        train(other, tmp_path / "run", resume=True)
+    for file in (tmp_path / "run").glob("**/*.pt"):
+        file.write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"\.pt: it is damaged"):
+        train(config, tmp_path / "run", resume="auto")
+
+
+def test_a_storm_of_sigterm_ends_in_a_checkpoint(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler asks again and again, also while the checkpoint is written."""
+    for name in ("normalize", "write_checkpoint", "set_learning_rate"):
+        function = getattr(loop, name)
+
+        def storm(*args: Any, _function: Any = function, **others: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGTERM)
+            found = _function(*args, **others)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return found
+
+        monkeypatch.setattr(loop, name, storm)
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 1 of"):
+        train(config, tmp_path / "run")
+    assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"] == 1
