@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         commit_statistics,
         convert_batch_norm,
         defer_statistics,
+        has_deferred_statistics,
         set_norm_group,
     )
     from vcycle.models.optimizer_groups import parameter_groups
@@ -37,6 +38,7 @@ _MODULES = {
     "commit_statistics": "norm",
     "convert_batch_norm": "norm",
     "defer_statistics": "norm",
+    "has_deferred_statistics": "norm",
     "load_weights": "weights",
     "memory_format": "memory_layout",
     "parameter_groups": "optimizer_groups",
@@ -53,6 +55,7 @@ __all__ = [
     "commit_statistics",
     "convert_batch_norm",
     "defer_statistics",
+    "has_deferred_statistics",
     "load_weights",
     "memory_format",
     "parameter_groups",
