@@ -26,8 +26,10 @@ if TYPE_CHECKING:
         SubBatchNorm3d,
         build_model,
         convert_batch_norm,
+        convert_dropout,
         load_weights,
         precise_bn,
+        set_dropout_seeds,
         set_norm_group,
     )
 
@@ -39,10 +41,12 @@ _MODULES = {
     "SubBatchNorm3d": "vcycle.models",
     "build_model": "vcycle.models",
     "convert_batch_norm": "vcycle.models",
+    "convert_dropout": "vcycle.models",
     "eval_loader": "vcycle.data.loader",
     "load_weights": "vcycle.models",
     "normalize": "vcycle.data.batch",
     "precise_bn": "vcycle.models",
+    "set_dropout_seeds": "vcycle.models",
     "set_norm_group": "vcycle.models",
     "train_loader": "vcycle.data.loader",
 }
@@ -66,10 +70,12 @@ __all__ = [
     "SubBatchNorm3d",
     "build_model",
     "convert_batch_norm",
+    "convert_dropout",
     "eval_loader",
     "load_weights",
     "normalize",
     "precise_bn",
+    "set_dropout_seeds",
     "set_norm_group",
     "train_loader",
 ]

@@ -65,13 +65,18 @@ def video_indices(positions: NDArray[np.int64], *, seed: int, num_videos: int) -
     return indices
 
 
+def sample_positions(step: PlannedStep, *, part: int = 0, num_parts: int = 1) -> NDArray[np.int64]:
+    """(n,) the positions in the run of the clips of one contiguous part of a step's batch."""
+    size = step.batch_size // num_parts
+    first = step.first_sample + part * size
+    return np.arange(first, first + size, dtype=np.int64)
+
+
 def clip_requests(
     step: PlannedStep, *, seed: int, num_videos: int, part: int = 0, num_parts: int = 1
 ) -> list[ClipRequest]:
     """The requests of one contiguous part of a step's global batch, in order."""
-    size = step.batch_size // num_parts
-    first = step.first_sample + part * size
-    positions = np.arange(first, first + size, dtype=np.int64)
+    positions = sample_positions(step, part=part, num_parts=num_parts)
     indices = video_indices(positions, seed=seed, num_videos=num_videos)
     seeds = indexed_seeds(seed, "clip", positions)
     return [
