@@ -11,10 +11,10 @@ from lightning_fabric import Fabric
 
 from vcycle.config.run import RunConfig
 from vcycle.data.bad_videos import TooManyBadVideos
-from vcycle.data.dataset import ClipRequest
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.randomness import indexed_generator
+from vcycle.data.request import ClipRequest
 from vcycle.evaluate.loaders import make_dataset
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
