@@ -64,7 +64,10 @@ class RunFolder:
         if is_empty and resume is not True:
             return "new"
         if not (resume == "auto" or has_checkpoint(self.path)):
-            raise ValueError(f"run folder {self.path}: it has no checkpoint to resume from")
+            raise ValueError(
+                f"run folder {self.path}: it has no checkpoint to resume from; choose another, or "
+                f"--resume auto"
+            )
         file = self.path / "config.yaml"
         check_config(_read_config(file), config, source=f"run folder {self.path}, config.yaml")
         if (self.path / "result.json").is_file():
