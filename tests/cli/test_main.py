@@ -138,8 +138,10 @@ def test_train_eval_and_resume(
     best = json.loads(capsys.readouterr().out)
     rows = read_rows(tmp_path / "run" / "validation.jsonl")
     assert best["top1"] == max(row["top1"] for row in rows)
-    assert main(["train", "demo", "--folder", folder, *small, *data]) == 2
-    assert "not empty" in capsys.readouterr().err
+    assert main(["train", "demo", "--folder", folder, *small, *data]) == 0  # as does the same again
+    assert capsys.readouterr().out == f"{folder}: complete, nothing is left to train\n"
+    assert main(["train", "demo", "--folder", folder, *small, *data, "--seed", "3"]) == 2
+    assert "seed is 0 in it, 3 now" in capsys.readouterr().err
 
 
 def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
