@@ -14,13 +14,14 @@ import pytest
 
 from tests.encode import encode, numbered_frames, rotate_display
 from vcycle.cli.main import main
-from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.encode import encode_video_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.video import iterate_frames, read_clip
 from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, Video
+from vcycle.data.request import ClipRequest
 from vcycle.datasets import prepare as prepare_module
 from vcycle.datasets.prepare import Preparation, check_apart, prepare_videos
 from vcycle.schedule.shape import Shape

@@ -11,9 +11,10 @@ import pytest
 
 from tests.encode import encode, frame_number, numbered_frames
 from vcycle.cli.main import main
-from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange, View
 from vcycle.data.manifest import Manifest
+from vcycle.data.request import ClipRequest
 from vcycle.datasets.index import index_videos
 from vcycle.datasets.own_videos import list_folder
 from vcycle.datasets.video_table import list_table

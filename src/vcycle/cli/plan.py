@@ -1,6 +1,6 @@
 """``vcycle plan``: what a recipe's run will do, before it is paid for.
 
-In: a recipe and flags. Out: a table, JSON, or a picture. Nothing here needs torch or data.
+In: a recipe and flags. Out: a table, JSON, or a plot. Nothing here needs torch or data.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class PlanReport:
 
     Args:
         flags: what beside the recipe's name was asked for.
-        seconds: predicted wall-clock, where steps were measured.
-        memory: which batches fit, where that was asked for.
+        seconds: predicted wall-clock, if steps were measured.
+        memory: which batches fit, if that was asked for.
     """
 
     config: RunConfig
@@ -47,7 +47,7 @@ class PlanReport:
 
 
 def run_plan_command(options: argparse.Namespace) -> None:
-    """Print or draw the plan that the flags ask for."""
+    """Print or plot the plan that the flags ask for."""
     if options.list:
         surplus = [word for word in (options.recipe, *options.given) if word is not None]
         if surplus:
@@ -111,7 +111,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
     """What ``--json`` prints: plain values of the plan and of what it costs.
 
     ``compute_reduction`` is in ``compute_unit``: ``multiply-adds`` of the model, or ``pixels`` of
-    its clips where they have not been counted.
+    its clips if they have not been counted.
     """
     config, plan = report.config, report.plan
     computed, unit = compute(plan, config.model)

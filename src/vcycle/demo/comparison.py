@@ -78,7 +78,7 @@ def run_demo(
         title="The same model and videos, three schedules",
     )
     console.print(_table(rows))
-    console.print(f"Rows: {folder / 'summary.json'}  picture: {folder / 'curves.png'}")
+    console.print(f"Rows: {folder / 'summary.json'}  plot: {folder / 'curves.png'}")
     return rows
 
 

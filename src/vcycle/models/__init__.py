@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         commit_statistics,
         convert_batch_norm,
         defer_statistics,
+        has_deferred_statistics,
         set_norm_group,
     )
     from vcycle.models.optimizer_groups import parameter_groups
@@ -40,6 +41,7 @@ _MODULES = {
     "convert_batch_norm": "norm",
     "convert_dropout": "dropout",
     "defer_statistics": "norm",
+    "has_deferred_statistics": "norm",
     "load_weights": "weights",
     "memory_format": "memory_layout",
     "parameter_groups": "optimizer_groups",
@@ -59,6 +61,7 @@ __all__ = [
     "convert_batch_norm",
     "convert_dropout",
     "defer_statistics",
+    "has_deferred_statistics",
     "load_weights",
     "memory_format",
     "parameter_groups",

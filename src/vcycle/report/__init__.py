@@ -1,1 +1,1 @@
-"""Pictures and tables from a run's metrics; no torch."""
+"""Plots and tables from a run's metrics; no torch."""

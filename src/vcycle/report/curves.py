@@ -1,4 +1,4 @@
-"""The picture of a comparison: accuracy over wall-clock seconds of training, a line a run.
+"""The plot of a comparison: accuracy over wall-clock seconds of training, a line a run.
 
 In: run folders. Out: a PNG or SVG file. Seconds are those of training; validation, which is the
 same for every run, is left out.
