@@ -136,7 +136,7 @@ def test_transformers_trains_as_vcycle_train_does(
         optimizer=Optimizer("adamw"),
         accumulate=micro_batches,
     )
-    arguments = {
+    arguments: dict[str, Any] = {
         "output_dir": str(tmp_path),
         "use_cpu": True,
         "report_to": "none",
@@ -148,14 +148,18 @@ def test_transformers_trains_as_vcycle_train_does(
         str(synthetic_videos),
         steps=2 * STEPS,
         micro_batches=micro_batches,
-        output_dir=str(tmp_path),
-        use_cpu=True,
-        report_to="none",
-        disable_tqdm=True,
-        save_strategy="no",
-        logging_strategy="no",
+        **arguments,
     )
     assert by_step(losses, micro_batches) == pytest.approx(own, rel=1e-5, abs=0)
+    if micro_batches == 2:
+        losses = losses_of_two(
+            "transformers_trainer",
+            *(synthetic_videos, tmp_path),
+            steps=2 * STEPS,
+            num_steps=len(plan),
+            options=arguments,
+        )
+        assert losses == pytest.approx(own, rel=1e-5, abs=0)
 
 
 TWO_PROCESSES = """

@@ -17,6 +17,7 @@ import pytest
 import vcycle
 from vcycle.cli.main import main
 from vcycle.data.manifest import Manifest
+from vcycle.train.run_folder import read_rows
 
 
 def test_synth_writes_a_manifest_of_files(
@@ -129,6 +130,14 @@ def test_train_eval_and_resume(
     assert "leave --model out" in capsys.readouterr().err
     assert main(["train", "demo", "--folder", folder, *small, *data, "--resume"]) == 0
     assert capsys.readouterr().out == f"{folder}: complete, nothing is left to train\n"
+    assert main(["train", "demo", "--folder", folder, *small, *data, "--resume", "auto"]) == 0
+    assert capsys.readouterr().out == f"{folder}: complete, nothing is left to train\n"
+    assert main(["train", "demo", "--folder", folder, *small, *data, "--resume", "soon"]) == 2
+    assert "--resume soon: give auto, or nothing" in capsys.readouterr().err
+    assert main(["eval", folder, "--json", "--best"]) == 0
+    best = json.loads(capsys.readouterr().out)
+    rows = read_rows(tmp_path / "run" / "validation.jsonl")
+    assert best["top1"] == max(row["top1"] for row in rows)
     assert main(["train", "demo", "--folder", folder, *small, *data]) == 2
     assert "not empty" in capsys.readouterr().err
 

@@ -39,10 +39,15 @@ def video_indices(positions: NDArray[np.int64], *, seed: int, num_videos: int) -
     return indices
 
 
+def sample_positions(part: StepPart) -> NDArray[np.int64]:
+    """(n,) the positions in the run of the clips of one contiguous part of a step's batch."""
+    first = part.step.first_sample + part.part * part.num_clips
+    return np.arange(first, first + part.num_clips, dtype=np.int64)
+
+
 def clip_requests(part: StepPart, *, seed: int, num_videos: int) -> list[ClipRequest]:
     """The requests of one contiguous part of a step's global batch, in order."""
-    first = part.step.first_sample + part.part * part.num_clips
-    positions = np.arange(first, first + part.num_clips, dtype=np.int64)
+    positions = sample_positions(part)
     indices = video_indices(positions, seed=seed, num_videos=num_videos)
     seeds = indexed_seeds(seed, "clip", positions)
     return [

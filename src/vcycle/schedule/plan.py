@@ -80,6 +80,9 @@ class MiniBatch:
 class Plan(Sequence[Step]):
     """The schedule of a run: ``len(plan)`` optimizer steps, ``plan[i]`` is all of step i.
 
+    ``warmup_steps`` rise to the scheduled rate. ``anneal_start`` is the share of the run after
+    which an anneal's rate falls.
+
     >>> baseline = Baseline(
     ...     shape=Shape(32, 224, 224),
     ...     batch_size=64,
@@ -100,15 +103,15 @@ class Plan(Sequence[Step]):
     multigrid: Multigrid
     phases: tuple[Phase, ...] = field(init=False, repr=False)
     warmup_steps: int = field(init=False, repr=False)
+    anneal_start: float = field(init=False, repr=False)
     _first_steps: tuple[int, ...] = field(init=False, repr=False)
-    _anneal_start: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         phases = _phases(self.baseline, self.multigrid)
         # How a frozen dataclass derives a field; nothing changes after construction.
         object.__setattr__(self, "phases", phases)
         object.__setattr__(self, "_first_steps", tuple(phase.first_step for phase in phases))
-        object.__setattr__(self, "_anneal_start", self._find_anneal_start())
+        object.__setattr__(self, "anneal_start", self._find_anneal_start())
         object.__setattr__(self, "warmup_steps", self._count_warmup_steps())
 
     def __len__(self) -> int:
@@ -198,7 +201,7 @@ class Plan(Sequence[Step]):
         if anneal is None:
             rate = self.baseline.learning_rate.at(stage=phase.rate_stage, progress=progress)
         else:
-            share = anneal.at(progress, start=self._anneal_start)
+            share = anneal.at(progress, start=self.anneal_start)
             rate = self.baseline.learning_rate.base * share
         return rate * phase.base.rate_factor
 

@@ -22,12 +22,18 @@ from torch.nn import functional as F
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.randomness import indexed_seeds
+from vcycle.data.sampler import sample_positions
 from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
 from vcycle.evaluate.evaluate import evaluate
 from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.processes import Stopped, ending_together
 from vcycle.evaluate.setup import make_fabric
-from vcycle.models import commit_statistics, memory_format, set_norm_group
+from vcycle.models import (
+    commit_statistics,
+    memory_format,
+    set_dropout_seeds,
+    set_norm_group,
+)
 from vcycle.train.agreement import Votes, from_first, in_all, united
 from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.nonfinite import BuffersBefore, NonFinite
@@ -85,7 +91,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     config, plan, fabric, network = run.config, run.plan, run.fabric, run.network
     loss_of = F.binary_cross_entropy_with_logits if run.manifest.multi_label else F.cross_entropy
     layout = memory_format(network)
-    # Dropout is indexed by the step, so that a resumed run draws what an uninterrupted one does.
+    # What else a model draws is indexed by the micro-batch: a resumed run draws the same.
     generator = _default_generator(fabric.device)
     positions = np.arange(len(plan) * config.accumulate)
     seeds = indexed_seeds(config.seed, f"model/{fabric.global_rank}", positions)
@@ -126,6 +132,9 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                 batch = next(batches).to(fabric.device)
                 waited += time.perf_counter() - asked
                 generator.manual_seed(int(seeds[next_step * config.accumulate + micro]))
+                assert batch.part is not None, "a training batch is part of a step"
+                samples = sample_positions(batch.part)
+                set_dropout_seeds(network, indexed_seeds(config.seed, "dropout", samples))
                 is_last = micro == config.accumulate - 1
                 with fabric.no_backward_sync(run.model, enabled=not is_last):  # type: ignore[arg-type]
                     clips = normalize(batch.clips, memory_format=layout)  # (B / parts, 3, T, H, W)
