@@ -125,14 +125,12 @@ def test_transformers_trains_as_vcycle_train_does(
 ) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    rule = vcycle.ShapeRule(frame_multiple=2, side_multiple=16)
-    multigrid = vcycle.Multigrid(norm_group=None, rate_exponent=0.5, rule=rule)
-    plan = example("small_run").small_plan(24, steps=2 * STEPS, rate=0.001, multigrid=multigrid)
-    options = {"frames": 8, "side_pixels": 32, "width": 32, "layers": 1, "heads": 2}
+    small = example("small_run")
+    plan = small.small_plan(24, steps=2 * STEPS, rate=0.001, multigrid=small.FOR_TRANSFORMERS)
     own = own_losses(
         *(synthetic_videos, tmp_path / "run"),
         plan=plan,
-        model=Model("examples.video_transformer:videomae", options),
+        model=Model("examples.small_run:small_videomae"),
         optimizer=Optimizer("adamw"),
         accumulate=micro_batches,
     )
@@ -226,7 +224,7 @@ def test_two_processes_train_as_one_does(
 
 def test_loops_are_short() -> None:
     for name in ("own_loop", "lightning_trainer", "accelerate_loop", "transformers_trainer"):
-        assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) <= 66, name
+        assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) <= 60, name
 
 
 def test_public_names_exist_and_plans_need_no_torch() -> None:
