@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vcycle.data.loader import eval_loader, train_loader
     from vcycle.data.manifest import Manifest
     from vcycle.data.sampler import PlanSampler
+    from vcycle.evaluate.load_model import load_model
+    from vcycle.evaluate.predict import predict
     from vcycle.models import (
         SubBatchNorm3d,
         build_model,
@@ -40,9 +42,11 @@ _MODULES = {
     "build_model": "vcycle.models",
     "convert_batch_norm": "vcycle.models",
     "eval_loader": "vcycle.data.loader",
+    "load_model": "vcycle.evaluate.load_model",
     "load_weights": "vcycle.models",
     "normalize": "vcycle.data.batch",
     "precise_bn": "vcycle.models",
+    "predict": "vcycle.evaluate.predict",
     "set_norm_group": "vcycle.models",
     "train_loader": "vcycle.data.loader",
 }
@@ -67,9 +71,11 @@ __all__ = [
     "build_model",
     "convert_batch_norm",
     "eval_loader",
+    "load_model",
     "load_weights",
     "normalize",
     "precise_bn",
+    "predict",
     "set_norm_group",
     "train_loader",
 ]
