@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from vcycle.cli.bench import add_bench_flags
+from vcycle.cli.compare import add_compare_flags
 from vcycle.cli.data import add_data_flags
 from vcycle.cli.demo import add_demo_flags
 from vcycle.cli.doctor import add_doctor_flags
@@ -31,6 +32,7 @@ _OF_RUNS: dict[str, tuple[str, str | None, Callable[[FlagParser], None]]] = {
 }
 """Command -> help, its one word, its flags; fields of the configuration are flags of these."""
 _OTHERS: dict[str, tuple[str, Callable[[FlagParser], None]]] = {
+    "compare": ("say what runs took to reach an accuracy", add_compare_flags),
     "predict": ("say what videos show", add_predict_flags),
     "models": ("list the models and what they cost", add_models_flags),
     "demo": ("train on generated videos, with and without multigrid", add_demo_flags),

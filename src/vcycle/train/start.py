@@ -19,7 +19,9 @@ from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.loaders import make_eval_loader, make_train_loader
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import SubBatchNorm3d, check_norm_group
+from vcycle.models.count import multiply_adds
 from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
 from vcycle.train.agreement import from_first
 from vcycle.train.checkpoint import newest_intact
 from vcycle.train.optim import make_optimizer
@@ -92,6 +94,7 @@ def start(config: RunConfig, folder: RunFolder, fabric: Fabric, *, resume: bool)
     val_loader = make_eval_loader(config, val_videos, fabric)
     rehearse(network, model, plan, config, fabric=fabric, num_classes=manifest.num_classes)
     folder.start(config, plan, first_step=first_step)
+    folder.describe(config, val_videos, _multiply_adds(network, plan, fabric))
     return Run(
         config=config,
         plan=plan,
@@ -108,6 +111,15 @@ def start(config: RunConfig, folder: RunFolder, fabric: Fabric, *, resume: bool)
         first_step=first_step,
         first_seconds=first_seconds,
     )
+
+
+def _multiply_adds(network: nn.Module, plan: Plan, fabric: Fabric) -> dict[Shape, int]:
+    """Of one clip of each shape, forward; none for a model that the meta device does not run."""
+    shapes = dict.fromkeys([plan.baseline.shape, *plan.shapes]) if fabric.is_global_zero else {}
+    try:
+        return {shape: multiply_adds(network, shape) for shape in shapes}
+    except Exception:  # a model of one's own may do what computes no shapes, and raise anything
+        return {}
 
 
 def check_parts(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabric) -> None:
