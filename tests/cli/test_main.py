@@ -16,8 +16,8 @@ import pytest
 
 import vcycle
 from vcycle.cli.main import main
+from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
-from vcycle.train.run_folder import read_rows
 
 
 def test_synth_writes_a_manifest_of_files(

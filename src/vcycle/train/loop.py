@@ -42,7 +42,7 @@ from vcycle.train.prediction import say_prediction
 from vcycle.train.progress import Display
 from vcycle.train.run_folder import Resume, RunFolder
 from vcycle.train.same_run import identity
-from vcycle.train.start import Budget, Run, start
+from vcycle.train.start import Budget, Run, clip_multiply_adds, start
 from vcycle.train.step_log import StepLog
 from vcycle.train.stop import stop_requests
 
@@ -98,6 +98,8 @@ def train(
                 first_step=run.first_step,
                 predicted_seconds=run.prediction.steps,
             )
+            costs = clip_multiply_adds(run.network, run.plan, fabric)
+            files.describe(run.config, run.val_videos, costs)
         display = Display(
             run.plan,
             run.times.step,
