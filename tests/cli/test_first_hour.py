@@ -16,7 +16,16 @@ from vcycle.cli.train import parse_time
 from vcycle.data.manifest import Manifest
 
 SMALL = [
-    *("--model", "resnet3d_tiny", "--shape", "4x32x32", "--epochs", "8"),
+    *(
+        "--model",
+        "resnet3d_tiny",
+        "--model.options",
+        "{width: 4}",
+        "--shape",
+        "4x32x32",
+        "--epochs",
+        "8",
+    ),
     *("--data.num_workers", "0", "--threads", "1", "--evaluation.times", "2"),
 ]
 
@@ -44,7 +53,7 @@ def test_one_command_indexes_plans_trains_and_says_what_comes_next(
     assert "clips are not mirrored: names such as left_loop tell left from right" in planned
     assert "checking" in planned
     assert "shapes: 1 of" in planned
-    assert "phase 1/" in planned
+    assert "/14  cycle" in planned
     assert "In all " in planned
     assert not (tmp_path / "runs").exists()
 
@@ -82,12 +91,12 @@ def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = [word for word in SMALL if word not in ("--epochs", "8")]
-    command = ["train", "strokes", *small, "--time", "20s", "--folder", str(tmp_path / "run")]
+    command = ["train", "strokes", *small, "--time", "15s", "--folder", str(tmp_path / "run")]
     assert main(command) == 0
     out = capsys.readouterr().out
-    assert "epochs fit into the 20 s asked for" in out
+    assert "epochs fit into the 15 s asked for" in out
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["predicted_seconds"] < 20
+    assert result["predicted_seconds"] < 15
     assert main(command) == 0  # with the plan that it had, whatever steps take now
     assert "complete, nothing is left to train" in capsys.readouterr().out
     (tmp_path / "elsewhere").mkdir()

@@ -133,7 +133,7 @@ def test_train_eval_and_resume(
     assert main(["train", "demo", "--folder", folder, *small, *data, "--resume", "auto"]) == 0
     assert capsys.readouterr().out == f"{folder}: complete, nothing is left to train\n"
     assert main(["train", "demo", "--folder", folder, *small, *data, "--resume", "soon"]) == 2
-    assert "--resume soon: give auto, or nothing" in capsys.readouterr().err
+    assert "--resume soon: it names the run; leave out" in capsys.readouterr().err
     assert main(["eval", folder, "--json", "--best"]) == 0
     best = json.loads(capsys.readouterr().out)
     rows = read_rows(tmp_path / "run" / "validation.jsonl")
