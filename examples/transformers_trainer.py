@@ -7,6 +7,7 @@ python -m examples.transformers_trainer /tmp/videos
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +27,8 @@ class PlanTrainer(Trainer):
         sampler = vcycle.PlanSampler(self.plan, len(dataset), 0, micro_batches=micro_batches)
         return DataLoader(dataset, batch_sampler=sampler, collate_fn=self.data_collator)
 
-    def compute_loss(
-        self, model: nn.Module, inputs: dict[str, vcycle.Batch], **_: object
-    ) -> Tensor:
-        """The loss of a micro-batch; Trainer divides it by their number."""
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], **_: Any) -> Tensor:
+        """The loss of a micro-batch, which Trainer divides by their number."""
         batch = inputs["batch"].to(self.args.device)
         vcycle.apply_step(batch, model=model, optimizer=self.optimizer)
         loss = nn.functional.cross_entropy(model(vcycle.normalize(batch.clips)), batch.labels)
@@ -37,9 +36,7 @@ class PlanTrainer(Trainer):
         return loss
 
 
-def main(
-    folder: str, *, steps: int = 200, micro_batches: int = 1, **options: object
-) -> list[float]:
+def main(folder: str, *, steps: int = 200, micro_batches: int = 1, **options: Any) -> list[float]:
     """Train on the manifest in ``folder``; the losses of the micro-batches in this process."""
     dataset = training_clips(folder)
     plan = small_plan(len(dataset), steps=steps, rate=0.001, multigrid=FOR_TRANSFORMERS)
