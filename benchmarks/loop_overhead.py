@@ -60,7 +60,7 @@ def main() -> None:
                 "norm group": lambda i: set_norm_group(model, plan[i].norm_group),
                 "random seed": lambda i: torch.default_generator.manual_seed(i),
                 "logging": log,
-                "display": lambda i: display.step(plan[i], seconds=0.1),
+                "display": lambda i: display.step(plan[i], seconds=0.1, waited=0.0),
             }
             microseconds = {name: 1e6 * _seconds(part, len(plan)) for name, part in parts.items()}
 

@@ -26,16 +26,20 @@ if TYPE_CHECKING:
     from vcycle.data.request import ClipRequest, StepPart
     from vcycle.data.sampler import PlanSampler, view_requests
     from vcycle.data.to_shape import to_shape
+    from vcycle.evaluate.load_model import load_model
+    from vcycle.evaluate.predict import predict
     from vcycle.models import (
         SubBatchNorm3d,
         build_model,
         check_model,
         commit_statistics,
         convert_batch_norm,
+        convert_dropout,
         defer_statistics,
         load_weights,
         parameter_groups,
         precise_bn,
+        set_dropout_seeds,
         set_norm_group,
     )
     from vcycle.train.apply_step import apply_step
@@ -59,12 +63,16 @@ _MODULES = {
     "collate": "vcycle.data.collate",
     "commit_statistics": "vcycle.models",
     "convert_batch_norm": "vcycle.models",
+    "convert_dropout": "vcycle.models",
     "defer_statistics": "vcycle.models",
     "eval_loader": "vcycle.data.loader",
+    "load_model": "vcycle.evaluate.load_model",
     "load_weights": "vcycle.models",
     "normalize": "vcycle.data.batch",
     "parameter_groups": "vcycle.models",
     "precise_bn": "vcycle.models",
+    "predict": "vcycle.evaluate.predict",
+    "set_dropout_seeds": "vcycle.models",
     "set_norm_group": "vcycle.models",
     "to_shape": "vcycle.data.to_shape",
     "train_loader": "vcycle.data.loader",
@@ -100,12 +108,16 @@ __all__ = [
     "collate",
     "commit_statistics",
     "convert_batch_norm",
+    "convert_dropout",
     "defer_statistics",
     "eval_loader",
+    "load_model",
     "load_weights",
     "normalize",
     "parameter_groups",
     "precise_bn",
+    "predict",
+    "set_dropout_seeds",
     "set_norm_group",
     "to_shape",
     "train_loader",

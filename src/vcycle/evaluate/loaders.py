@@ -30,7 +30,7 @@ def make_train_loader(
         first_step=first_step,
     )
     return train_loader(
-        _dataset(config, videos),
+        make_dataset(config, videos),
         sampler,
         num_workers=config.data.num_workers,
         max_bad_share=config.data.max_bad_share,
@@ -42,7 +42,7 @@ def make_train_loader(
 def make_eval_loader(config: RunConfig, videos: Manifest, fabric: Fabric) -> Loader:
     """This process's views of ``videos`` at the baseline's shape."""
     return eval_loader(
-        _dataset(config, videos),
+        make_dataset(config, videos),
         config.baseline.shape,
         batch_size=config.evaluation.batch_size,
         num_clips=config.evaluation.num_clips,
@@ -56,7 +56,8 @@ def make_eval_loader(config: RunConfig, videos: Manifest, fabric: Fabric) -> Loa
     )
 
 
-def _dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
+def make_dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
+    """The clips that the run may draw from ``videos``."""
     data = config.data
     grids = GridRange(
         config.baseline.shape,
