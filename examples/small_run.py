@@ -20,6 +20,20 @@ def small_network(num_classes: int) -> nn.Module:
     return vcycle.convert_batch_norm(network)
 
 
+FOR_TRANSFORMERS = vcycle.Multigrid(
+    norm_group=None,  # no batch norm
+    rate_exponent=0.5,  # Adam
+    rule=vcycle.ShapeRule(frame_multiple=2, side_multiple=16),  # whole tubes and patches
+)
+
+
+def small_videomae(num_classes: int) -> nn.Module:
+    """A video transformer that takes the shapes of ``FOR_TRANSFORMERS``."""
+    from examples.video_transformer import videomae
+
+    return videomae(num_classes=num_classes, frames=8, side_pixels=32, width=32, layers=1, heads=2)
+
+
 def small_plan(
     num_videos: int,
     *,

@@ -11,13 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
 import vcycle
-from examples.small_run import small_plan, training_clips
-from examples.video_transformer import videomae
+from examples.small_run import FOR_TRANSFORMERS, small_plan, small_videomae, training_clips
 
 
 class PlanTrainer(Trainer):
@@ -30,10 +28,10 @@ class PlanTrainer(Trainer):
         return DataLoader(dataset, batch_sampler=sampler, collate_fn=self.data_collator)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], **_: Any) -> Tensor:
-        """The loss of a micro-batch; Trainer divides it by their number."""
+        """The loss of a micro-batch, which Trainer divides by their number."""
         batch = inputs["batch"].to(self.args.device)
         vcycle.apply_step(batch, model=model, optimizer=self.optimizer)
-        loss = F.cross_entropy(model(vcycle.normalize(batch.clips)), batch.labels)
+        loss = nn.functional.cross_entropy(model(vcycle.normalize(batch.clips)), batch.labels)
         self.losses.append(loss.item())
         return loss
 
@@ -41,14 +39,10 @@ class PlanTrainer(Trainer):
 def main(folder: str, *, steps: int = 200, micro_batches: int = 1, **options: Any) -> list[float]:
     """Train on the manifest in ``folder``; the losses of the micro-batches in this process."""
     dataset = training_clips(folder)
-    rule = vcycle.ShapeRule(frame_multiple=2, side_multiple=16)  # whole tubes and patches
-    multigrid = vcycle.Multigrid(norm_group=None, rate_exponent=0.5, rule=rule)
-    plan = small_plan(len(dataset), steps=steps, rate=0.001, multigrid=multigrid)
+    plan = small_plan(len(dataset), steps=steps, rate=0.001, multigrid=FOR_TRANSFORMERS)
     torch.manual_seed(0)
-    size = {"frames": 8, "side_pixels": 32, "width": 32, "layers": 1, "heads": 2}
-    model = videomae(num_classes=dataset.manifest.num_classes, **size)
-    groups = vcycle.parameter_groups(model, weight_decay=1e-4)
-    optimizer = torch.optim.AdamW(groups, lr=0.001, betas=(0.9, 0.999))
+    model = small_videomae(dataset.manifest.num_classes)
+    optimizer = torch.optim.AdamW(vcycle.parameter_groups(model, weight_decay=1e-4), lr=0.001)
     options |= {"max_steps": len(plan), "gradient_accumulation_steps": micro_batches}
     trainer = PlanTrainer(
         model,

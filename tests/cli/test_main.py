@@ -16,8 +16,8 @@ import pytest
 
 import vcycle
 from vcycle.cli.main import main
+from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
-from vcycle.train.run_folder import read_rows
 
 
 def test_synth_writes_a_manifest_of_files(
@@ -44,7 +44,7 @@ def test_synth_writes_a_manifest_of_files(
         (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos 0: give at least 1"),
         (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such folder"),
         (["data", "prepare", "/no/such/folder", "/tmp/out"], "/no/such/folder"),
-        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset 'quick': use"),
+        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset 'quick': cho"),
         (["train", "demo"], "give --data FILE"),
         (["train", "demoo"], "did you mean demo"),
         (["models", "slow_r50"], "slow_r50: one word too many; vcycle models --help"),

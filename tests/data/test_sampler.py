@@ -104,7 +104,7 @@ def test_golden_values():
 def test_the_shape_travels_with_the_request():
     step = FakeStep(Shape(4, 32, 32), 8, 16)
     part = StepPart(step, FakePlan([step]).baseline)
-    requests = clip_requests(part, seed=0, num_videos=100)
+    requests = clip_requests(part, num_videos=100)
     assert {request.shape for request in requests} == {step.shape}
     assert {request.part for request in requests} == {part}
     assert {request.view for request in requests} == {None}

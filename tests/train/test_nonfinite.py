@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from vcycle.config.run import RunConfig
+from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
 from vcycle.data.request import StepPart
 from vcycle.data.sampler import clip_requests
@@ -19,7 +20,6 @@ from vcycle.models import commit_statistics, convert_batch_norm, defer_statistic
 from vcycle.train import loop
 from vcycle.train.loop import train
 from vcycle.train.nonfinite import BuffersBefore
-from vcycle.train.run_folder import read_rows
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
@@ -51,8 +51,8 @@ def test_a_run_stops_with_the_step_the_shape_and_the_clips(
         train(config, tmp_path / "run")
     step = config.plan()[7]
     videos = Manifest.read(config.data.manifest).split("train")
-    part = StepPart(step, config.baseline)
-    requests = clip_requests(part, seed=config.seed, num_videos=len(videos))
+    part = StepPart(step, config.baseline, seed=config.seed)
+    requests = clip_requests(part, num_videos=len(videos))
     paths = [videos.videos[request.index].path for request in requests]
     message = str(caught.value)
     assert f"of {step.batch_size} clips of {step.shape}, among them {paths[0]}, " in message

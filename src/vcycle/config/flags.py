@@ -165,7 +165,9 @@ def _read(options: argparse.Namespace) -> RunConfig:
     num_videos, num_gpus = options.num_videos, options.gpus
     if options.recipe is None:
         if num_videos is not None or num_gpus is not None:
-            raise ValueError("--num-videos and --gpus: --config has chosen the batch already")
+            raise ValueError(
+                "--num-videos and --gpus: --config has chosen the batch; leave them out"
+            )
         return rescaled(
             read_config(Path(options.config)),
             _asked(options),

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vcycle.data.grid import Grid, GridRange, View, draw_grid, view_grid
 from vcycle.data.metadata import VideoInfo
+from vcycle.data.randomness import indexed_seeds
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.plan import Step
 from vcycle.schedule.shape import Shape
@@ -29,6 +31,7 @@ class StepPart:
         baseline: the baseline of the step's plan.
         micro_batch: which of this process's ``micro_batches`` (gradient accumulation), from 0.
         rank: which of ``world_size`` processes, from 0.
+        seed: the run's.
     """
 
     step: Step
@@ -37,6 +40,7 @@ class StepPart:
     micro_batches: int = 1
     rank: int = 0
     world_size: int = 1
+    seed: int = 0
 
     @property
     def part(self) -> int:
@@ -55,6 +59,17 @@ class StepPart:
     def num_clips(self) -> int:
         """Clips of this part."""
         return self.step.batch_size // self.num_parts
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """(num_clips,) the clips' positions in the run, counted over all processes."""
+        first = self.step.first_sample + self.part * self.num_clips
+        return np.arange(first, first + self.num_clips, dtype=np.int64)
+
+    @property
+    def dropout_seeds(self) -> NDArray[np.uint64]:
+        """(num_clips,) one for each clip, for ``vcycle.set_dropout_seeds``."""
+        return indexed_seeds(self.seed, "dropout", self.positions)
 
     @property
     def is_last(self) -> bool:

@@ -39,17 +39,10 @@ def video_indices(positions: NDArray[np.int64], *, seed: int, num_videos: int) -
     return indices
 
 
-def sample_positions(part: StepPart) -> NDArray[np.int64]:
-    """(n,) the positions in the run of the clips of one contiguous part of a step's batch."""
-    first = part.step.first_sample + part.part * part.num_clips
-    return np.arange(first, first + part.num_clips, dtype=np.int64)
-
-
-def clip_requests(part: StepPart, *, seed: int, num_videos: int) -> list[ClipRequest]:
+def clip_requests(part: StepPart, *, num_videos: int) -> list[ClipRequest]:
     """The requests of one contiguous part of a step's global batch, in order."""
-    positions = sample_positions(part)
-    indices = video_indices(positions, seed=seed, num_videos=num_videos)
-    seeds = indexed_seeds(seed, "clip", positions)
+    indices = video_indices(part.positions, seed=part.seed, num_videos=num_videos)
+    seeds = indexed_seeds(part.seed, "clip", part.positions)
     return [
         ClipRequest(index, part.step.shape, clip_seed, part=part)
         for index, clip_seed in zip(indices.tolist(), seeds.tolist(), strict=True)
@@ -128,9 +121,10 @@ class PlanSampler(Sampler[list[ClipRequest]]):
                 micro_batches=self.micro_batches,
                 rank=self.rank,
                 world_size=self.world_size,
+                seed=self.seed,
             )
             self._next = place + 1
-            yield clip_requests(part, seed=self.seed, num_videos=self.num_videos)
+            yield clip_requests(part, num_videos=self.num_videos)
 
     def state_dict(self) -> dict[str, int]:
         """Where this iteration is, and of which run: plain numbers.

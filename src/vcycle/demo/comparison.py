@@ -1,7 +1,7 @@
 """The demo: one small model trained three times on the same generated videos.
 
 In: a folder. Out: in it the videos, a run folder for each of baseline, shortened baseline and
-multigrid, `summary.json` with a row for each, and `curves.png`. All three share code, data,
+multigrid, ``summary.json`` with a row for each, and ``curves.png``. All three share code, data,
 machine and validation; only the plan differs.
 """
 

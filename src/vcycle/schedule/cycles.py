@@ -275,7 +275,7 @@ def base_shapes(
 
     A shape's batch is B times a whole number: equation 1 against the baseline's shape, to the power
     ``batch_exponent`` and rounded once, so that a shape has the same batch wherever it is visited;
-    or the long cycle's own batch factor, by which equation 1 goes on for the short cycle. Where
+    or the long cycle's own batch factor, by which equation 1 goes on for the short cycle. If
     the short cycle enlarges a batch, the norm group grows with it (section 3.2), by a whole number
     that divides the batch into whole groups. A short-cycle shape is never larger than its base.
     """

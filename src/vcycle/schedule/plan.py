@@ -1,7 +1,7 @@
 """The plan: step -> shape, batch size, learning rate, norm group, first sample.
 
 In: a Baseline and how multigrid changes it. Out: a value that is complete before the first step
-and the same on every rank. It holds phases, not steps: a step is found by bisection, so `plan[i]`
+and the same on every rank. It holds phases, not steps: a step is found by bisection, so ``plan[i]``
 and the sample offset of step i cost O(log phases) (paper, section 3.2).
 """
 

@@ -1,4 +1,4 @@
-"""One call before each forward pass: the step that came with the batch sets rate and norm group.
+"""One call before each forward pass: the batch's step sets rate, norm group and dropout seeds.
 
 In: a batch, and the model and optimizer of any loop or trainer. The batch leads, so nothing can
 get out of step; a batch that is not the next one of the plan is refused.
@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from vcycle.data.batch import Batch
 from vcycle.data.request import StepPart
-from vcycle.models import has_deferred_statistics, set_norm_group
+from vcycle.models import has_deferred_statistics, set_dropout_seeds, set_norm_group
 from vcycle.schedule.plan import Step
 from vcycle.train.optimizer_watch import (
     inner_optimizer,
@@ -27,7 +27,7 @@ _PLACE = "plan_place"  # in the first parameter group, so that a checkpoint of t
 
 
 def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
-    """Set rate and norm group to those of the batch's step; call it once for each (micro-)batch.
+    """Set rate, norm group and dropout seeds of the batch's step; call it for each (micro-)batch.
 
     Every parameter group gets the plan's rate times its own factor: its initial rate over the
     baseline's, or over the largest if no group began at the baseline's. The optimizer may be
@@ -57,6 +57,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
             rate_factors(inner, base_rate=part.baseline.learning_rate.base),
         )
         set_norm_group(model, step.norm_group)
+    set_dropout_seeds(model, part.dropout_seeds)
     end_sample = step.first_sample + step.batch_size
     inner.param_groups[0][_PLACE] = [
         *(step.index, part.micro_batch, part.micro_batches, step.first_sample, end_sample)

@@ -22,7 +22,6 @@ from torch.nn import functional as F
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.randomness import indexed_seeds
-from vcycle.data.sampler import sample_positions
 from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
 from vcycle.evaluate.evaluate import evaluate
 from vcycle.evaluate.norms import estimate_norms
@@ -43,7 +42,7 @@ from vcycle.train.prediction import is_prepared, say_prediction
 from vcycle.train.progress import Display
 from vcycle.train.run_folder import Resume, RunFolder
 from vcycle.train.same_run import identity
-from vcycle.train.start import Budget, Run, start
+from vcycle.train.start import Budget, Run, clip_multiply_adds, start
 from vcycle.train.step_log import StepLog
 from vcycle.train.stop import stop_requests
 
@@ -99,6 +98,8 @@ def train(
                 first_step=run.first_step,
                 predicted_seconds=run.prediction.steps,
             )
+            costs = clip_multiply_adds(run.network, run.plan, fabric)
+            files.describe(run.config, run.val_videos, costs)
         display = Display(
             run.plan,
             run.times.step,
@@ -164,8 +165,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                 waited += time.perf_counter() - asked
                 generator.manual_seed(int(seeds[next_step * config.accumulate + micro]))
                 assert batch.part is not None, "a training batch is part of a step"
-                samples = sample_positions(batch.part)
-                set_dropout_seeds(network, indexed_seeds(config.seed, "dropout", samples))
+                set_dropout_seeds(network, batch.part.dropout_seeds)
                 is_last = micro == config.accumulate - 1
                 with fabric.no_backward_sync(run.model, enabled=not is_last):  # type: ignore[arg-type]
                     clips = normalize(batch.clips, memory_format=layout)  # (B / parts, 3, T, H, W)
@@ -286,7 +286,7 @@ def _evenly_spaced(num_steps: int, times: int) -> set[int]:
 
 
 def _default_generator(device: torch.device) -> torch.Generator:
-    """The generator that dropout on ``device`` draws from.
+    """The generator from which a model draws on ``device``, dropout by clip excepted.
 
     Seeding it costs microseconds; ``torch.manual_seed``, which visits every kind of device, costs
     most of a millisecond.

@@ -76,6 +76,7 @@ class NonFinite:
                 micro_batches=run.config.accumulate,
                 rank=rank,
                 world_size=run.fabric.world_size,
+                seed=run.config.seed,
             )
             for micro in range(run.config.accumulate)
             for rank, fine in enumerate(is_finite)
@@ -84,9 +85,7 @@ class NonFinite:
         requests = [
             request
             for part in parts
-            for request in clip_requests(
-                part, seed=run.config.seed, num_videos=len(run.train_videos)
-            )
+            for request in clip_requests(part, num_videos=len(run.train_videos))
         ]
         return {
             "step": step.index,

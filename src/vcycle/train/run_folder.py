@@ -2,6 +2,8 @@
 
     config.yaml        the resolved configuration
     plan.json          the plan's totals and phases
+    dataset.json       which videos it is validated on, and how
+    multiply_adds.json of one clip of each shape, forward, if they can be counted
     metrics.jsonl      a line a step
     phases.jsonl       a line a phase: what limited it, the model or the loader
     validation.jsonl   a line a validation
@@ -27,16 +29,22 @@ import yaml
 
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import remove_partials, write_atomic
+from vcycle.data.json_lines import read_rows
 from vcycle.data.loader_stats import LoaderStats
+from vcycle.data.manifest import Manifest
 from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
 from vcycle.train.checkpoint import clear_after, has_checkpoint
 from vcycle.train.lock import LOCK_NAME, FolderLock
-from vcycle.train.same_run import check_config
+from vcycle.train.same_run import check_config, identity
 
 Resume: TypeAlias = bool | Literal["auto"]
 
 _ROWS = ("metrics.jsonl", "phases.jsonl", "validation.jsonl", "nonfinite.jsonl")
-_NAMES = ("config.yaml", "plan.json", *_ROWS, "bad_videos.json", "result.json")
+_NAMES = (
+    *("config.yaml", "plan.json", "dataset.json", "multiply_adds.json"),
+    *(*_ROWS, "bad_videos.json", "result.json"),
+)
 
 
 class RunFolder:
@@ -73,7 +81,10 @@ class RunFolder:
         if is_empty and resume is not True:
             return "new"
         if not (resume == "auto" or has_checkpoint(self.path)):
-            raise ValueError(f"run folder {self.path}: it has no checkpoint to resume from")
+            raise ValueError(
+                f"run folder {self.path}: it has no checkpoint to resume from; choose another, or "
+                f"--resume auto"
+            )
         file = self.path / "config.yaml"
         check_config(_read_config(file), config, source=f"run folder {self.path}, config.yaml")
         if (self.path / "result.json").is_file():
@@ -138,6 +149,23 @@ class RunFolder:
             else:
                 file.unlink(missing_ok=True)
         clear_after(self.path, next_step=first_step)
+
+    def describe(
+        self, config: RunConfig, val_videos: Manifest, multiply_adds: dict[Shape, int]
+    ) -> None:
+        """Write what comparing runs needs: the videos of validations, and what clips cost."""
+        if not self._writes:
+            return
+        validation = {
+            **identity(val_videos),
+            "shape": str(config.baseline.shape),
+            "num_clips": config.evaluation.num_clips,
+            "num_crops": config.evaluation.num_crops,
+        }
+        text = json.dumps({"validation": validation}, indent=1) + "\n"
+        write_atomic(self.path / "dataset.json", text)
+        counts = {str(shape): count for shape, count in multiply_adds.items()}
+        write_atomic(self.path / "multiply_adds.json", json.dumps(counts, indent=1) + "\n")
 
     def add_steps(self, rows: Sequence[dict[str, Any]]) -> None:
         """Append the rows of steps."""
@@ -213,14 +241,3 @@ def _read_config(file: Path) -> dict[str, Any]:
     raise ValueError(
         f"{file}: no configuration of a run; restore it, or start anew in another folder"
     )
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file; a last line that a crash cut short is left out."""
-    rows = []
-    for line in path.read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows

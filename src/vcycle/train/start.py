@@ -21,7 +21,9 @@ from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.loaders import make_eval_loader, make_train_loader
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import SubBatchNorm3d, check_norm_group
+from vcycle.models.count import multiply_adds
 from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.checkpoint import newest_intact
@@ -195,6 +197,15 @@ def _times(
         view_seconds=rehearsed.view,
     )
     return from_first(fabric, lambda: times)
+
+
+def clip_multiply_adds(network: nn.Module, plan: Plan, fabric: Fabric) -> dict[Shape, int]:
+    """Of one clip of each shape, forward; none for a model that the meta device does not run."""
+    shapes = dict.fromkeys([plan.baseline.shape, *plan.shapes]) if fabric.is_global_zero else {}
+    try:
+        return {shape: multiply_adds(network, shape) for shape in shapes}
+    except Exception:  # a model of one's own may do what computes no shapes, and raise anything
+        return {}
 
 
 def check_parts(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabric) -> None:
