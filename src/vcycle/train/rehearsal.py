@@ -82,8 +82,6 @@ def rehearse(
             shape, clips = kind.shape, kind.batch_size // (fabric.world_size * config.accumulate)
             step = _step_seconds(network, model, kind, clips, fabric=fabric)
             seconds[kind.shape, kind.batch_size] = step * config.accumulate
-            if fabric.world_size > 1:
-                _check_all_learn(network)
         shape, clips = plan.baseline.shape, config.evaluation.batch_size
         activity.begin(f"timing a validation batch: {clips} x {shape}")
         view = _view_seconds(network, clips, shape, fabric=fabric)
@@ -158,7 +156,11 @@ def _step_seconds(
         if expected > _LONG_SECONDS:
             return expected
     set_norm_group(network, kind.norm_group)
-    return _repeated(lambda: one(clips), fabric.device, most=3 if fabric.world_size == 1 else 1)
+    if fabric.world_size > 1:  # all processes make as many passes: they wait for each other
+        one(clips)
+        _check_all_learn(network)
+        return _timed(lambda: one(clips), fabric.device)
+    return _repeated(lambda: one(clips), fabric.device, most=3)
 
 
 def _view_seconds(network: nn.Module, clips: int, shape: Shape, *, fabric: Fabric) -> float:
