@@ -62,8 +62,8 @@ def test_one_command_indexes_plans_trains_and_says_what_comes_next(
     assert "random weights, sized by their number" in out.replace("\n", " ")
     assert out.index("In all ") < out.index("strokes-1: phase 1/")
     assert "vcycle eval runs/strokes-1 --best" in out
-    lines = [line for line in out.splitlines() if str(tmp_path) not in line]
-    assert max(map(len, lines)) <= 120
+    plan = out[out.index("\nscratch") : out.index("\nrun folder")]
+    assert max(map(len, plan.splitlines())) <= 80
     result = json.loads((tmp_path / "runs" / "strokes-1" / "result.json").read_text())
     assert 0 <= result["top1"] <= 1
     assert result["seconds"] > 0

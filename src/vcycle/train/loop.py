@@ -38,7 +38,7 @@ from vcycle.train.agreement import Votes, from_first, in_all, united
 from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.nonfinite import BuffersBefore, NonFinite
 from vcycle.train.optim import set_learning_rate
-from vcycle.train.prediction import say_prediction
+from vcycle.train.prediction import is_prepared, say_prediction
 from vcycle.train.progress import Display
 from vcycle.train.run_folder import Resume, RunFolder
 from vcycle.train.same_run import identity
@@ -107,6 +107,7 @@ def train(
             first_step=run.first_step,
             console=console,
             processes=fabric.world_size,
+            is_prepared=is_prepared(run),
         )
         with stop_requests() as requests, closing(run.loader), closing(run.val_loader), display:
             try:

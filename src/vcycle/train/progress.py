@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from vcycle.data.loader_stats import LoaderStats
+from vcycle.data.loader_stats import PREPARE, LoaderStats
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.activity import Activity
 from vcycle.train.timing import Kind
@@ -79,7 +79,7 @@ class Display:
     """What is shown of a run. Use it as a context manager.
 
     ``step_seconds`` predicts a step's seconds by its kind, for those that were not seen yet;
-    ``processes`` share every batch.
+    ``processes`` share every batch; ``is_prepared`` if the videos decode as fast as they can.
     """
 
     def __init__(
@@ -91,8 +91,9 @@ class Display:
         first_step: int,
         console: Console,
         processes: int = 1,
+        is_prepared: bool = False,
     ) -> None:
-        self._processes = processes
+        self._processes, self._is_prepared = processes, is_prepared
         self._plan, self._title, self._console = plan, title, console
         self._left = TimeLeft(plan, first_step=first_step, predicted=step_seconds)
         self._done, self._phase = first_step, -1
@@ -147,7 +148,8 @@ class Display:
     def end_of_phase(self, stats: LoaderStats) -> None:
         """A phase is done; say so if the loader held it up."""
         if stats.wait_share > _WAIT_SHARE:
-            self.say(stats.verdict)
+            verdict = stats.verdict
+            self.say(verdict.removesuffix(PREPARE) if self._is_prepared else verdict)
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""

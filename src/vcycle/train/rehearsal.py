@@ -11,7 +11,7 @@ import io
 import pickle
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -25,14 +25,12 @@ from vcycle.models import check_model, commit_statistics, memory_format, set_nor
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
-from vcycle.train.timing import Kind
+from vcycle.train.timing import Kind, smaller
 
 _LONG_SECONDS = 0.5
 """Of a step on a CPU: a longer one is timed on some of its clips."""
 _FEW_PIXELS = 400_000
 """T x H x W of those clips together, at least two."""
-_CPU_SECONDS = 60.0
-"""Of timing on a CPU: batches that are left are taken to cost as much a pixel."""
 _REPEAT_SECONDS = 1.0
 
 
@@ -53,7 +51,8 @@ def rehearse(
     fabric: Fabric,
     num_classes: int,
     activity: Activity,
-    limit_seconds: float = _CPU_SECONDS,
+    limit_seconds: float,
+    warn_of_days: bool,
 ) -> Rehearsed:
     """Check the model at each shape; then train on each mini-batch, and score one batch of views.
 
@@ -67,6 +66,8 @@ def rehearse(
     seconds: dict[Kind, float] = {}
     kinds = plan.mini_batches()
     try:
+        if warn_of_days and fabric.device.type == "cpu" and fabric.world_size == 1:
+            _warn_of_days(network, model, plan, config, fabric=fabric, activity=activity)
         for number, shape in enumerate(plan.shapes, 1):
             begin_count(activity, "checking", "shape", number, len(plan.shapes))
             clips = 2
@@ -109,6 +110,31 @@ def begin_count(
         activity.begin(text)
     else:
         activity.update(text)
+
+
+def _warn_of_days(
+    network: nn.Module,
+    model: nn.Module,
+    plan: Plan,
+    config: RunConfig,
+    *,
+    fabric: Fabric,
+    activity: Activity,
+) -> None:
+    """Say so at once if a CPU will take days, by two clips of the smallest shape."""
+    activity.begin(f"estimating how long {config.model.name} takes on a CPU")
+    kind = min(plan.mini_batches(), key=lambda each: each.shape.num_pixels)
+    two = replace(kind, batch_size=2, norm_group=None)
+    pixels = sum(
+        each.steps * each.batch_size * each.shape.num_pixels for each in plan.mini_batches()
+    )
+    seconds = _step_seconds(network, model, two, 2, fabric=fabric)
+    days = seconds * pixels / (2 * kind.shape.num_pixels) / 86_400
+    if days > 1:
+        activity.say(
+            f"roughly {days:.0f} days on this CPU: take a GPU, or a smaller model and shape such "
+            f"as {smaller(config)}, or --time 2h"
+        )
 
 
 def _step_seconds(

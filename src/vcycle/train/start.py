@@ -136,7 +136,8 @@ def start(
         fabric=fabric,
         num_classes=manifest.num_classes,
         activity=activity,
-        **({} if budget is None else {"limit_seconds": _MEASURING_SHARE * budget.seconds}),
+        limit_seconds=60.0 if budget is None else _MEASURING_SHARE * budget.seconds,
+        warn_of_days=budget is None,
     )
     times = _times(config, plan, train_videos, rehearsed, fabric, activity=activity)
     if budget is not None and not resume:
