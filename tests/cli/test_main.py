@@ -44,7 +44,7 @@ def test_synth_writes_a_manifest_of_files(
         (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos 0: give at least 1"),
         (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such folder"),
         (["data", "prepare", "/no/such/folder", "/tmp/out"], "/no/such/folder"),
-        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset 'quick': cho"),
+        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset 'quick'"),
         (["train", "demo"], "give --data FILE"),
         (["train", "demoo"], "did you mean demo"),
         (["models", "slow_r50"], "slow_r50: one word too many; vcycle models --help"),

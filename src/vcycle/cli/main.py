@@ -18,6 +18,7 @@ from vcycle.cli.data import add_data_flags
 from vcycle.cli.demo import add_demo_flags
 from vcycle.cli.doctor import add_doctor_flags
 from vcycle.cli.eval import add_eval_flags
+from vcycle.cli.export import add_export_flags
 from vcycle.cli.models import add_models_flags
 from vcycle.cli.plan import add_plan_flags
 from vcycle.cli.predict import add_predict_flags
@@ -33,6 +34,7 @@ _OF_RUNS: dict[str, tuple[str, str | None, Callable[[FlagParser], None]]] = {
 """Command -> help, its one word, its flags; fields of the configuration are flags of these."""
 _OTHERS: dict[str, tuple[str, Callable[[FlagParser], None]]] = {
     "compare": ("say what runs took to reach an accuracy", add_compare_flags),
+    "export": ("write a trained model for other programs", add_export_flags),
     "predict": ("say what videos show", add_predict_flags),
     "models": ("list the models and what they cost", add_models_flags),
     "demo": ("train on generated videos, with and without multigrid", add_demo_flags),

@@ -13,7 +13,9 @@ from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
+from vcycle.evaluate.views import check_num_clips
 from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
 
 
 def make_train_loader(
@@ -39,11 +41,17 @@ def make_train_loader(
     )
 
 
-def make_eval_loader(config: RunConfig, videos: Manifest, fabric: Fabric) -> Loader:
-    """This process's views of ``videos`` at the baseline's shape."""
+def make_eval_loader(
+    config: RunConfig, videos: Manifest, fabric: Fabric, *, shape: Shape | None = None
+) -> Loader:
+    """This process's views of ``videos`` at a shape, the baseline's unless given.
+
+    Raises ValueError if several clips in time are asked for that would be one and the same.
+    """
+    check_num_clips(config.evaluation.num_clips, segments=config.data.segments)
     return eval_loader(
         make_dataset(config, videos),
-        config.baseline.shape,
+        shape or config.baseline.shape,
         batch_size=config.evaluation.batch_size,
         num_clips=config.evaluation.num_clips,
         num_crops=config.evaluation.num_crops,

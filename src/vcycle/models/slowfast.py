@@ -147,15 +147,27 @@ class SlowFast(nn.Module):
 
     def forward(self, clips: Tensor) -> Tensor:
         check_clips(clips)
-        # Stacked views need no index tensor, which would be copied to the device.
-        frames = slow_frame_indices(clips.shape[2], self.alpha)
-        slow = torch.stack([clips[:, :, i] for i in frames], 2)  # (B, 3, T / alpha, H, W)
+        slow = _slow_frames(clips, self.alpha)  # (B, 3, T / alpha, H, W)
         xs = self.s1_fuse(self.s1([slow, clips]))
         xs = self.s2_fuse(self.s2(xs))
         xs = self.s3_fuse(self.s3(xs))
         xs = self.s4_fuse(self.s4(xs))
         scores: Tensor = self.head(self.s5(xs))  # (B, num_classes)
         return scores
+
+
+def _slow_frames(clips: Tensor, alpha: int) -> Tensor:
+    """The frames of ``slow_frame_indices``; of a graph that is exported they depend on its T."""
+    num_frames: object = clips.shape[2]
+    if isinstance(num_frames, torch.SymInt):
+        last = num_frames - 1
+        count = last // alpha + 1  # T / alpha rounded up
+        gaps = torch.full((), count - 1, dtype=torch.int64, device=clips.device).clamp(min=1)
+        indices = torch.arange(count, device=clips.device) * last // gaps
+        return clips.index_select(2, indices)
+    # Stacked views need no index tensor, which would be copied to the device.
+    frames = slow_frame_indices(clips.shape[2], alpha)
+    return torch.stack([clips[:, :, i] for i in frames], 2)
 
 
 def _check(*, alpha: int, beta_inverse: int, fusion_kernel: int) -> None:
