@@ -106,7 +106,7 @@ def find_checkpoint(path: str | Path, *, best: bool = False) -> Path:
     if path.is_file():
         return path
     if not path.exists():
-        raise ValueError(f"{path}: no such run folder or checkpoint")
+        raise ValueError(f"{path}: no such run folder or checkpoint; give one of vcycle train")
     name = "best" if best else "checkpoint"
     for file in (path / f"{name}.safetensors", path / f"{name}.pt"):
         if file.is_file():

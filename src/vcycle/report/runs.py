@@ -62,7 +62,7 @@ def read_run(folder: str | Path) -> RunRecord:
     """Read a run folder. Raises ValueError, in one line, if it has no validation to read."""
     path = Path(folder)
     if not path.is_dir():
-        raise ValueError(f"run folder {folder}: there is no such folder")
+        raise ValueError(f"run folder {folder}: no such folder; give one of vcycle train")
     for name in ("dataset.json", "metrics.jsonl", "validation.jsonl"):
         if not (path / name).is_file():
             raise ValueError(f"run folder {folder}: no {name} in it; give a folder of vcycle train")

@@ -220,7 +220,7 @@ def check_parts(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabri
         if rest:
             raise ValueError(
                 f"accumulate {config.accumulate}: it does not divide the batch of "
-                f"{kind.batch_size} clips at {kind.shape}"
+                f"{kind.batch_size} clips at {kind.shape}; choose a divisor of every batch"
             )
         if has_groups and kind.norm_group is not None:
             check_norm_group(kind.norm_group, batch_clips=clips, num_parts=fabric.world_size)
