@@ -28,13 +28,13 @@ import torch
 from rich.console import Console
 
 from vcycle.config.run import Checkpoint, Data, Evaluation, Model, RunConfig
+from vcycle.data.json_lines import read_rows
 from vcycle.demo.videos import write_videos
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.loop import train
-from vcycle.train.run_folder import read_rows
 
 _TIMES = ("seconds", "clips_per_second", "waiting_seconds", "validation_seconds")
 

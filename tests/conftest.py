@@ -8,7 +8,12 @@ import pytest
 import torch
 from hypothesis import settings
 
+from vcycle.config.run import Checkpoint, Data, Evaluation, Model, RunConfig
 from vcycle.demo.videos import write_videos
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.shape import Shape
+from vcycle.train.loop import train
 
 # The same examples on every run, and no deadline: machines differ.
 settings.register_profile("tests", derandomize=True, deadline=None)
@@ -23,4 +28,29 @@ def synthetic_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with 24 training and 12 validation videos and their manifest."""
     folder = tmp_path_factory.mktemp("videos")
     write_videos(folder, train_videos=24, val_videos=12, seed=0, num_workers=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained_run(synthetic_videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a complete multigrid run of a very small model, with three validations."""
+    config = RunConfig(
+        recipe="test",
+        baseline=Baseline(
+            shape=Shape(8, 32, 32),
+            batch_size=4,
+            steps=66,
+            num_videos=24,
+            learning_rate=LearningRate(0.01, warmup_steps=8),
+            stage_ends=(33, 50),
+        ),
+        multigrid=Multigrid(norm_group=4),
+        data=Data(str(synthetic_videos), stride=1, short_side=(36, 48), num_workers=0),
+        model=Model("resnet3d_tiny", {"width": 4}),
+        evaluation=Evaluation(times=3, batch_size=6),
+        checkpoint=Checkpoint(keep=1),
+        threads=1,
+    )
+    folder = tmp_path_factory.mktemp("runs") / "multigrid"
+    train(config, folder)
     return folder

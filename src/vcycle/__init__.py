@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from vcycle.data.request import ClipRequest, StepPart
     from vcycle.data.sampler import PlanSampler, view_requests
     from vcycle.data.to_shape import to_shape
+    from vcycle.evaluate.load_model import load_model
+    from vcycle.evaluate.predict import predict
     from vcycle.models import (
         SubBatchNorm3d,
         build_model,
@@ -64,10 +66,12 @@ _MODULES = {
     "convert_dropout": "vcycle.models",
     "defer_statistics": "vcycle.models",
     "eval_loader": "vcycle.data.loader",
+    "load_model": "vcycle.evaluate.load_model",
     "load_weights": "vcycle.models",
     "normalize": "vcycle.data.batch",
     "parameter_groups": "vcycle.models",
     "precise_bn": "vcycle.models",
+    "predict": "vcycle.evaluate.predict",
     "set_dropout_seeds": "vcycle.models",
     "set_norm_group": "vcycle.models",
     "to_shape": "vcycle.data.to_shape",
@@ -107,10 +111,12 @@ __all__ = [
     "convert_dropout",
     "defer_statistics",
     "eval_loader",
+    "load_model",
     "load_weights",
     "normalize",
     "parameter_groups",
     "precise_bn",
+    "predict",
     "set_dropout_seeds",
     "set_norm_group",
     "to_shape",

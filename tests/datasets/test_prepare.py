@@ -246,15 +246,15 @@ def test_a_full_disk_ends_the_run_with_one_line(
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--workers", "-1"], "num_workers -1: use 0 or more processes"),
-        (["--shard-mb", "-1"], "shard_bytes -1000000: use a positive size, or 0 for no shards"),
+        (["--workers", "-1"], "num_workers -1: give 0 or more"),
+        (["--shard-mb", "-1"], "shard_bytes -1000000: give a positive size, or 0 for no shards"),
         (
             ["--base-uri", "s3://b"],
-            "base_uri 's3://b': shards are served from there; give their size",
+            "base_uri 's3://b': shards are served from there; give shard_bytes",
         ),
         (
             ["--shard-mb", "1", "--base-uri", "/data/shards"],
-            "base_uri '/data/shards': use a URI such as s3://bucket/kinetics",
+            "base_uri '/data/shards': give a URI such as s3://bucket/kinetics",
         ),
     ],
 )

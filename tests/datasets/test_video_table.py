@@ -173,7 +173,7 @@ def test_mistakes_in_a_table(put, capsys, text, message):
             "path,label\n",
             "manifest.csv: would be replaced by the manifest",
         ),
-        ("t.xlsx", "", "t.xlsx: is not a table; use one of .csv, .jsonl, .parquet"),
+        ("t.xlsx", "", "t.xlsx: is not a table; give one of .csv, .jsonl, .parquet"),
         ("t.jsonl", "{path: 1}\n", "t.jsonl line 1: is not JSON"),
         ("t.jsonl", "[]\n", "t.jsonl line 1: is not an object that describes a video"),
         ("t.parquet", "PAR", "t.parquet: is not Parquet ("),

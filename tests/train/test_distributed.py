@@ -16,13 +16,14 @@ import pytest
 import torch
 
 from vcycle.config.run import Checkpoint, Data, Evaluation, Model, RunConfig
+from vcycle.data.json_lines import read_rows
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.checkpoint import clear_after
 from vcycle.train.loop import train
-from vcycle.train.run_folder import config_text, read_rows
+from vcycle.train.run_folder import config_text
 
 
 def run_config(videos: Path, model: Model) -> RunConfig:

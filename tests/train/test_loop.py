@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from vcycle.config.run import Evaluation, Model, Optimizer, RunConfig
+from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.cycles import LongCycle, ShapeRule
@@ -24,7 +25,6 @@ from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train import loop, stop
 from vcycle.train.loop import train
-from vcycle.train.run_folder import read_rows
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from vcycle.config.run import RunConfig
+from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
 from vcycle.data.request import StepPart
 from vcycle.data.sampler import clip_requests
@@ -19,7 +20,6 @@ from vcycle.models import commit_statistics, convert_batch_norm, defer_statistic
 from vcycle.train import loop
 from vcycle.train.loop import train
 from vcycle.train.nonfinite import BuffersBefore
-from vcycle.train.run_folder import read_rows
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:

@@ -15,12 +15,13 @@ import pytest
 import torch
 
 from vcycle.config.run import Checkpoint, Model, RunConfig
+from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.plan import Multigrid
 from vcycle.train import loop
 from vcycle.train.loop import train
-from vcycle.train.run_folder import config_text, read_rows
+from vcycle.train.run_folder import config_text
 
 
 def losses(folder: Path) -> list[float]:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
+from vcycle.data.json_lines import read_rows
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import ShapeRule
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.loop import train
-from vcycle.train.run_folder import read_rows
 
 pytest.importorskip("transformers")
 

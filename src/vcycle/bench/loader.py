@@ -67,7 +67,7 @@ def bench_loader(
     peer that fails; ``remark`` is told. Raises ValueError if no video is left.
     """
     if num_clips < 1:
-        raise ValueError(f"num_clips {num_clips}: use at least 1")
+        raise ValueError(f"num_clips {num_clips}: give at least 1")
     grids = {text: Shape.parse(text) for text in shapes}
     remark = remark or (lambda text: None)
     with _folder(prepared_dir) as folder, _one_thread():

@@ -14,6 +14,7 @@ from typing import Any
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_field_flags, read_config
 from vcycle.config.run import RunConfig
+from vcycle.schedule.shape import Shape
 
 
 def add_eval_flags(parser: FlagParser) -> None:
@@ -25,12 +26,22 @@ def add_eval_flags(parser: FlagParser) -> None:
     parser.add_argument(
         "--best", action="store_true", help="not the newest checkpoint but the best"
     )
+    parser.add_argument(
+        "--shapes",
+        metavar="all|TxHxW,...",
+        help="also at these shapes; all: every one that it was trained on",
+    )
+    parser.add_argument(
+        "--scores", metavar="FILE", help="write the scores of every video as CSV, of one run"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON: a list if there are two")
     parser.set_defaults(run=run_eval_command)
 
 
 def run_eval_command(options: argparse.Namespace) -> None:
     """Score one run after the other and print. Raises ValueError for what a user got wrong."""
+    if options.scores and len(options.folders) > 1:
+        raise ValueError("--scores: give one run at a time; each has scores of its own")
     runs = [(folder, _config(Path(folder), options)) for folder in options.folders]
 
     from vcycle.evaluate.run import evaluate_run
@@ -42,7 +53,14 @@ def run_eval_command(options: argparse.Namespace) -> None:
     try:
         for folder, config in runs:
             results.append(
-                evaluate_run(config, Path(folder), split=options.split, checkpoint=checkpoint)
+                evaluate_run(
+                    config,
+                    Path(folder),
+                    split=options.split,
+                    checkpoint=checkpoint,
+                    shapes=_shapes(config, options.shapes),
+                    scores_file=Path(options.scores) if options.scores else None,
+                )
             )
             if prints and not options.json:
                 print(_line(folder, options.split, results[-1]), flush=True)
@@ -61,12 +79,39 @@ def _config(folder: Path, options: argparse.Namespace) -> RunConfig:
     return read_config(folder / "config.yaml", options.fields)
 
 
+def _shapes(config: RunConfig, text: str | None) -> list[Shape]:
+    """The shapes that a flag asks for, cheapest first."""
+    if text is None:
+        return []
+    if text == "all":
+        shapes = {config.baseline.shape, *config.plan().shapes}
+    else:
+        shapes = {Shape.parse(each) for each in text.split(",")}
+    return sorted(shapes, key=lambda shape: shape.num_pixels)
+
+
 def _line(folder: str, split: str, result: dict[str, Any]) -> str:
     scores = ", ".join(
-        f"{key} {result[key]:.2%}" for key in ("top1", "top5", "map") if key in result
+        _score(key, result)
+        for key in ("top1", "top5", "mean_class_accuracy", "map")
+        if key in result
     )
-    return (
+    line = (
         f"{folder}: {scores} on {result['videos']} videos of {split}, "
         f"{result['coverage']:.1%} of those listed "
         f"({result['views']} views each, after {result['steps']} steps)"
     )
+    rows = [
+        f"  {row['shape']:>12}  {row.get('top1', row.get('map')):7.2%}"
+        f"  {row['multiply_adds']:>18,} multiply-adds  {row['milliseconds']:9.2f} ms a clip"
+        for row in result.get("shapes", [])
+    ]
+    return "\n".join([line, *rows])
+
+
+def _score(key: str, result: dict[str, Any]) -> str:
+    name = key.replace("_", " ")
+    if key not in result.get("intervals", {}):
+        return f"{name} {result[key]:.2%}"
+    low, high = result["intervals"][key]
+    return f"{name} {result[key]:.2%} [{low:.1%}, {high:.1%}]"

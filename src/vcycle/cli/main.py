@@ -13,12 +13,15 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from vcycle.cli.bench import add_bench_flags
+from vcycle.cli.compare import add_compare_flags
 from vcycle.cli.data import add_data_flags
 from vcycle.cli.demo import add_demo_flags
 from vcycle.cli.doctor import add_doctor_flags
 from vcycle.cli.eval import add_eval_flags
+from vcycle.cli.export import add_export_flags
 from vcycle.cli.models import add_models_flags
 from vcycle.cli.plan import add_plan_flags
+from vcycle.cli.predict import add_predict_flags
 from vcycle.cli.train import add_train_flags
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import FIELDS_HELP
@@ -30,6 +33,9 @@ _OF_RUNS: dict[str, tuple[str, str | None, Callable[[FlagParser], None]]] = {
 }
 """Command -> help, its one word, its flags; fields of the configuration are flags of these."""
 _OTHERS: dict[str, tuple[str, Callable[[FlagParser], None]]] = {
+    "compare": ("say what runs took to reach an accuracy", add_compare_flags),
+    "export": ("write a trained model for other programs", add_export_flags),
+    "predict": ("say what videos show", add_predict_flags),
     "models": ("list the models and what they cost", add_models_flags),
     "demo": ("train on generated videos, with and without multigrid", add_demo_flags),
     "bench": ("measure on this machine and your videos", add_bench_flags),
@@ -41,7 +47,7 @@ _OTHERS: dict[str, tuple[str, Callable[[FlagParser], None]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     try:
-        options = _parser().parse_args(arguments)
+        options = make_parser().parse_args(arguments)
         options.run(options)
         return 0
     except BrokenPipeError:  # whoever read the output, such as `head`, has enough
@@ -63,7 +69,8 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _parser() -> FlagParser:
+def make_parser() -> FlagParser:
+    """The parser of all commands; what it parses has a function ``run``."""
     parser = FlagParser(
         prog="vcycle",
         description="Multigrid training for video models: the same accuracy, several times faster.",

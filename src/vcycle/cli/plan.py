@@ -103,7 +103,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
 def _measured(file: Path) -> Mapping[Shape, cost.MeasuredStep]:
     try:
         return cost.measured_steps(json.loads(file.read_text()))
-    except (ValueError, RecursionError) as error:  # no JSON or no text either
+    except ValueError as error:  # no JSON either
         raise ValueError(f"--step-seconds {file}: {error}") from error
 
 
@@ -124,7 +124,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
         "compute_unit": unit,
         "frame_reduction": cost.frames(plan).reduction,
         "span_reduction": _spans(config, plan)[1].reduction,
-        "notes": _notes(config),
+        "notes": _notes(config, plan),
     }
     if report.seconds:
         values["predicted_seconds"] = report.seconds.plan
@@ -159,7 +159,7 @@ def plan_text(report: PlanReport) -> str:
         _wrapped(f"{report.title}: {summary}" if summary else report.title),
         plan_table(plan, costs, report.memory),
     ]
-    notes = _notes(config)
+    notes = _notes(config, plan)
     if plan.warmup_steps:
         end = plan[plan.warmup_steps].learning_rate
         notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]
@@ -181,8 +181,15 @@ def _spans(config: RunConfig, plan: Plan) -> tuple[str, cost.Cost]:
     return "frames spanned", cost.frames_spanned(plan, stride=config.data.stride)
 
 
-def _notes(config: RunConfig) -> list[str]:
+def _notes(config: RunConfig, plan: Plan) -> list[str]:
     notes = list(config.notes)
+    if config.multigrid.anneal is not None:
+        anneal, share = config.multigrid.anneal, 1 - plan.anneal_start
+        over = f"constant, then {anneal.form}" if share < 1 else anneal.form
+        notes.append(
+            f"rate: {over} to {anneal.final:g} of its peak over the last {share:.0%} of the steps, "
+            f"in place of the recipe's decay and warm-up"
+        )
     if config.model.pretrained_on and not config.model.weights:
         notes.append(
             f"training starts from {config.model.pretrained_on} weights: give --weights FILE"

@@ -7,7 +7,7 @@ run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -116,7 +116,7 @@ class ClipDataset(Dataset[Clip]):
         index = request.index
         for attempt in range(1 + _MAX_SUBSTITUTES):
             video = self.manifest.videos[index]
-            grid = request.grid(video, self.grid_range, flip=video.flip)
+            grid = self._grid(video, request)
             try:
                 if index in bad_indices:
                     raise UnreadableVideo(video.path, bad_indices[index])
@@ -130,6 +130,15 @@ class ClipDataset(Dataset[Clip]):
                 return Clip(out, self._label(video, grid, request), request, index, tuple(bad))
         reasons = {video.path: video.reason for video in bad}
         raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed(reasons)}")
+
+    def _grid(self, video: Video, request: ClipRequest) -> Grid:
+        """The request's grid, in the part of the video that its line of the manifest is about."""
+        frames = video.frame_range
+        if len(frames) == video.num_frames:
+            return request.grid(video, self.grid_range, flip=video.flip)
+        part = replace(video, num_frames=len(frames))
+        grid = request.grid(part, self.grid_range, flip=video.flip)
+        return replace(grid, frames=tuple(frames[k] for k in grid.frames))
 
     def _decode(self, video: Video, grid: Grid, out: Tensor) -> None:
         place = self.manifest.locate(video)

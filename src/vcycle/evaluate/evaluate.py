@@ -25,9 +25,18 @@ def evaluate(
     ``network`` is the module itself, not what Fabric wraps around it for several processes: one
     process may have fewer batches than the others.
 
-    A view that could not be read is left out, never replaced: ``videos`` counts the videos that
-    were scored, and ``coverage`` is their share of those that the data set lists. The network
-    is left in training mode.
+    ``videos`` counts the videos that were scored, and ``coverage`` is their share of those that the
+    data set lists.
+    """
+    return summary(score_videos(network, loader, videos, fabric=fabric), videos)
+
+
+def score_videos(
+    network: nn.Module, loader: Loader, videos: Manifest, *, fabric: Fabric
+) -> VideoScores:
+    """The combined scores of every video, in every process alike.
+
+    A view that could not be read is left out, never replaced. The network is left in training mode.
     """
     collected = VideoScores(
         num_videos=len(videos), num_classes=videos.num_classes, multi_label=videos.multi_label
@@ -43,6 +52,11 @@ def evaluate(
             collected.add(asked[read], scores[read.to(scores.device)], batch.labels[read])
     network.train()
     collected.gather(fabric)
+    return collected
+
+
+def summary(collected: VideoScores, videos: Manifest) -> dict[str, float]:
+    """The accuracies of an evaluation, and of which share of the listed videos they are."""
     scores_of_run = collected.compute()
     found = videos.coverage(videos.videos[0].split)
     return {"coverage": found * scores_of_run["videos"] / len(videos), **scores_of_run}

@@ -13,7 +13,9 @@ from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
+from vcycle.evaluate.views import check_num_clips
 from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
 
 
 def make_train_loader(
@@ -30,7 +32,7 @@ def make_train_loader(
         first_step=first_step,
     )
     return train_loader(
-        _dataset(config, videos),
+        make_dataset(config, videos),
         sampler,
         num_workers=config.data.num_workers,
         max_bad_share=config.data.max_bad_share,
@@ -39,11 +41,17 @@ def make_train_loader(
     )
 
 
-def make_eval_loader(config: RunConfig, videos: Manifest, fabric: Fabric) -> Loader:
-    """This process's views of ``videos`` at the baseline's shape."""
+def make_eval_loader(
+    config: RunConfig, videos: Manifest, fabric: Fabric, *, shape: Shape | None = None
+) -> Loader:
+    """This process's views of ``videos`` at a shape, the baseline's unless given.
+
+    Raises ValueError if several clips in time are asked for that would be one and the same.
+    """
+    check_num_clips(config.evaluation.num_clips, segments=config.data.segments)
     return eval_loader(
-        _dataset(config, videos),
-        config.baseline.shape,
+        make_dataset(config, videos),
+        shape or config.baseline.shape,
         batch_size=config.evaluation.batch_size,
         num_clips=config.evaluation.num_clips,
         num_crops=config.evaluation.num_crops,
@@ -56,7 +64,8 @@ def make_eval_loader(config: RunConfig, videos: Manifest, fabric: Fabric) -> Loa
     )
 
 
-def _dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
+def make_dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
+    """The clips that the run may draw from ``videos``."""
     data = config.data
     grids = GridRange(
         config.baseline.shape,

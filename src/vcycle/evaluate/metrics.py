@@ -18,6 +18,8 @@ from torchmetrics.functional.classification import (
     multiclass_accuracy,
 )
 
+from vcycle.evaluate.views import view_probabilities
+
 _LEAST_SHARE = 1e-9
 """Of a class in a softmax: a smaller one may have been rounded to 0."""
 
@@ -35,12 +37,13 @@ class VideoScores:
 
     def add(self, videos: Tensor, scores: Tensor, labels: Tensor) -> None:
         """Add (N,) video numbers, (N, classes) scores before softmax, and labels of N views."""
-        videos, scores, labels = videos.cpu(), scores.float().cpu(), labels.cpu()
+        videos, labels = videos.cpu(), labels.cpu()
+        shares = view_probabilities(scores.cpu(), multi_label=self.multi_label)
         if self.multi_label:
-            rows = videos.unsqueeze(1).expand_as(scores)
-            self.scores.scatter_reduce_(0, rows, scores.sigmoid(), "amax")
+            rows = videos.unsqueeze(1).expand_as(shares)
+            self.scores.scatter_reduce_(0, rows, shares, "amax")
         else:
-            self.scores.index_add_(0, videos, scores.softmax(1))
+            self.scores.index_add_(0, videos, shares)
         self.labels[videos] = labels.to(self.labels.dtype)
         self.num_views.index_add_(0, videos, torch.ones_like(videos))
 

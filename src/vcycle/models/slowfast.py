@@ -147,9 +147,7 @@ class SlowFast(nn.Module):
 
     def forward(self, clips: Tensor) -> Tensor:
         check_clips(clips)
-        # Stacked views need no index tensor, which would be copied to the device.
-        frames = slow_frame_indices(clips.shape[2], self.alpha)
-        slow = torch.stack([clips[:, :, i] for i in frames], 2)  # (B, 3, T / alpha, H, W)
+        slow = _slow_frames(clips, self.alpha)  # (B, 3, T / alpha, H, W)
         xs = self.s1_fuse(self.s1([slow, clips]))
         xs = self.s2_fuse(self.s2(xs))
         xs = self.s3_fuse(self.s3(xs))
@@ -158,20 +156,32 @@ class SlowFast(nn.Module):
         return scores
 
 
+def _slow_frames(clips: Tensor, alpha: int) -> Tensor:
+    """The frames of ``slow_frame_indices``; of a graph that is exported they depend on its T."""
+    num_frames: object = clips.shape[2]
+    if isinstance(num_frames, torch.SymInt):
+        last = num_frames - 1
+        count = last // alpha + 1  # T / alpha rounded up
+        gaps = torch.full((), count - 1, dtype=torch.int64, device=clips.device).clamp(min=1)
+        indices = torch.arange(count, device=clips.device) * last // gaps
+        return clips.index_select(2, indices)
+    # Stacked views need no index tensor, which would be copied to the device.
+    frames = slow_frame_indices(clips.shape[2], alpha)
+    return torch.stack([clips[:, :, i] for i in frames], 2)
+
+
 def _check(*, alpha: int, beta_inverse: int, fusion_kernel: int) -> None:
     if alpha < 1:
-        raise ValueError(f"alpha {alpha}: slowfast takes at least 1")
+        raise ValueError(f"alpha {alpha}: give at least 1")
     if beta_inverse < 1 or 64 % beta_inverse:
-        raise ValueError(f"beta_inverse {beta_inverse}: slowfast takes a divisor of 64")
+        raise ValueError(f"beta_inverse {beta_inverse}: give a divisor of 64")
     if fusion_kernel < 1 or fusion_kernel % 2 == 0:
-        raise ValueError(f"fusion_kernel {fusion_kernel}: slowfast takes an odd number")
+        raise ValueError(f"fusion_kernel {fusion_kernel}: give an odd number")
 
 
 def _temporal_blocks(chosen: tuple[int, int] | None, *, num_blocks: int) -> tuple[int, int]:
     """Number of blocks of res4 with temporal kernels of 3, in the slow and the fast pathway."""
     temporal = chosen or (num_blocks, num_blocks)
     if len(temporal) != 2 or not all(0 <= number <= num_blocks for number in temporal):
-        raise ValueError(
-            f"temporal_blocks_res4 {temporal}: slowfast takes two numbers up to {num_blocks}"
-        )
+        raise ValueError(f"temporal_blocks_res4 {temporal}: give two numbers up to {num_blocks}")
     return temporal

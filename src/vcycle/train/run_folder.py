@@ -2,6 +2,8 @@
 
     config.yaml        the resolved configuration
     plan.json          the plan's totals and phases
+    dataset.json       which videos it is validated on, and how
+    multiply_adds.json of one clip of each shape, forward, if they can be counted
     metrics.jsonl      a line a step
     phases.jsonl       a line a phase: what limited it, the model or the loader
     validation.jsonl   a line a validation
@@ -9,6 +11,7 @@
     bad_videos.json    videos that no process could read, and why, if there are any
     nonfinite.jsonl    a line for each step whose loss was not finite, if there are any
     result.json        written when the last step is done: its presence means the run is complete
+    .lock              locked by the process that writes here, which it names
 
 Lines are complete when they are written and files are atomic, so an interrupted run can be read
 and resumed.
@@ -26,15 +29,22 @@ import yaml
 
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import remove_partials, write_atomic
+from vcycle.data.json_lines import read_rows
 from vcycle.data.loader_stats import LoaderStats
+from vcycle.data.manifest import Manifest
 from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
 from vcycle.train.checkpoint import clear_after, has_checkpoint
-from vcycle.train.same_run import check_config
+from vcycle.train.lock import LOCK_NAME, FolderLock
+from vcycle.train.same_run import check_config, identity
 
 Resume: TypeAlias = bool | Literal["auto"]
 
 _ROWS = ("metrics.jsonl", "phases.jsonl", "validation.jsonl", "nonfinite.jsonl")
-_NAMES = ("config.yaml", "plan.json", *_ROWS, "bad_videos.json", "result.json")
+_NAMES = (
+    *("config.yaml", "plan.json", "dataset.json", "multiply_adds.json"),
+    *(*_ROWS, "bad_videos.json", "result.json"),
+)
 
 
 class RunFolder:
@@ -44,6 +54,11 @@ class RunFolder:
         self.path = path
         self._writes = rank == 0
         self._bad_videos: dict[str, str] = {}
+        self._lock = FolderLock(path)
+
+    def close(self) -> None:
+        """Let another run have the folder."""
+        self._lock.release()
 
     def begin(self, config: RunConfig, *, resume: Resume) -> Literal["new", "resumed", "complete"]:
         """What is there to do in this folder.
@@ -54,9 +69,11 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"run folder {self.path}: it is a file; choose another name")
+        if self.path.exists() and self._writes:
+            self._lock.take()
         if resume and self._writes:
             remove_partials(self.path, _NAMES)
-        is_empty = not any(self.path.glob("*"))
+        is_empty = all(each.name == LOCK_NAME for each in self.path.glob("*"))
         if not (resume or is_empty):
             raise ValueError(
                 f"run folder {self.path}: it is not empty; choose another, or resume that run"
@@ -64,7 +81,10 @@ class RunFolder:
         if is_empty and resume is not True:
             return "new"
         if not (resume == "auto" or has_checkpoint(self.path)):
-            raise ValueError(f"run folder {self.path}: it has no checkpoint to resume from")
+            raise ValueError(
+                f"run folder {self.path}: it has no checkpoint to resume from; choose another, or "
+                f"--resume auto"
+            )
         file = self.path / "config.yaml"
         check_config(_read_config(file), config, source=f"run folder {self.path}, config.yaml")
         if (self.path / "result.json").is_file():
@@ -84,15 +104,35 @@ class RunFolder:
         before = read_rows(self.path / "validation.jsonl")
         return all(_metric(scores) > _metric(row) for row in before)
 
-    def start(self, config: RunConfig, plan: Plan, *, first_step: int) -> None:
-        """Make the folder, and forget what was logged from ``first_step`` on."""
+    def predicted_seconds(self) -> float | None:
+        """What the run's steps were predicted to take before its first one, if it was."""
+        try:
+            return float(json.loads((self.path / "plan.json").read_text())["predicted_seconds"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    def start(
+        self,
+        config: RunConfig,
+        plan: Plan,
+        *,
+        first_step: int,
+        predicted_seconds: float | None = None,
+    ) -> None:
+        """Make the folder, and forget what was logged from ``first_step`` on.
+
+        ``predicted_seconds`` are of all steps; a run that goes on keeps those of its beginning.
+        """
         if not self._writes:
             return
         if (self.path / "bad_videos.json").is_file():
             self._bad_videos = json.loads((self.path / "bad_videos.json").read_text())
         self.path.mkdir(parents=True, exist_ok=True)
+        self._lock.take()
         write_atomic(self.path / "config.yaml", config_text(config))
-        values = {"recipe": config.recipe, **plan.to_dict()}
+        earlier = self.predicted_seconds() if first_step else None
+        predicted = predicted_seconds if earlier is None else earlier
+        values = {"recipe": config.recipe, **plan.to_dict(), "predicted_seconds": predicted}
         write_atomic(self.path / "plan.json", json.dumps(values, indent=1) + "\n")
         first_phase = plan.phase_of(first_step) if first_step < len(plan) else len(plan.phases)
         for name, key, first in (
@@ -109,6 +149,23 @@ class RunFolder:
             else:
                 file.unlink(missing_ok=True)
         clear_after(self.path, next_step=first_step)
+
+    def describe(
+        self, config: RunConfig, val_videos: Manifest, multiply_adds: dict[Shape, int]
+    ) -> None:
+        """Write what comparing runs needs: the videos of validations, and what clips cost."""
+        if not self._writes:
+            return
+        validation = {
+            **identity(val_videos),
+            "shape": str(config.baseline.shape),
+            "num_clips": config.evaluation.num_clips,
+            "num_crops": config.evaluation.num_crops,
+        }
+        text = json.dumps({"validation": validation}, indent=1) + "\n"
+        write_atomic(self.path / "dataset.json", text)
+        counts = {str(shape): count for shape, count in multiply_adds.items()}
+        write_atomic(self.path / "multiply_adds.json", json.dumps(counts, indent=1) + "\n")
 
     def add_steps(self, rows: Sequence[dict[str, Any]]) -> None:
         """Append the rows of steps."""
@@ -155,6 +212,7 @@ class RunFolder:
             "epochs": plan.epochs,
             "clips": plan.num_clips,
             **{key: value for key, value in validation.items() if key != "step"},
+            "predicted_seconds": self.predicted_seconds(),
             "waiting_seconds": sum(row["waiting_seconds"] for row in steps),
             "bad_videos": len(self._bad_videos),
             "skipped_steps": sum(row["loss"] is None for row in steps),
@@ -183,14 +241,3 @@ def _read_config(file: Path) -> dict[str, Any]:
     raise ValueError(
         f"{file}: no configuration of a run; restore it, or start anew in another folder"
     )
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file; a last line that a crash cut short is left out."""
-    rows = []
-    for line in path.read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows

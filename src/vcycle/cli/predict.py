@@ -1,0 +1,128 @@
+"""``vcycle predict``: what videos show, by a trained model.
+
+In: a run folder or checkpoint, and videos. Out: the most probable classes of each, printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vcycle.config.flag_parser import FlagParser
+from vcycle.schedule.shape import Shape
+
+if TYPE_CHECKING:
+    from vcycle.evaluate.predict import Prediction
+
+
+def add_predict_flags(parser: FlagParser) -> None:
+    """Add the flags of ``vcycle predict``."""
+    parser.add_argument("model", metavar="RUN", help="a run folder, or a checkpoint of one")
+    parser.add_argument(
+        "videos",
+        nargs="+",
+        metavar="VIDEO",
+        help="a file, a folder, a manifest.csv, a URI, or - for standard input",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--top-k", type=int, default=5, metavar="K", help="classes shown (default: 5)"
+    )
+    parser.add_argument(
+        "--window", type=float, metavar="SECONDS", help="predict for windows of so many seconds"
+    )
+    parser.add_argument(
+        "--every",
+        type=float,
+        metavar="SECONDS",
+        help="from one window's start to the next's (default: the window)",
+    )
+    parser.add_argument(
+        "--clips",
+        type=int,
+        metavar="K",
+        help="clips of a video (default: 10) or window (default: 1)",
+    )
+    parser.add_argument("--shape", metavar="TxHxW", help="of a clip (default: as in training)")
+    parser.add_argument("--best", action="store_true", help="the best checkpoint, not the newest")
+    parser.add_argument(
+        "--trust-code",
+        action="store_true",
+        help="let the checkpoint name a function of your own code as its model",
+    )
+    parser.set_defaults(run=run_predict_command)
+
+
+def run_predict_command(options: argparse.Namespace) -> None:
+    """Predict and print, video by video. Raises ValueError for what a user got wrong.
+
+    A video that does not decode is reported once all others are done.
+    """
+    if options.top_k < 1:
+        raise ValueError(f"--top-k {options.top_k}: give at least 1")
+    shape = Shape.parse(options.shape) if options.shape else None
+
+    import torch
+
+    from vcycle.data.metadata import UnreadableVideo
+    from vcycle.evaluate.load_model import load_model
+    from vcycle.evaluate.predict import predict
+    from vcycle.evaluate.video_arguments import find_videos
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = load_model(
+        options.model, best=options.best, trust_code=options.trust_code, device=device
+    )
+    rows: list[dict[str, Any]] = []
+    bad: list[UnreadableVideo] = []
+    with _standard_input(options.videos) as words:
+        for video in find_videos(words):
+            predictions = predict(
+                model,
+                video,
+                window_seconds=options.window,
+                every_seconds=options.every,
+                num_clips=options.clips,
+                shape=shape,
+            )
+            try:
+                for prediction in predictions:
+                    rows.append(prediction.to_dict(top_k=options.top_k))
+                    if not options.json:
+                        print(_text(prediction, options), flush=True)
+            except UnreadableVideo as error:
+                bad.append(error)
+    if options.json:
+        print(json.dumps({"model": str(model.path), "predictions": rows}, indent=1))
+    if bad:
+        more = f"; {len(bad) - 1} more do not decode" if len(bad) > 1 else ""
+        raise ValueError(f"video {bad[0]}{more}")
+
+
+def _text(prediction: Prediction, options: argparse.Namespace) -> str:
+    span = ""
+    if options.window is not None:
+        span = f"  {prediction.start_seconds:.1f} to {prediction.end_seconds:.1f} s"
+    lines = [f"{prediction.video}{span}"]
+    lines += [f"  {share:6.1%}  {name}" for name, share in prediction.top(options.top_k)]
+    return "\n".join(lines)
+
+
+@contextmanager
+def _standard_input(words: list[str]) -> Iterator[list[str]]:
+    """The words with the bytes of standard input as a file for ``-``."""
+    if "-" not in words:
+        yield words
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "standard_input"
+        with file.open("wb") as out:
+            shutil.copyfileobj(sys.stdin.buffer, out)
+        yield [str(file) if word == "-" else word for word in words]

@@ -1,0 +1,196 @@
+"""A trained model for other programs: safetensors, a ``torch.export`` program, or ONNX.
+
+In: a LoadedModel. Out: a file that takes clips of any number, frames, height and width, and knows
+nothing of multigrid. A program is run at several shapes beside the module before its file appears.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from vcycle.config.run import Model
+from vcycle.data.atomic import atomic
+from vcycle.evaluate.load_model import LoadedModel
+from vcycle.schedule.shape import Shape
+
+Format: TypeAlias = Literal["safetensors", "torch", "onnx"]
+FORMATS: tuple[Format, ...] = ("safetensors", "torch", "onnx")
+TOLERANCE = 1e-3
+"""Of scores, relative to the largest: other kernels add in another order."""
+
+
+class Exported(nn.Module):
+    """A module whose parameter is called ``clips``; with a normalisation, of pixels 0 to 255."""
+
+    def __init__(self, module: nn.Module, *, mean: float | None, std: float) -> None:
+        super().__init__()
+        self.module, self.mean, self.std = module, mean, std
+
+    def forward(self, clips: Tensor) -> Tensor:
+        if self.mean is not None:
+            clips = (clips / 255 - self.mean) / self.std
+        scores: Tensor = self.module(clips)
+        return scores
+
+
+def export_model(
+    model: LoadedModel, file: str | Path, *, format: Format, normalise: bool = False
+) -> list[Shape]:
+    """Write ``model`` to ``file``, atomically; returns the shapes at which it was checked.
+
+    ``onnx`` and ``torch`` take (N, 3, T, H, W) float32 clips, normalised as ``model.normalize``
+    does; with ``normalise`` they are pixels from 0 to 255 and the program normalises. They return
+    (N, classes) scores before softmax. SlowFast takes clips of two slow frames or more.
+    ``safetensors`` keeps the weights and their metadata, which ``load_model`` reads back.
+
+    Raises ValueError if the format is another, ``normalise`` is asked of safetensors, the format's
+    packages are not installed, the model cannot be traced for all shapes, or the program's scores
+    are not the module's; nothing is left at ``file`` then.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"--format {format}: give {', '.join(FORMATS)}")
+    if format == "safetensors":
+        if normalise:
+            raise ValueError("--normalise: safetensors holds weights only; give onnx or torch")
+        _write_weights(model, Path(file))
+        return []
+    if format == "onnx":
+        _require_onnx()
+    mean = model.trained.mean if normalise else None
+    module = Exported(model.module, mean=mean, std=model.trained.std).eval().cpu()
+    example, *others = check_shapes(model)
+    program = _traced(module, example, others[0])
+    with atomic(Path(file)) as partial:
+        if format == "onnx":
+            with _quiet():
+                onnx = torch.onnx.export(
+                    program, dynamo=True, input_names=["clips"], output_names=["scores"]
+                )
+            assert onnx is not None
+            onnx.model.metadata_props["vcycle"] = json.dumps(model.trained.to_dict())
+            onnx.save(str(partial), external_data=False)
+            run = _onnx_runner(partial)
+        else:
+            extra = {"vcycle.json": json.dumps(model.trained.to_dict())}
+            with partial.open("wb") as out:
+                torch.export.save(program, out, extra_files=extra)
+            loaded = torch.export.load(io.BytesIO(partial.read_bytes()))
+            run = loaded.module(check_guards=False)
+        for number, shape in enumerate((example, *others)):
+            _check(module, run, shape, num_clips=1 + number % 3, pixels=normalise)
+    return [example, *others]
+
+
+def check_shapes(model: LoadedModel) -> list[Shape]:
+    """Shapes to check a program at: that of training, larger, smaller, and not square."""
+    shape, rule = model.shape, Model(model.trained.name, model.trained.options).rule
+    frames = rule.frame_multiple * math.ceil(
+        max(2 * rule.frame_multiple, rule.min_frames, shape.frames // 2) / rule.frame_multiple
+    )
+    height, width = shape.height, shape.width
+    return [
+        shape,
+        Shape(shape.frames + rule.frame_multiple, height + 16, width + 32),
+        Shape(frames, max(16, height // 2), max(16, width // 2)),
+        Shape(frames, height, width + 16),
+    ]
+
+
+def _traced(module: nn.Module, example: Shape, other: Shape) -> ExportedProgram:
+    # Sizes of 0 and 1 are special to the tracer, so the example has two clips.
+    clips = torch.zeros(2, 3, example.frames, example.height, example.width)
+    dynamic = {"clips": dict.fromkeys((0, 2, 3, 4), Dim.DYNAMIC)}
+    try:
+        with _quiet():
+            return torch.export.export(module, (clips,), dynamic_shapes=dynamic)
+    except Exception as error:  # whatever a model of one's own may raise when it is traced
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(
+            f"model: it cannot be exported for clips of every shape, {example} and {other} alike "
+            f"({reason}); export safetensors, or write its forward without branches on sizes"
+        ) from error
+
+
+def _check(
+    module: nn.Module,
+    run: Callable[[Tensor], Tensor],
+    shape: Shape,
+    *,
+    num_clips: int,
+    pixels: bool,
+) -> None:
+    """Raise ValueError unless a program gives the module's scores for random clips."""
+    size = (num_clips, 3, shape.frames, shape.height, shape.width)
+    clips = torch.randn(size, generator=torch.Generator().manual_seed(0))
+    if pixels:
+        clips = clips.mul_(60).add_(120).clamp_(0, 255).round_()
+    try:
+        with torch.no_grad():
+            expected, found = module(clips), run(clips)
+    except Exception as error:  # onnxruntime has errors of its own, and so may a user's model
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"export: the model does not run at {shape} ({reason})") from error
+    difference = float((found - expected).abs().max())
+    if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
+        raise ValueError(
+            f"export: at {shape} the program's scores differ from the module's by {difference:.2g}"
+        )
+
+
+def _onnx_runner(file: Path) -> Callable[[Tensor], Tensor]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        file.read_bytes(), options, providers=["CPUExecutionProvider"]
+    )
+    return lambda clips: torch.from_numpy(session.run(None, {"clips": clips.numpy()})[0])
+
+
+def _require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f"--format onnx: {error.name} is not installed; pip install 'vcycle[export]'"
+        ) from None
+
+
+def _write_weights(model: LoadedModel, file: Path) -> None:
+    tensors: dict[str, Any] = {
+        name: value.detach().cpu().contiguous().clone()
+        for name, value in model.module.state_dict().items()
+    }
+    metadata = {"format": "pt", "vcycle": json.dumps(model.trained.to_dict())}
+    with atomic(file) as partial:
+        partial.write_bytes(safetensors.torch.save(tensors, metadata))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporters report progress and what they lack, of which nothing concerns a user."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

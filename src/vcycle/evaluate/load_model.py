@@ -1,0 +1,114 @@
+"""A trained model as a plain module, from whatever ``vcycle train`` left behind.
+
+In: a run folder, a checkpoint or its ``.safetensors``. Out: a LoadedModel: the module in evaluation
+mode, with ``nn.BatchNorm3d`` layers and no trace of multigrid, and all that its clips and scores
+need beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from vcycle.data.grid import GridRange
+from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint, read_trained_model
+from vcycle.models import build_model
+from vcycle.schedule.shape import Shape
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A module that takes (B, 3, T, H, W) clips and returns (B, classes) scores before softmax.
+
+    Args:
+        module: in evaluation mode, on the CPU until it is moved, with plain norms.
+        trained: what the checkpoint says of it.
+        path: the file that it came from.
+    """
+
+    module: nn.Module
+    trained: TrainedModel
+    path: Path
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the scores, in order."""
+        return self.trained.classes
+
+    @property
+    def shape(self) -> Shape:
+        """T x H x W of the clips that training ended on."""
+        return Shape.parse(self.trained.shape)
+
+    @property
+    def grid_range(self) -> GridRange:
+        """How clips were sampled in training."""
+        known = self.trained
+        return GridRange(
+            self.shape,
+            known.stride,
+            known.short_side,
+            frame_rate=known.frame_rate,
+            segments=known.segments,
+        )
+
+    def normalize(self, clips: Tensor) -> Tensor:
+        """uint8 (N, 3, T, H, W), 0 to 255 -> the floats that the module takes."""
+        return clips.float().div_(255).sub_(self.trained.mean).div_(self.trained.std)
+
+
+def load_model(
+    path: str | Path, *, best: bool = False, trust_code: bool = False, device: str = "cpu"
+) -> LoadedModel:
+    """Load the model of a run folder, a checkpoint, or a ``.safetensors`` file with metadata.
+
+    Of a run folder the newest checkpoint is taken, with ``best`` that with the best validation. A
+    file may name a function of somebody's own code as its model; it is called only with
+    ``trust_code``. Further training with norm groups starts from
+    ``convert_batch_norm(model.module)``.
+
+    Raises ValueError, in one line, if there is no such file, or it is damaged, of another program,
+    or does not fit the model and the classes that it names.
+    """
+    file = find_checkpoint(path, best=best)
+    trained = read_trained_model(file)
+    if ":" in trained.name and not trust_code:
+        raise ValueError(
+            f"{file}: its model is the function {trained.name}, which is code of its own; if you "
+            f"know it, give trust_code=True, --trust-code at the command line"
+        )
+    is_weights = file.suffix == ".safetensors"
+    tensors = load_file(file) if is_weights else load_checkpoint(file)["model"]
+    devices = list(range(torch.cuda.device_count()))
+    with torch.random.fork_rng(devices):  # fresh weights are drawn, and replaced at once
+        module = build_model(trained.name, num_classes=len(trained.classes), **trained.options)
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        lines = [" ".join(line.split()) for line in str(error).splitlines()]
+        raise ValueError(
+            f"{file}: its weights are not those of {trained.name} with {len(trained.classes)} "
+            f"classes ({lines[min(1, len(lines) - 1)][:200]}); give a file of vcycle train"
+        ) from None
+    return LoadedModel(module.eval().to(device), trained, file)
+
+
+def find_checkpoint(path: str | Path, *, best: bool = False) -> Path:
+    """The file of a model: ``path`` itself, or the checkpoint in a run folder.
+
+    Raises ValueError if there is none.
+    """
+    path = Path(path)
+    if path.is_file():
+        return path
+    if not path.exists():
+        raise ValueError(f"{path}: no such run folder or checkpoint")
+    name = "best" if best else "checkpoint"
+    for file in (path / f"{name}.safetensors", path / f"{name}.pt"):
+        if file.is_file():
+            return file
+    raise ValueError(f"run folder {path}: no {name}.pt in it; give a folder of vcycle train")

@@ -1,0 +1,115 @@
+"""What runs took to reach an accuracy: seconds, steps, clips and multiply-adds.
+
+In: run folders. Out: a row for each run, at its first validation with at least that accuracy;
+nothing between validations is interpolated, so a run may have been there earlier, by up to the
+distance from the validation before. How many times less than the first run it took, if both are
+there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vcycle.report.runs import Point, RunRecord, check_same_videos, read_run
+
+COSTS = ("seconds", "steps", "clips", "multiply_adds")
+
+
+def compare_runs(
+    folders: Sequence[str | Path], *, at_accuracy: float | None = None
+) -> dict[str, Any]:
+    """Compare runs at an accuracy in [0, 1], by default that of the first run's last validation.
+
+    A run that does not reach it has null costs, and what it spent without. Raises ValueError if
+    there are fewer than two runs, one cannot be read, they are validated on different videos, or
+    the accuracy is no share.
+    """
+    if len(folders) < 2:
+        raise ValueError("run folders: give at least two to compare")
+    if at_accuracy is not None and not 0 < at_accuracy <= 1:
+        raise ValueError(f"--at-accuracy {at_accuracy}: give a share above 0 and up to 1, as 0.9")
+    runs = [read_run(folder) for folder in folders]
+    check_same_videos(runs)
+    level = at_accuracy if at_accuracy is not None else runs[0].points[-1].accuracy
+    rows = [_row(run, level) for run in runs]
+    for row in rows:
+        row["times_less"] = {name: _ratio(rows[0][name], row[name]) for name in COSTS}
+    return {
+        "metric": runs[0].metric,
+        "accuracy": level,
+        "videos": runs[0].validation["num_videos"],
+        "runs": rows,
+        "notes": _notes(runs),
+    }
+
+
+def _row(run: RunRecord, level: float) -> dict[str, Any]:
+    point = run.first_at(level)
+    index = len(run.points) if point is None else run.points.index(point)
+    before = run.points[index - 1] if index else None
+    costs = {name: None if point is None else getattr(point, name) for name in COSTS}
+    return {
+        "folder": run.folder,
+        "reached": point is not None,
+        "accuracy": None if point is None else point.accuracy,
+        **costs,
+        "validation_before": None if before is None else asdict(before),
+        "best": run.best,
+        "last": asdict(run.points[-1]),
+    }
+
+
+def _ratio(first: float | None, other: float | None) -> float | None:
+    if first is None or other is None or not other:
+        return None
+    return first / other
+
+
+def _notes(runs: Sequence[RunRecord]) -> list[str]:
+    """Differences that do not forbid a comparison, but that a reader must know."""
+    notes = []
+    for name, text in (
+        ("shape", "clips of {}"),
+        ("num_clips", "{} clips a video"),
+        ("num_crops", "{} crops a clip"),
+    ):
+        values = [run.validation[name] for run in runs]
+        if len(set(values)) > 1:
+            each = ", ".join(text.format(value) for value in values)
+            notes.append(f"validations differ: {each}")
+    if any(point.multiply_adds is None for run in runs for point in run.points):
+        notes.append("multiply-adds of a run's model could not be counted")
+    return notes
+
+
+def comparison_text(values: dict[str, Any]) -> str:
+    """A comparison as a table for a terminal."""
+    lines = [f"{values['metric']} {values['accuracy']:.1%} on {values['videos']} videos"]
+    width = max(len(row["folder"]) for row in values["runs"])
+    head = "".join(f"{name.replace('_', '-'):>22}" for name in COSTS)
+    lines.append(f"{'':<{width}}{head}")
+    for number, row in enumerate(values["runs"]):
+        if not row["reached"]:
+            last = Point(**row["last"])
+            lines.append(
+                f"{row['folder']:<{width}}  not reached: at best {row['best']:.1%} in "
+                f"{last.steps:,} steps, {last.seconds:,.1f} s"
+            )
+            continue
+        cells = [_cell(row[name], row["times_less"][name] if number else None) for name in COSTS]
+        lines.append(f"{row['folder']:<{width}}{''.join(f'{cell:>22}' for cell in cells)}")
+    lines += [f"note: {note}" for note in values["notes"]]
+    return "\n".join(lines)
+
+
+def _cell(value: float | None, times_less: float | None) -> str:
+    if value is None:
+        return "not counted"
+    text = f"{value:.3g}" if value >= 1e6 else f"{round(value, 1):,}"
+    if times_less is None or not math.isfinite(times_less):
+        return text
+    return f"{text} ({times_less:.2f}x less)"

@@ -1,0 +1,113 @@
+"""A run folder as a report reads it: its validations, and what had been spent by each.
+
+In: a run folder, complete or not. Out: a RunRecord. Seconds are those of training, validations and
+checkpoints left out; multiply-adds are those of the clips' forward passes, as counted on the run's
+own model.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vcycle.data.json_lines import read_rows
+
+_ROUNDING = 1e-6
+"""Accuracies are kept in single precision, in which 0.9 is a little less."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A validation: what was reached, in [0, 1], and what was spent until then."""
+
+    accuracy: float
+    steps: int
+    clips: int
+    seconds: float
+    multiply_adds: float | None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run folder says.
+
+    Args:
+        folder: as it was named.
+        metric: ``top1``, or ``map`` if videos have several labels.
+        points: its validations, in order.
+        validation: the identity of its validation videos, and how they are scored.
+        steps: the rows of its steps.
+    """
+
+    folder: str
+    metric: str
+    points: tuple[Point, ...]
+    validation: dict[str, Any]
+    steps: tuple[dict[str, Any], ...]
+
+    @property
+    def best(self) -> float:
+        """The greatest accuracy of its validations."""
+        return max(point.accuracy for point in self.points)
+
+    def first_at(self, accuracy: float) -> Point | None:
+        """The first validation with at least this accuracy; None if none has."""
+        reached = (point for point in self.points if point.accuracy >= accuracy - _ROUNDING)
+        return next(reached, None)
+
+
+def read_run(folder: str | Path) -> RunRecord:
+    """Read a run folder. Raises ValueError, in one line, if it has no validation to read."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise ValueError(f"run folder {folder}: there is no such folder")
+    for name in ("dataset.json", "metrics.jsonl", "validation.jsonl"):
+        if not (path / name).is_file():
+            raise ValueError(f"run folder {folder}: no {name} in it; give a folder of vcycle train")
+    rows = read_rows(path / "validation.jsonl")
+    if not rows:
+        raise ValueError(f"run folder {folder}: no validation yet; wait for its first")
+    metric = "map" if "map" in rows[0] else "top1"
+    steps = read_rows(path / "metrics.jsonl")
+    clips, costs = [0], _costs(path, steps)
+    for step in steps:
+        clips.append(clips[-1] + step["batch_size"])
+    points = []
+    for row in rows:
+        done = min(row["step"] + 1, len(steps))
+        cost = None if costs is None else costs[done]
+        points.append(Point(row[metric], row["step"] + 1, clips[done], row["seconds"], cost))
+    return RunRecord(
+        folder=str(folder),
+        metric=metric,
+        points=tuple(points),
+        validation=json.loads((path / "dataset.json").read_text())["validation"],
+        steps=tuple(steps),
+    )
+
+
+def _costs(path: Path, steps: list[dict[str, Any]]) -> list[float] | None:
+    """Multiply-adds before each step and after the last; None if they were not counted."""
+    file = path / "multiply_adds.json"
+    of_clip = json.loads(file.read_text()) if file.is_file() else {}
+    total = [0.0]
+    for step in steps:
+        if step["shape"] not in of_clip:
+            return None
+        total.append(total[-1] + step["batch_size"] * of_clip[step["shape"]])
+    return total
+
+
+def check_same_videos(runs: list[RunRecord]) -> None:
+    """Raise ValueError unless all runs are validated on the same videos and by the same metric."""
+    first = runs[0]
+    for run in runs[1:]:
+        for name in ("videos_sha256", "classes", "multi_label"):
+            if run.validation[name] != first.validation[name]:
+                raise ValueError(
+                    f"{first.folder} and {run.folder}: they are validated on different videos "
+                    f"({first.validation['num_videos']} and {run.validation['num_videos']}); "
+                    f"compare runs of one manifest"
+                )

@@ -1,0 +1,147 @@
+"""Exported programs give the module's scores at shapes that they were not traced at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import vcycle
+from vcycle.cli.main import main
+from vcycle.evaluate.export import export_model
+from vcycle.evaluate.load_model import LoadedModel
+from vcycle.models.slowfast import FastToSlow, _slow_frames, slow_frame_indices
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+@pytest.fixture
+def model(trained_run: Path) -> LoadedModel:
+    return vcycle.load_model(trained_run)
+
+
+def test_onnx_round_trip_from_pixels(model: LoadedModel, tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    export_model(model, file, format="onnx", normalise=True)
+    session = onnxruntime.InferenceSession(file)
+    for size in ((1, 3, 8, 32, 32), (3, 3, 4, 45, 61), (2, 3, 11, 64, 32)):
+        pixels = torch.randint(0, 256, size, dtype=torch.uint8)
+        clips = model.normalize(pixels)
+        [scores] = session.run(["scores"], {"clips": pixels.float().numpy()})
+        with torch.no_grad():
+            torch.testing.assert_close(
+                torch.from_numpy(scores), model.module(clips), rtol=1e-3, atol=1e-4
+            )
+    assert "clips" in {each.name for each in session.get_inputs()}
+    assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_torch_round_trip(model: LoadedModel, tmp_path: Path) -> None:
+    file = tmp_path / "model.pt2"
+    export_model(model, file, format="torch")
+    program = torch.export.load(file).module(check_guards=False)
+    clips = torch.randn(3, 3, 5, 40, 33)
+    with torch.no_grad():
+        torch.testing.assert_close(program(clips), model.module(clips), rtol=1e-4, atol=1e-5)
+
+
+def test_safetensors_round_trip(model: LoadedModel, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    assert export_model(model, file, format="safetensors") == []
+    again = vcycle.load_model(file)
+    assert again.trained == model.trained
+    clips = torch.randn(1, 3, 8, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(again.module(clips), model.module(clips))
+
+
+class FlattenedHead(nn.Module):
+    """It fits one shape only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3 * 8 * 32 * 32, 12)
+
+    def forward(self, clips: torch.Tensor) -> torch.Tensor:
+        return self.head(clips.flatten(1))
+
+
+class Untruthful(nn.Module):
+    """Its scores depend on what a trace keeps as it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, clips: torch.Tensor) -> torch.Tensor:
+        scale = 1.0 if torch.compiler.is_compiling() else 2.0
+        return clips.mean((2, 3, 4)) * self.scale * scale
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (FlattenedHead(), "cannot be exported for clips of every shape|does not run at"),
+        (Untruthful(), "differ from the module's"),
+    ],
+)
+def test_a_program_that_is_not_the_module_leaves_no_file(
+    model: LoadedModel, tmp_path: Path, module: nn.Module, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        export_model(replace(model, module=module), tmp_path / "x.pt2", format="torch")
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_exported_slowfast_picks_the_frames_of_every_length() -> None:
+    class Frames(nn.Module):
+        def forward(self, clips: torch.Tensor) -> torch.Tensor:
+            return _slow_frames(clips, 4)
+
+    dynamic = {"clips": {2: torch.export.Dim.DYNAMIC}}
+    program = torch.export.export(
+        Frames(), (torch.zeros(1, 1, 16, 1, 1),), dynamic_shapes=dynamic
+    ).module(check_guards=False)
+    for num_frames in (*range(5, 34), 64, 111):
+        clips = torch.arange(float(num_frames)).view(1, 1, -1, 1, 1)
+        expected = [float(i) for i in slow_frame_indices(num_frames, 4)]
+        assert program(clips).flatten().tolist() == expected
+        assert _slow_frames(clips, 4).flatten().tolist() == expected
+
+
+def test_exported_lateral_connections_meet_their_frames() -> None:
+    class Lateral(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fuse = FastToSlow(3, alpha=4, kernel=7)
+
+        def forward(self, clips: torch.Tensor) -> torch.Tensor:
+            return self.fuse([_slow_frames(clips, 4), clips])[0]
+
+    module = Lateral().eval()
+    axes = dict.fromkeys((2, 3), torch.export.Dim.DYNAMIC)
+    clips = torch.zeros(2, 3, 16, 6, 6)
+    program = torch.export.export(module, (clips,), dynamic_shapes={"clips": axes})
+    for num_frames in (5, 8, 11, 32):
+        clips = torch.randn(2, 3, num_frames, 5, 6)
+        with torch.no_grad():
+            found = program.module(check_guards=False)(clips)
+            torch.testing.assert_close(found, module(clips))
+
+
+def test_the_command_says_what_it_checked(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "model.pt2"
+    assert main(["export", str(trained_run), "--format", "torch", "--out", str(out)]) == 0
+    assert "same scores as PyTorch at 8x32x32" in capsys.readouterr().out
+    assert main(["export", str(trained_run), "--format", "tf", "--out", str(out)]) == 2
+    assert "--format tf: give safetensors, torch, onnx" in capsys.readouterr().err
+    weights = ["export", str(trained_run), "--format", "safetensors", "--out", str(out)]
+    assert main([*weights, "--normalise"]) == 2
+    assert "--normalise" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""Metrics and their intervals against scikit-learn on random scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics
+
+from vcycle.evaluate.intervals import (
+    average_precision,
+    details,
+    in_top,
+    mean_average_precision,
+    mean_class_accuracy,
+)
+from vcycle.evaluate.metrics import VideoScores
+
+
+def collected(seed: int, *, videos: int = 60, classes: int = 7) -> tuple[VideoScores, np.ndarray]:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, classes, (videos,), generator=generator)
+    scores = torch.randn(videos, classes, generator=generator)
+    scores[torch.arange(videos), labels] += 1
+    found = VideoScores(num_videos=videos, num_classes=classes, multi_label=False)
+    found.add(torch.arange(videos), scores, labels)
+    return found, scores.double().softmax(1).numpy()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_metrics_of_one_label_are_those_of_scikit_learn(seed: int) -> None:
+    found, shares = collected(seed)
+    labels, values, more = found.labels.numpy(), found.compute(), details(found)
+    predicted = shares.argmax(1)
+    assert values["top1"] == pytest.approx(metrics.accuracy_score(labels, predicted))
+    top5 = metrics.top_k_accuracy_score(labels, shares, k=5, labels=range(7))
+    assert values["top5"] == pytest.approx(top5)
+    assert in_top(shares, labels, 5).mean() == pytest.approx(top5)
+    balanced = metrics.balanced_accuracy_score(labels, predicted)
+    assert more["mean_class_accuracy"] == pytest.approx(balanced)
+    assert more["confusion"] == metrics.confusion_matrix(labels, predicted).tolist()
+    loss = metrics.log_loss(labels, shares, labels=range(7))
+    assert values["loss"] == pytest.approx(loss, rel=1e-5)
+    for name, (low, high) in more["intervals"].items():
+        assert low < {**values, **more}[name] < high
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_average_precision_is_scikit_learns_with_weights_and_ties(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 8, (40, 3)) / 8  # many are equal
+    labels = (rng.random((40, 3)) < 0.3).astype(np.int64)
+    counts = rng.multinomial(40, np.full(40, 1 / 40), size=4)
+    expected = np.array(
+        [
+            [
+                metrics.average_precision_score(labels[:, k], scores[:, k], sample_weight=weights)
+                for weights in counts
+            ]
+            for k in range(3)
+        ]
+    )
+    for k in range(3):
+        np.testing.assert_allclose(
+            average_precision(scores[:, k], labels[:, k], counts), expected[k]
+        )
+    np.testing.assert_allclose(mean_average_precision(scores, labels, counts), expected.mean(0))
+
+
+def test_resamples_of_mean_class_accuracy_are_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    labels, predicted = rng.integers(0, 4, 30), rng.integers(0, 4, 30)
+    counts = rng.multinomial(30, np.full(30, 1 / 30), size=5)
+    found = mean_class_accuracy((labels == predicted).astype(float), labels, counts)
+    for value, weights in zip(found, counts, strict=True):
+        drawn = np.repeat(np.arange(30), weights)
+        expected = metrics.balanced_accuracy_score(labels[drawn], predicted[drawn])
+        assert value == pytest.approx(expected)
+
+
+def test_an_interval_narrows_with_more_videos() -> None:
+    few, many = (details(collected(0, videos=n)[0])["intervals"]["top1"] for n in (30, 3000))
+    assert many[1] - many[0] < (few[1] - few[0]) / 5
+
+
+def test_the_same_videos_give_the_same_intervals() -> None:
+    assert details(collected(1)[0]) == details(collected(1)[0])
+
+
+def test_a_class_without_videos_and_no_videos_at_all() -> None:
+    found = VideoScores(num_videos=2, num_classes=3, multi_label=False)
+    assert details(found) == {}
+    found.add(torch.tensor([0, 1]), torch.eye(3)[:2], torch.tensor([0, 1]))
+    assert details(found)["mean_class_accuracy"] == 1

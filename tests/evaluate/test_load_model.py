@@ -1,0 +1,112 @@
+"""A checkpoint back as a plain module: the same scores as the network that was trained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+import vcycle
+from vcycle.data.batch import normalize
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.models import SubBatchNorm3d
+from vcycle.schedule.shape import Shape
+
+
+def test_it_is_the_network_that_was_trained_with_plain_norms(trained_run: Path) -> None:
+    state = load_checkpoint(trained_run / "checkpoint.pt")
+    network = vcycle.convert_batch_norm(
+        vcycle.build_model("resnet3d_tiny", num_classes=len(state["trained"]["classes"]), width=4)
+    )
+    network.load_state_dict(state["model"])
+    clips = torch.randint(0, 256, (3, 3, 4, 24, 40), dtype=torch.uint8)
+    for path in (
+        trained_run,
+        trained_run / "checkpoint.pt",
+        trained_run / "checkpoint.safetensors",
+    ):
+        model = vcycle.load_model(path)
+        norms = [each for each in model.module.modules() if isinstance(each, nn.BatchNorm3d)]
+        assert norms
+        assert not any(isinstance(each, SubBatchNorm3d) for each in norms)
+        assert not model.module.training
+        torch.testing.assert_close(model.normalize(clips), normalize(clips))
+        torch.testing.assert_close(
+            model.module(model.normalize(clips)), network.eval()(normalize(clips))
+        )
+
+
+def test_it_knows_its_classes_and_its_clips(trained_run: Path, synthetic_videos: Path) -> None:
+    model = vcycle.load_model(trained_run)
+    assert model.classes == Manifest.read(synthetic_videos).classes
+    assert model.shape == Shape(8, 32, 32)
+    assert (model.grid_range.stride, model.grid_range.short_side) == (1, (36, 48))
+
+
+def test_the_best_checkpoint_is_another_file(trained_run: Path) -> None:
+    assert vcycle.load_model(trained_run, best=True).path.name == "best.safetensors"
+
+
+def test_loading_draws_nothing_from_the_random_state(trained_run: Path) -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    vcycle.load_model(trained_run)
+    torch.testing.assert_close(torch.rand(4), expected)
+
+
+def rewritten(source: Path, file: Path, **changes: object) -> Path:
+    """A copy of a safetensors file whose metadata say something else."""
+    with safe_open(source, framework="pt") as weights:
+        values = json.loads(weights.metadata()["vcycle"])
+        tensors = {name: weights.get_tensor(name) for name in weights.keys()}  # noqa: SIM118
+    save_file(tensors, file, {"format": "pt", "vcycle": json.dumps({**values, **changes})})
+    return file
+
+
+def test_code_that_a_file_names_runs_only_if_it_is_trusted(
+    trained_run: Path, tmp_path: Path
+) -> None:
+    file = rewritten(
+        trained_run / "checkpoint.safetensors",
+        tmp_path / "foreign.safetensors",
+        name="tempfile:mkdtemp",
+        options={"prefix": "made", "dir": str(tmp_path)},
+    )
+    with pytest.raises(ValueError, match="trust_code"):
+        vcycle.load_model(file)
+    assert not list(tmp_path.glob("made*"))
+    with pytest.raises(ValueError, match="returned a str"):
+        vcycle.load_model(file, trust_code=True)
+    assert list(tmp_path.glob("made*"))
+
+
+def test_weights_of_other_classes_are_refused(trained_run: Path, tmp_path: Path) -> None:
+    file = rewritten(
+        trained_run / "checkpoint.safetensors", tmp_path / "x.safetensors", classes=["a", "b"]
+    )
+    with pytest.raises(ValueError, match="not those of resnet3d_tiny with 2 classes") as error:
+        vcycle.load_model(file)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_model_is_refused(trained_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no such run folder"):
+        vcycle.load_model(tmp_path / "none")
+    with pytest.raises(ValueError, match=r"no checkpoint\.pt in it"):
+        vcycle.load_model(tmp_path)
+    save_file({"a": torch.zeros(1)}, tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match="not written by vcycle train"):
+        vcycle.load_model(tmp_path / "a.safetensors")
+    cut = tmp_path / "cut.pt"
+    shutil.copy(trained_run / "checkpoint.pt", cut)
+    cut.write_bytes(cut.read_bytes()[:5000])
+    with pytest.raises(ValueError, match="damaged"):
+        vcycle.load_model(cut)

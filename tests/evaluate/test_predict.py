@@ -1,0 +1,142 @@
+"""Predictions over videos and windows, against the evaluation's own clips."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import vcycle
+from vcycle.cli.main import main
+from vcycle.data.loader import eval_loader
+from vcycle.data.metadata import UnreadableVideo
+from vcycle.evaluate.predict import Prediction, windows
+from vcycle.evaluate.video_arguments import find_videos
+
+
+def test_a_video_is_predicted_from_the_clips_of_evaluation(
+    trained_run: Path, synthetic_videos: Path
+) -> None:
+    model = vcycle.load_model(trained_run)
+    videos = vcycle.Manifest.read(synthetic_videos).split("val")
+    dataset = vcycle.ClipDataset(videos, model.grid_range)
+    loader = eval_loader(dataset, model.shape, batch_size=3, num_clips=3, num_workers=0)
+    found = vcycle.predict(model, synthetic_videos / "val", num_clips=3)
+    by_name = {Path(each.video).name: each for each in found}
+    assert len(by_name) == len(videos)
+    with torch.inference_mode():
+        for video, batch in zip(videos.videos, loader, strict=True):
+            shares = model.module(vcycle.normalize(batch.clips)).softmax(1).mean(0)
+            prediction = by_name[Path(video.path).name]
+            torch.testing.assert_close(torch.tensor(prediction.probabilities), shares)
+            assert prediction.views == 3
+
+
+def test_top_classes_are_in_order() -> None:
+    prediction = Prediction("a", 0, 1, 1, ("x", "y", "z"), (0.2, 0.5, 0.3))
+    assert prediction.top(2) == [("y", 0.5), ("z", 0.3)]
+
+
+@pytest.mark.parametrize(
+    ("span", "window", "every", "expected"),
+    [
+        ((0, 10), None, None, [(0, 10)]),
+        ((0, 10), 4, 4, [(0, 4), (4, 8), (6, 10)]),
+        ((0, 8), 4, 2, [(0, 4), (2, 6), (4, 8)]),
+        ((2, 9), 3, 3, [(2, 5), (5, 8), (6, 9)]),
+        ((0, 3), 4, 1, [(0, 3)]),
+        ((0, 4), 4, 1, [(0, 4)]),
+    ],
+)
+def test_windows_cover_a_span(span, window, every, expected) -> None:
+    assert windows(*span, window=window, every=every) == expected
+
+
+def test_a_window_sees_its_own_frames_only(trained_run: Path, synthetic_videos: Path) -> None:
+    model = vcycle.load_model(trained_run)
+    file = next((synthetic_videos / "val").glob("*.mp4"))
+    found = list(vcycle.predict(model, file, window_seconds=0.5, every_seconds=0.25))
+    assert len(found) > 1
+    [whole] = vcycle.predict(model, file)
+    assert found[-1].end_seconds == pytest.approx(whole.end_seconds)
+    assert len({each.probabilities for each in found}) > 1
+
+
+def test_files_folders_manifests_and_uris_name_the_same_videos(synthetic_videos: Path) -> None:
+    file = sorted((synthetic_videos / "val").glob("*.mp4"))[0]
+    [by_path] = find_videos([file])
+    [by_uri] = find_videos([file.as_uri()])
+    in_folder = find_videos([synthetic_videos / "val"])
+    in_manifest = find_videos([synthetic_videos / "manifest.csv"])
+    assert by_path.place == by_uri.place == in_folder[0].place
+    assert len(in_manifest) == 36
+    assert by_path.place in [each.place for each in in_manifest]
+
+
+def test_mistakes_are_one_line(trained_run: Path, synthetic_videos: Path, tmp_path: Path) -> None:
+    model = vcycle.load_model(trained_run)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="no video in it"):
+        vcycle.predict(model, tmp_path / "empty")
+    with pytest.raises(ValueError, match="no such file or folder"):
+        vcycle.predict(model, tmp_path / "no.mp4")
+    with pytest.raises(ValueError, match="window_seconds -1"):
+        vcycle.predict(model, synthetic_videos, window_seconds=-1)
+    with pytest.raises(ValueError, match="num_clips 0"):
+        vcycle.predict(model, synthetic_videos, num_clips=0)
+    (tmp_path / "bad.mp4").write_bytes(b"no video" * 99)
+    with pytest.raises(UnreadableVideo, match=r"bad\.mp4"):
+        list(vcycle.predict(model, tmp_path / "bad.mp4"))
+
+
+def test_the_command_prints_json_and_reports_a_bad_video_last(
+    trained_run: Path,
+    synthetic_videos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bad = tmp_path / "a_bad.mp4"
+    bad.write_bytes(b"no video" * 99)
+    file = sorted((synthetic_videos / "val").glob("*.mp4"))[0]
+    words = ["predict", str(trained_run), str(bad), str(file), "--json", "--top-k", "3"]
+    assert main(words) == 2
+    output = capsys.readouterr()
+    [prediction] = json.loads(output.out)["predictions"]
+    assert prediction["video"] == str(file)
+    assert [set(each) for each in prediction["top"]] == [{"class", "probability"}] * 3
+    assert output.err.count("\n") == 1
+    assert str(bad) in output.err
+
+
+def test_the_command_reads_standard_input(
+    trained_run: Path,
+    synthetic_videos: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = sorted((synthetic_videos / "val").glob("*.mp4"))[0]
+    assert main(["predict", str(trained_run), str(file)]) == 0
+    expected = capsys.readouterr().out.splitlines()[1:]
+    stdin = SimpleNamespace(buffer=io.BytesIO(file.read_bytes()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert main(["predict", str(trained_run), "-"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == expected
+    assert len(expected) == 5
+
+
+def test_a_folder_of_images_is_one_video(trained_run: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    frames = tmp_path / "frames"
+    frames.mkdir()
+    for k in range(12):
+        Image.new("RGB", (48, 40), (20 * k, 0, 0)).save(frames / f"{k:03}.png")
+    model = vcycle.load_model(trained_run)
+    [prediction] = vcycle.predict(model, frames)
+    assert prediction.end_seconds == pytest.approx(12 / 30)
+    shutil.rmtree(frames)

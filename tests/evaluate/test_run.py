@@ -1,0 +1,66 @@
+"""``vcycle eval`` on a run: intervals, shapes, the scores of every video."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from vcycle.cli.main import main
+from vcycle.config.flags import read_config
+from vcycle.data.manifest import Manifest
+
+
+def test_all_shapes_that_it_was_trained_on(
+    trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", str(trained_run), "--shapes", "all", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    plan = read_config(trained_run / "config.yaml").plan()
+    assert {row["shape"] for row in result["shapes"]} == {
+        str(shape) for shape in (plan.baseline.shape, *plan.shapes)
+    }
+    counts = [row["multiply_adds"] for row in result["shapes"]]
+    assert counts == sorted(counts)
+    assert result["shapes"][-1]["top1"] == result["top1"]
+    assert all(row["milliseconds"] > 0 for row in result["shapes"])
+    low, high = result["intervals"]["top1"]
+    assert low <= result["top1"] <= high
+    assert sum(map(sum, result["confusion"])) == result["videos"] == 12
+
+
+def test_the_scores_of_every_video_are_a_table(
+    trained_run: Path,
+    synthetic_videos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "scores.csv"
+    words = ["eval", str(trained_run), "--evaluation.num_clips", "2", "--scores", str(file)]
+    assert main(words) == 0
+    assert "mean class accuracy" in capsys.readouterr().out
+    videos = Manifest.read(synthetic_videos).split("val")
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["path"] for row in rows] == [video.path for video in videos.videos]
+    for row in rows:
+        assert row["views"] == "2"
+        assert sum(float(row[name]) for name in videos.classes) == pytest.approx(1, abs=1e-4)
+        assert row["labels"] in videos.classes
+
+
+def test_ten_clips_of_segments_are_refused(
+    trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data.segments", "true", "--evaluation.num_clips", "10"]
+    assert main(["eval", str(trained_run), *words]) == 2
+    error = capsys.readouterr().err
+    assert "num_clips 10: with segment sampling every clip covers the whole video" in error
+    assert error.count("\n") == 1
+
+
+def test_scores_are_of_one_run(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(trained_run), str(trained_run), "--scores", "x.csv"]) == 2
+    assert "one run at a time" in capsys.readouterr().err
