@@ -1,10 +1,10 @@
 """Normalise (B, C, T, H, W) by the statistics of groups of clips.
 
 In: a batch, scale and offset per channel, and the clips of a group. Out: the normalised batch, and
-mean and biased variance of each group and channel, (groups, C). There are three ways to the same
-numbers: whole-batch kernels on a CPU in full precision (``norm_cpu``); a constant number of
-operations on every other device and for groups that span processes (``norm_ops``); under
-``torch.compile``, a formula that the compiler fuses.
+mean and biased variance of each group and channel, (groups, C). There are four ways to the same
+numbers: whole-batch kernels on a CPU (``norm_cpu``), in half precision one group after the other; a
+constant number of operations on every other device, and for groups that span processes
+(``norm_ops``); under ``torch.compile``, a formula that the compiler fuses.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ def normalise_groups(
     if torch.compiler.is_compiling():
         return _traced(x, weight, bias, norm_group, eps)
     x = _dense(x)
-    on_cpu = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    if on_cpu and (weight is None or weight.dtype == x.dtype):
-        out, statistics = NormaliseOnCpu.apply(x, weight, bias, norm_group, eps)  # type: ignore[no-untyped-call]
-    else:
-        out, statistics = NormaliseGroups.apply(x, weight, bias, norm_group, eps, None)  # type: ignore[no-untyped-call]
-    return out, statistics
+    if x.device.type != "cpu":
+        return NormaliseGroups.apply(x, weight, bias, norm_group, eps, None)  # type: ignore[no-untyped-call, no-any-return]
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return _loop_over_groups(x, weight, bias, norm_group, eps)
+    return NormaliseOnCpu.apply(x, weight, bias, norm_group, eps)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def normalise_across_ranks(
@@ -62,6 +61,23 @@ def _dense(x: Tensor) -> Tensor:
     if x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last_3d):
         return x
     return x.contiguous()
+
+
+def _loop_over_groups(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, norm_group: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    """For half precision on a CPU, whose kernels take parameters in single precision."""
+    weight = x.new_ones(x.shape[1], dtype=torch.float32) if weight is None else weight.float()
+    bias = None if bias is None else bias.float()
+    outs, means, invstds = zip(
+        *(
+            torch.native_batch_norm(group, weight, bias, None, None, True, 0.0, eps)
+            for group in torch.split(x, norm_group)
+        ),
+        strict=True,
+    )
+    statistics = torch.stack([torch.stack(means), torch.stack(invstds).pow(-2) - eps])
+    return torch.cat(outs), statistics
 
 
 def _traced(

@@ -1,0 +1,90 @@
+"""The scripts for a GPU, on the CPU: what they print, at the least size."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu import runs
+from vcycle.config.recipes import recipe
+from vcycle.config.run import Data, Evaluation, RunConfig
+from vcycle.demo.comparison import demo_configs
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.shape import Shape
+
+GPU = Path(__file__).parents[2] / "benchmarks" / "gpu"
+
+
+def run(script: str, *arguments: str) -> str:
+    command = [sys.executable, "-W", "error", str(GPU / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def rows(printed: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in printed.splitlines()]
+
+
+def test_sub_batch_norm_launches_little_more_than_plain_norms() -> None:
+    counts = json.loads(run("launches.py", "--json"))
+    assert counts["ratio"] == counts["grouped"] / counts["plain"] <= 1.5
+    # 110 norm layers: five kernels each, and the commit of all of them.
+    assert set(counts["of_sub_batch_norm"].values()) == {110}
+    plain_norms = 3 * 110  # forward, backward, and the number of batches
+    commit = counts["grouped"] - (counts["plain"] - plain_norms) - 5 * 110
+    assert 0 < commit < 20
+
+
+def test_the_comparison_with_the_cpu_finds_no_difference() -> None:
+    compared = rows(run("equality.py", "--device", "cpu"))
+    assert all(row["equal"] and 0 <= row["error"] <= row["allowed"] for row in compared)
+    kinds = {"outputs", "gradients", "losses", "statistics"}
+    of_model = [row for row in compared if row["what"] == "resnet3d_tiny"]
+    for precision in ("float32", "bfloat16"):
+        assert {row["compared"] for row in of_model if row["precision"] == precision} == kinds
+    assert max(row["error"] for row in of_model) > 0
+
+
+def test_every_mini_batch_of_a_plan_is_timed() -> None:
+    size = ("--recipe", "demo", "--gpus", "1", "--max-clips", "1", "--repeats", "1")
+    timed = rows(run("steps.py", *size, "--device", "cpu"))
+    assert [row["number"] for row in timed] == list(range(10))
+    kinds = [
+        (each.shape, each.norm_group, each.steps) for each in recipe("demo").plan().mini_batches()
+    ]
+    assert [(Shape.parse(row["shape"]), row["norm_group"], row["steps"]) for row in timed] == kinds
+    for row in timed:
+        parts = [row[f"{name}_seconds"] for name in ("forward", "backward", "update")]
+        assert min(parts) > 0
+        assert sum(parts) == pytest.approx(row["step_seconds"])
+    rest = rows(run("steps.py", *size, "--device", "cpu", "--skip", "9"))
+    assert [row["number"] for row in rest] == [9]
+
+
+def test_a_baseline_and_multigrid_are_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def small(videos: Path, *, quick: bool) -> dict[str, RunConfig]:
+        configs = demo_configs(videos, quick=quick)
+        baseline = Baseline(Shape(8, 32, 32), 8, 66, 24, LearningRate(0.01), (33, 50))
+        data = Data(str(videos), stride=1, short_side=(36, 48))
+        small = {"baseline": baseline, "data": data, "evaluation": Evaluation(times=1)}
+        return {name: replace(config, **small) for name, config in configs.items()}
+
+    monkeypatch.setattr(runs, "demo_configs", small)
+    monkeypatch.setattr(sys, "argv", ["runs.py", str(tmp_path), "--workers", "1"])
+    runs.main()
+    trained = rows(capsys.readouterr().out)
+    assert [row["name"] for row in trained] == ["baseline", "multigrid"]
+    assert trained[0]["steps"] == 66
+    assert trained[1]["steps"] < 66
+    assert trained[1]["epochs"] > trained[0]["epochs"]
+    runs.main()  # nothing is left to train
+    assert rows(capsys.readouterr().out.splitlines(keepends=True)[-1]) == trained[1:]
