@@ -1,6 +1,6 @@
 """What the loop adds to a step besides the model and the data, as a share of the step.
 
-Times, for the demo's multigrid run, everything that `train` does in a step that a bare training
+Times, for the demo's multigrid run, everything that ``train`` does in a step that a bare training
 step does not: plan look-up, sampler (with what it costs to send requests to a worker), setting
 the rate, the norm group and the random seed, logging and the live display. The step itself
 (forward, backward, optimizer) is timed in the same process at the same shapes. Prints JSON.
@@ -60,7 +60,7 @@ def main() -> None:
                 "norm group": lambda i: set_norm_group(model, plan[i].norm_group),
                 "random seed": lambda i: torch.default_generator.manual_seed(i),
                 "logging": log,
-                "display": lambda i: display.step(plan[i], seconds=0.1),
+                "display": lambda i: display.step(plan[i], seconds=0.1, waited=0.0),
             }
             microseconds = {name: 1e6 * _seconds(part, len(plan)) for name, part in parts.items()}
 

@@ -7,9 +7,9 @@
     python benchmarks/study.py STUDY.yaml --collect                 write the table as JSON
 
 It can be stopped at any moment and started again, and two processes may share a study: each run is
-done once, in any order the table is the same. `--folder` (runs/STUDY by default) holds the run
-folders, `--datasets` the data sets that the file names. The runs of `--table` (by default
-docs/results/study.json) are complete: another machine goes on from it, and it is what `--collect`
+done once, in any order the table is the same. ``--folder`` (runs/STUDY by default) holds the run
+folders, ``--datasets`` the data sets that the file names. The runs of ``--table`` (by default
+docs/results/study.json) are complete: another machine goes on from it, and it is what ``--collect``
 writes.
 """
 

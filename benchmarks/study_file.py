@@ -1,7 +1,7 @@
 """A study's file: which runs it is made of, in which order, and how each is configured.
 
 In: a YAML file that names tasks (a data set in a regime), methods with their lengths, rates, seeds
-and folds. Out: a `Study`, whose `runs()` are the whole grid in the order in which it is carried
+and folds. Out: a ``Study``, whose ``runs()`` are the whole grid in the order in which it is carried
 out. All of it is fixed before the first run; nothing here trains.
 """
 

@@ -1,9 +1,9 @@
 """The table of a study: rows of its complete runs, and what they say together, as one JSON file.
 
-In: a study's folder, with any number of its runs complete. Out: `rows`, a row a run; `points`, each
-method's lengths over seeds and folds; `iso`, how many times less each method costs for the whole
-baseline's result; `steps`, the timed mini-batches; the machine and versions. The order in which
-runs were done leaves no trace in it.
+In: a study's folder, with any number of its runs complete. Out: ``rows``, a row a run; ``points``,
+each method's lengths over seeds and folds; ``iso``, how many times less each method costs for the
+whole baseline's result; ``steps``, the timed mini-batches; the machine and versions. The order in
+which runs were done leaves no trace in it.
 """
 
 from __future__ import annotations

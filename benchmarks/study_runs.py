@@ -1,6 +1,6 @@
 """Carry out a study's runs, one after the other; any number of processes share the work.
 
-In: a study, its folder and the data sets. Out: a run folder for each run, with `row.json` in it
+In: a study, its folder and the data sets. Out: a run folder for each run, with ``row.json`` in it
 once the run is complete. A run belongs to the process that holds its lock, and a lock ends with
 its process: what was interrupted is taken up again by the next one, and nothing is done twice.
 """

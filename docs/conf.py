@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from vcycle.cli.main import _parser
+from vcycle.cli.main import make_parser
 
 project = "vcycle"
 author = "The vcycle authors"
@@ -65,7 +65,7 @@ def add_commands(_app: Sphinx, page: str, source: list[str]) -> None:
     if page == "command_line":
         os.environ["COLUMNS"] = "88"
         source[0] += "".join(
-            f"\n## {name}\n\n```text\n{text}```\n" for name, text in help_texts(_parser())
+            f"\n## {name}\n\n```text\n{text}```\n" for name, text in help_texts(make_parser())
         )
 
 

@@ -3,9 +3,9 @@
     python docs/update.py           fill the tables from docs/results/*.json
     python docs/update.py --check   exit 1 if a table is out of date
 
-`docs/results/demo.json` is the `summary.json` of `make demo`, and `docs/figures/demo.png` its
-`curves.png`. `docs/results/loader.json` is what `vcycle bench loader --json` prints, and
-`docs/results/models.json` what `benchmarks/models.py` does. The table of models comes from the
+``docs/results/demo.json`` is the ``summary.json`` of ``make demo``, and ``docs/figures/demo.png``
+its ``curves.png``. ``docs/results/loader.json`` is what ``vcycle bench loader --json`` prints, and
+``docs/results/models.json`` what ``benchmarks/models.py`` does. The table of models comes from the
 builders' signatures and docstrings.
 """
 

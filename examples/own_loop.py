@@ -1,7 +1,8 @@
-"""Multigrid in a training loop of your own: a plan, its sampler, and two lines before each step.
+"""Multigrid in a plain PyTorch loop, in one process or several, with or without micro-batches.
 
 vcycle data synth /tmp/videos
-python examples/own_loop.py /tmp/videos
+python -m examples.own_loop /tmp/videos
+torchrun --nproc-per-node 2 -m examples.own_loop /tmp/videos
 """
 
 from __future__ import annotations
@@ -9,66 +10,50 @@ from __future__ import annotations
 import sys
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
 import vcycle
+from examples.small_run import small_network, small_plan, training_clips
 
 
-def main(folder: str, *, steps: int = 200) -> None:
-    """Train a small network on the manifest in ``folder``, printing a line a step."""
-    videos = vcycle.Manifest.read(folder).split("train")
+def main(folder: str, *, steps: int = 200, micro_batches: int = 1) -> list[float]:
+    """Train on the manifest in ``folder``; the mean loss of each step in this process."""
+    dataset = training_clips(folder)
+    num_classes = dataset.manifest.num_classes
+    plan = small_plan(len(dataset), steps=steps)
 
-    # The run without multigrid, and its plan with it.
-    baseline = vcycle.Baseline(
-        shape=vcycle.Shape(8, 48, 48),
-        batch_size=8,
-        steps=steps,
-        num_videos=len(videos),
-        learning_rate=vcycle.LearningRate(0.05),
-        stage_ends=(steps // 2, steps * 3 // 4),
-    )
-    plan = vcycle.Plan(baseline, vcycle.Multigrid())
-
-    # Any module that takes (B, 3, T, H, W) and pools globally; its batch norms are swapped.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = vcycle.convert_batch_norm(
-        nn.Sequential(
-            nn.Conv3d(3, 16, (3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False),
-            nn.BatchNorm3d(16),
-            nn.ReLU(),
-            nn.AdaptiveAvgPool3d(1),
-            nn.Flatten(),
-            nn.Linear(16, videos.num_classes),
-        )
-    ).to(device)
+    torch.manual_seed(0)
+    network = small_network(num_classes).to(device)
+    vcycle.check_model(network, plan.shapes, num_classes=num_classes)
+    model = DistributedDataParallel(network) if dist.is_initialized() else network
+    groups = vcycle.parameter_groups(network, weight_decay=1e-4)
+    rate = plan.baseline.learning_rate.base
+    optimizer = torch.optim.SGD(groups, lr=rate, momentum=0.9, nesterov=True)
+    vcycle.defer_statistics(network, optimizer)  # of batch norms, over all parts of a batch
 
-    # Any optimizer. Its rates are those of the baseline; the plan scales every group's alike.
-    rate = baseline.learning_rate.base
-    groups = [
-        {"params": model[:-1].parameters(), "lr": rate},
-        {"params": model[-1].parameters(), "lr": 2 * rate},  # a fresh classifier, faster
-    ]
-    optimizer = torch.optim.SGD(groups, momentum=0.9)
-    ratios = [group["lr"] / rate for group in optimizer.param_groups]
-
-    # The sampling grid of every clip: a random stride from 1, a random short side from 52 pixels.
-    grids = vcycle.GridRange(baseline.shape, stride=1, short_side=(52, 68))
-    loader = vcycle.train_loader(
-        vcycle.ClipDataset(videos, grids),
-        vcycle.PlanSampler(plan, len(videos), seed=0),
-        num_workers=1,
-    )
-    for step, batch in zip(plan, loader, strict=True):
-        for group, ratio in zip(optimizer.param_groups, ratios, strict=True):
-            group["lr"] = ratio * step.learning_rate
-        vcycle.set_norm_group(model, step.norm_group)
+    sampler = vcycle.PlanSampler(plan, len(dataset), seed=0, micro_batches=micro_batches)
+    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=vcycle.collate)
+    losses = [0.0] * len(plan)
+    for batch in loader:
+        step = vcycle.apply_step(batch, model=network, optimizer=optimizer)
         batch = batch.to(device)
-        loss = nn.functional.cross_entropy(model(vcycle.normalize(batch.clips)), batch.labels)
-        optimizer.zero_grad()
+        model.require_backward_grad_sync = batch.part.is_last  # what DDP's no_sync() sets
+        scores = model(vcycle.normalize(batch.clips))
+        loss = F.cross_entropy(scores, batch.labels) / micro_batches
         loss.backward()
-        optimizer.step()
-        print(f"{step.index:4d}  {step.batch_size:3d} x {step.shape}  loss {loss.item():.3f}")
+        losses[step.index] += loss.item()
+        if batch.part.is_last:
+            optimizer.step()
+            optimizer.zero_grad()
+            print(f"{step.index:4d}  {step.batch_size:3d} x {step.shape}  {losses[step.index]:.3f}")
+    return losses
 
 
 if __name__ == "__main__":
+    if dist.is_torchelastic_launched():
+        dist.init_process_group()
     main(sys.argv[1])

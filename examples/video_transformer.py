@@ -1,4 +1,4 @@
-"""A video transformer from outside, trained with multigrid: VideoMAE from `transformers`.
+"""A video transformer from outside, trained with multigrid: VideoMAE from ``transformers``.
 
     pip install 'vcycle[transformers]'
     vcycle train scratch --data videos --model examples.video_transformer:videomae \
@@ -44,7 +44,7 @@ class InterpolatedEmbeddings(nn.Module):
 
 
 class VideoMAE(VideoMAEForVideoClassification):
-    """(B, 3, T, H, W) in, (B, num_classes) out; state dict keys as in `transformers`."""
+    """(B, 3, T, H, W) in, (B, num_classes) out; state dict keys as in ``transformers``."""
 
     def __init__(self, config: VideoMAEConfig) -> None:
         super().__init__(config)
@@ -64,10 +64,12 @@ def videomae(
     heads: int = 12,
     **config: Any,
 ) -> nn.Module:
-    """VideoMAE-Base by default, with fresh weights; `frames` and `side_pixels` of the target shape.
+    """VideoMAE-Base by default, with fresh weights.
 
-    The published weights name the biases of queries and values as older `transformers` did, whose
-    reader still knows them. `vcycle.load_weights` takes what it has read from their folder:
+    ``frames`` and ``side_pixels`` are those of the target shape.
+
+    The published weights name the biases of queries and values as older ``transformers`` did, whose
+    reader still knows them. ``vcycle.load_weights`` takes what it has read from their folder:
 
         published = VideoMAEForVideoClassification.from_pretrained("videomae-base-finetuned")
         torch.save(published.state_dict(), "videomae.pth")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import vcycle
-from vcycle.cli.main import _parser
+from vcycle.cli.main import make_parser
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -107,4 +107,4 @@ def commands(page: Path) -> list[str]:
     "command", sorted({command for page in PAGES for command in commands(page)})
 )
 def test_commands_are_understood(command: str) -> None:
-    _parser().parse_args(shlex.split(command, comments=True)[1:])
+    make_parser().parse_args(shlex.split(command, comments=True)[1:])

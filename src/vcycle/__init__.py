@@ -16,45 +16,77 @@ from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape
 
 if TYPE_CHECKING:
-    from vcycle.data.batch import normalize
-    from vcycle.data.dataset import ClipDataset
+    from vcycle.data.batch import Batch, normalize
+    from vcycle.data.clips_of import ClipsOf
+    from vcycle.data.collate import collate
+    from vcycle.data.dataset import Clip, ClipDataset
     from vcycle.data.grid import GridRange
     from vcycle.data.loader import eval_loader, train_loader
     from vcycle.data.manifest import Manifest
-    from vcycle.data.sampler import PlanSampler
+    from vcycle.data.request import ClipRequest, StepPart
+    from vcycle.data.sampler import PlanSampler, view_requests
+    from vcycle.data.to_shape import to_shape
     from vcycle.evaluate.load_model import load_model
     from vcycle.evaluate.predict import predict
     from vcycle.models import (
         SubBatchNorm3d,
         build_model,
+        check_model,
+        commit_statistics,
         convert_batch_norm,
+        convert_dropout,
+        defer_statistics,
         load_weights,
+        parameter_groups,
         precise_bn,
+        set_dropout_seeds,
         set_norm_group,
     )
+    from vcycle.train.apply_step import apply_step
+    from vcycle.train.plan_lr import PlanLR
 
 _MODULES = {
+    "Batch": "vcycle.data.batch",
+    "Clip": "vcycle.data.dataset",
     "ClipDataset": "vcycle.data.dataset",
+    "ClipRequest": "vcycle.data.request",
+    "ClipsOf": "vcycle.data.clips_of",
     "GridRange": "vcycle.data.grid",
     "Manifest": "vcycle.data.manifest",
+    "PlanLR": "vcycle.train.plan_lr",
     "PlanSampler": "vcycle.data.sampler",
+    "StepPart": "vcycle.data.request",
     "SubBatchNorm3d": "vcycle.models",
+    "apply_step": "vcycle.train.apply_step",
     "build_model": "vcycle.models",
+    "check_model": "vcycle.models",
+    "collate": "vcycle.data.collate",
+    "commit_statistics": "vcycle.models",
     "convert_batch_norm": "vcycle.models",
+    "convert_dropout": "vcycle.models",
+    "defer_statistics": "vcycle.models",
     "eval_loader": "vcycle.data.loader",
     "load_model": "vcycle.evaluate.load_model",
     "load_weights": "vcycle.models",
     "normalize": "vcycle.data.batch",
+    "parameter_groups": "vcycle.models",
     "precise_bn": "vcycle.models",
     "predict": "vcycle.evaluate.predict",
+    "set_dropout_seeds": "vcycle.models",
     "set_norm_group": "vcycle.models",
+    "to_shape": "vcycle.data.to_shape",
     "train_loader": "vcycle.data.loader",
+    "view_requests": "vcycle.data.sampler",
 }
 
 __all__ = [
     "Anneal",
     "Baseline",
+    "Batch",
+    "Clip",
     "ClipDataset",
+    "ClipRequest",
+    "ClipsOf",
     "GridRange",
     "LearningRate",
     "LongCycle",
@@ -62,22 +94,34 @@ __all__ = [
     "MiniBatch",
     "Multigrid",
     "Plan",
+    "PlanLR",
     "PlanSampler",
     "Shape",
     "ShapeRule",
     "ShortCycle",
     "Step",
+    "StepPart",
     "SubBatchNorm3d",
+    "apply_step",
     "build_model",
+    "check_model",
+    "collate",
+    "commit_statistics",
     "convert_batch_norm",
+    "convert_dropout",
+    "defer_statistics",
     "eval_loader",
     "load_model",
     "load_weights",
     "normalize",
+    "parameter_groups",
     "precise_bn",
     "predict",
+    "set_dropout_seeds",
     "set_norm_group",
+    "to_shape",
     "train_loader",
+    "view_requests",
 ]
 
 
@@ -89,3 +133,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'vcycle' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -92,4 +92,4 @@ def test_a_peer_that_fails_is_left_out(tmp_path, monkeypatch):
 @pytest.mark.parametrize("number", ["0", "-3"])
 def test_a_number_of_clips_that_is_none(tmp_path, capfd, number):
     assert main(["bench", "loader", str(tmp_path), "--num-clips", number]) == 2
-    assert f"vcycle: num_clips {number}: use at least 1\n" == capfd.readouterr().err
+    assert f"vcycle: num_clips {number}: give at least 1\n" == capfd.readouterr().err

@@ -16,6 +16,7 @@ import pytest
 
 import vcycle
 from vcycle.cli.main import main
+from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
 
 
@@ -43,7 +44,7 @@ def test_synth_writes_a_manifest_of_files(
         (["data", "synth", "/tmp/v", "--val-videos", "0"], "val_videos 0: give at least 1"),
         (["data", "index", "folder", "/no/such/folder"], "/no/such/folder: no such folder"),
         (["data", "prepare", "/no/such/folder", "/tmp/out"], "/no/such/folder"),
-        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset 'quick': use"),
+        (["data", "prepare", "/no/such", "/tmp/out", "--preset", "quick"], "preset 'quick'"),
         (["train", "demo"], "give --data FILE"),
         (["train", "demoo"], "did you mean demo"),
         (["models", "slow_r50"], "slow_r50: one word too many; vcycle models --help"),
@@ -129,8 +130,18 @@ def test_train_eval_and_resume(
     assert "leave --model out" in capsys.readouterr().err
     assert main(["train", "demo", "--folder", folder, *small, *data, "--resume"]) == 0
     assert capsys.readouterr().out == f"{folder}: complete, nothing is left to train\n"
-    assert main(["train", "demo", "--folder", folder, *small, *data]) == 2
-    assert "not empty" in capsys.readouterr().err
+    assert main(["train", "demo", "--folder", folder, *small, *data, "--resume", "auto"]) == 0
+    assert capsys.readouterr().out == f"{folder}: complete, nothing is left to train\n"
+    assert main(["train", "demo", "--folder", folder, *small, *data, "--resume", "soon"]) == 2
+    assert "--resume soon: it names the run; leave out" in capsys.readouterr().err
+    assert main(["eval", folder, "--json", "--best"]) == 0
+    best = json.loads(capsys.readouterr().out)
+    rows = read_rows(tmp_path / "run" / "validation.jsonl")
+    assert best["top1"] == max(row["top1"] for row in rows)
+    assert main(["train", "demo", "--folder", folder, *small, *data]) == 0  # as does the same again
+    assert capsys.readouterr().out == f"{folder}: complete, nothing is left to train\n"
+    assert main(["train", "demo", "--folder", folder, *small, *data, "--seed", "3"]) == 2
+    assert "seed is 0 in it, 3 now" in capsys.readouterr().err
 
 
 def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -195,4 +195,8 @@ def test_the_table_and_the_plot(
         return
     assert re.search(r"\n +1 +1 +pass +8x112x112 +8,192 +8,\d{3} ", text)
     assert re.search(r"\nmultiply-adds .* [56]\.\d\dx\n", text)
+    over = {"pass": "cosine", "anneal": "constant, then linear"}[schedule]
+    share = {"pass": "100", "anneal": "25"}[schedule]
+    note = f"- rate: {over} to 0 of its peak over the last {share}% of the steps, in place of the "
+    assert note in " ".join(text.split())
     assert "stage" not in re.sub(r"<!--.*?-->", "", file.read_text(), flags=re.DOTALL)

@@ -131,7 +131,7 @@ def test_values_of_the_wrong_type(name: str, value: object, message: str) -> Non
         ("a: [", "not YAML"),
         ("day: 2020-13-45", "not YAML"),
         ("1: 2\n", "^vcycle: 1: no such field$"),
-        ("recipe: x\n", "^vcycle: baseline: missing; a configuration gives every one of them$"),
+        ("recipe: x\n", "^vcycle: baseline: missing; give every one of them$"),
         ("{}", "^vcycle: recipe, baseline: missing; "),
     ],
 )

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from vcycle.data.bad_videos import TooManyBadVideos
-from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange, View
 from vcycle.data.manifest import Manifest
+from vcycle.data.request import ClipRequest
 from vcycle.demo.videos import write_videos
 from vcycle.schedule.shape import Shape
 
@@ -83,7 +84,7 @@ def test_timed_labels_are_those_of_the_clip_in_training_and_all_in_evaluation(ma
     seen = set()
     for seed in range(60):
         request = ClipRequest(0, shape, seed)
-        grid = dataset._grid(timed, request)
+        grid = request.grid(timed, RANGE)
         expected = {
             label
             for label, (start, stop) in zip(timed.labels, timed.spans, strict=True)

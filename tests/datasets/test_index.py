@@ -183,7 +183,7 @@ def test_what_is_wrong_is_one_line_that_names_a_file_that_is_there(videos, tmp_p
     assert not (tmp_path / "bad.csv").exists()
     command = ["data", "index", "folder", str(videos), "--out", str(tmp_path / "out")]
     assert main([*command, "--workers", "-1"]) == 2
-    assert capsys.readouterr().err == "vcycle: num_workers -1: use 0 or more processes\n"
+    assert capsys.readouterr().err == "vcycle: num_workers -1: give 0 or more\n"
     assert not (tmp_path / "out").exists()
 
 

@@ -150,4 +150,4 @@ def test_hmdb51(index, line, message):
 
 
 def test_a_share_that_is_none(index):
-    assert "val_share 2.0: use a share from 0 to 1" in index("folder", ["--val-share", "2"], {})
+    assert "val_share 2.0: give a share from 0 to 1" in index("folder", ["--val-share", "2"], {})

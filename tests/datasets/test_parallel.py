@@ -43,7 +43,7 @@ def test_jobs_that_die_or_hang_fail_alone():
 
 
 def test_a_negative_number_of_workers_is_refused():
-    with pytest.raises(ValueError, match="num_workers -1: use 0 or more"):
+    with pytest.raises(ValueError, match="num_workers -1: give 0 or more"):
         next(run_jobs(_job, [0], num_workers=-1))
 
 

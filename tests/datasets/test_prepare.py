@@ -14,13 +14,14 @@ import pytest
 
 from tests.encode import encode, numbered_frames, rotate_display
 from vcycle.cli.main import main
-from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.encode import encode_video_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.video import iterate_frames, read_clip
 from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, Video
+from vcycle.data.request import ClipRequest
 from vcycle.datasets import prepare as prepare_module
 from vcycle.datasets.prepare import Preparation, check_apart, prepare_videos
 from vcycle.schedule.shape import Shape
@@ -245,15 +246,15 @@ def test_a_full_disk_ends_the_run_with_one_line(
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--workers", "-1"], "num_workers -1: use 0 or more processes"),
-        (["--shard-mb", "-1"], "shard_bytes -1000000: use a positive size, or 0 for no shards"),
+        (["--workers", "-1"], "num_workers -1: give 0 or more"),
+        (["--shard-mb", "-1"], "shard_bytes -1000000: give a positive size, or 0 for no shards"),
         (
             ["--base-uri", "s3://b"],
-            "base_uri 's3://b': shards are served from there; give their size",
+            "base_uri 's3://b': shards are served from there; give shard_bytes",
         ),
         (
             ["--shard-mb", "1", "--base-uri", "/data/shards"],
-            "base_uri '/data/shards': use a URI such as s3://bucket/kinetics",
+            "base_uri '/data/shards': give a URI such as s3://bucket/kinetics",
         ),
     ],
 )

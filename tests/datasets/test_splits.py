@@ -103,7 +103,7 @@ def test_shares_that_leave_a_side_empty():
     assert split_videos([(0,)] * 3, ["a", "b", "c"], val_share=0) == ["train"] * 3
     assert split_videos([(0,)] * 3, ["a", "b", "c"], val_share=1) == ["val"] * 3
     for share in (-0.1, 1.5, float("nan")):
-        with pytest.raises(ValueError, match=f"val_share {share}: use a share from 0 to 1"):
+        with pytest.raises(ValueError, match=f"val_share {share}: give a share from 0 to 1"):
             Splitting(share)
 
 

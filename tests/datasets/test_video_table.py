@@ -11,9 +11,10 @@ import pytest
 
 from tests.encode import encode, frame_number, numbered_frames
 from vcycle.cli.main import main
-from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange, View
 from vcycle.data.manifest import Manifest
+from vcycle.data.request import ClipRequest
 from vcycle.datasets.index import index_videos
 from vcycle.datasets.own_videos import list_folder
 from vcycle.datasets.video_table import list_table
@@ -172,7 +173,7 @@ def test_mistakes_in_a_table(put, capsys, text, message):
             "path,label\n",
             "manifest.csv: would be replaced by the manifest",
         ),
-        ("t.xlsx", "", "t.xlsx: is not a table; use one of .csv, .jsonl, .parquet"),
+        ("t.xlsx", "", "t.xlsx: is not a table; give one of .csv, .jsonl, .parquet"),
         ("t.jsonl", "{path: 1}\n", "t.jsonl line 1: is not JSON"),
         ("t.jsonl", "[]\n", "t.jsonl line 1: is not an object that describes a video"),
         ("t.parquet", "PAR", "t.parquet: is not Parquet ("),

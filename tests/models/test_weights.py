@@ -181,7 +181,7 @@ def test_two_keys_for_one_place_are_refused(tmp_path: Path) -> None:
 
 
 def test_wrapped_models_and_models_that_have_a_module(small: SmallNet, tmp_path: Path) -> None:
-    """`module.` in a key is a wrapper's, on either side, or the name of the user's own layer."""
+    """``module.`` in a key is a wrapper's, on either side, or the name of the user's own layer."""
     for i, source in enumerate((small, nn.ModuleDict({"module": small}))):
         torch.save(source.state_dict(), tmp_path / f"{i}.pth")
         for model in (SmallNet(), nn.ModuleDict({"module": SmallNet()})):

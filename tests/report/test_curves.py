@@ -1,4 +1,4 @@
-"""The picture of a comparison."""
+"""The plot of a comparison."""
 
 from __future__ import annotations
 

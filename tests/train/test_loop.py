@@ -181,12 +181,11 @@ def test_two_micro_batches_and_worker_processes_change_nothing_but_rounding(
     config: RunConfig, tmp_path: Path
 ) -> None:
     config = replace(config, multigrid=replace(config.multigrid, norm_group=2))
-    # Dropout draws from one stream a step, which micro-batches share out differently.
-    config = replace(config, model=Model("resnet3d_tiny", {"width": 4, "dropout": 0.0}))
+    config = replace(config, model=Model("resnet3d_tiny", {"width": 4, "dropout": 0.5}))
     train(config, tmp_path / "one")
     parts = replace(config, accumulate=2, data=replace(config.data, num_workers=2))
     train(parts, tmp_path / "two")
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-3)
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
 
 
 def test_channels_last_and_contiguous_memory_train_alike(config: RunConfig, tmp_path: Path) -> None:

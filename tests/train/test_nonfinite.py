@@ -13,6 +13,7 @@ import torch
 from vcycle.config.run import RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
+from vcycle.data.request import StepPart
 from vcycle.data.sampler import clip_requests
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.models import commit_statistics, convert_batch_norm, defer_statistics, set_norm_group
@@ -50,7 +51,8 @@ def test_a_run_stops_with_the_step_the_shape_and_the_clips(
         train(config, tmp_path / "run")
     step = config.plan()[7]
     videos = Manifest.read(config.data.manifest).split("train")
-    requests = clip_requests(step, seed=config.seed, num_videos=len(videos))
+    part = StepPart(step, config.baseline, seed=config.seed)
+    requests = clip_requests(part, num_videos=len(videos))
     paths = [videos.videos[request.index].path for request in requests]
     message = str(caught.value)
     assert f"of {step.batch_size} clips of {step.shape}, among them {paths[0]}, " in message

@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 from vcycle.bench.peers import PEERS, is_usable
 from vcycle.bench.videos import prepare_intact
 from vcycle.data.batch import Batch, label_tensor
-from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.resample import keep_freed_memory
 from vcycle.data.decode.video import decode_only
-from vcycle.data.grid import Grid, GridRange, draw_grid
+from vcycle.data.grid import Grid, GridRange
 from vcycle.data.manifest import Manifest
-from vcycle.data.metadata import UnreadableVideo, Video, VideoInfo
+from vcycle.data.metadata import UnreadableVideo, VideoInfo
 from vcycle.data.randomness import indexed_seeds
+from vcycle.data.request import ClipRequest
 from vcycle.datasets.prepare import Preparation
 from vcycle.schedule.shape import Shape
 
@@ -66,7 +67,7 @@ def bench_loader(
     peer that fails; ``remark`` is told. Raises ValueError if no video is left.
     """
     if num_clips < 1:
-        raise ValueError(f"num_clips {num_clips}: use at least 1")
+        raise ValueError(f"num_clips {num_clips}: give at least 1")
     grids = {text: Shape.parse(text) for text in shapes}
     remark = remark or (lambda text: None)
     with _folder(prepared_dir) as folder, _one_thread():
@@ -149,7 +150,7 @@ def _memory(shape: tuple[int, ...]) -> torch.Tensor:
 def _decode_only(dataset: ClipDataset, requests: list[ClipRequest]) -> None:
     for request in requests:
         video = dataset.manifest.videos[request.index]
-        grid = _grid(video, request)
+        grid = request.grid(video, _PAPER, flip=video.flip)
         place = dataset.manifest.locate(video)
         try:
             decode_only(place, grid, all_key_frames=video.key_interval == 1)
@@ -162,16 +163,11 @@ def _peer_batch(read_clip: Callable[[str, VideoInfo, Grid], NDArray[np.uint8]]) 
         clips = []
         for request in requests:
             video = dataset.manifest.videos[request.index]
-            grid = _grid(video, request)
+            grid = request.grid(video, _PAPER, flip=video.flip)
             clips.append(read_clip(dataset.manifest.locate(video).uri, video, grid))
         return torch.from_numpy(np.stack(clips))
 
     return read
-
-
-def _grid(video: Video, request: ClipRequest) -> Grid:
-    rng = np.random.default_rng(request.seed)
-    return draw_grid(video, request.shape, _PAPER, rng=rng, flip=video.flip)
 
 
 @contextmanager

@@ -49,7 +49,7 @@ _OTHERS: dict[str, tuple[str, Callable[[FlagParser], None]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     try:
-        options = _parser().parse_args(arguments)
+        options = make_parser().parse_args(arguments)
         options.run(options)
         return 0
     except BrokenPipeError:  # whoever read the output, such as `head`, has enough
@@ -71,7 +71,8 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _parser() -> FlagParser:
+def make_parser() -> FlagParser:
+    """The parser of all commands; what it parses has a function ``run``."""
     parser = FlagParser(
         prog="vcycle",
         description="Multigrid training for video models: the same accuracy, several times faster.",

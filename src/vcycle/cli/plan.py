@@ -30,8 +30,8 @@ class PlanReport:
 
     Args:
         flags: what beside the recipe's name was asked for.
-        seconds: predicted wall-clock, where steps were measured.
-        memory: which batches fit, where that was asked for.
+        seconds: predicted wall-clock, if steps were measured.
+        memory: which batches fit, if that was asked for.
     """
 
     config: RunConfig
@@ -47,7 +47,7 @@ class PlanReport:
 
 
 def run_plan_command(options: argparse.Namespace) -> None:
-    """Print or draw the plan that the flags ask for."""
+    """Print or plot the plan that the flags ask for."""
     if options.list:
         surplus = [word for word in (options.recipe, *options.given) if word is not None]
         if surplus:
@@ -103,7 +103,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
 def _measured(file: Path) -> Mapping[Shape, cost.MeasuredStep]:
     try:
         return cost.measured_steps(json.loads(file.read_text()))
-    except (ValueError, RecursionError) as error:  # no JSON or no text either
+    except ValueError as error:  # no JSON either
         raise ValueError(f"--step-seconds {file}: {error}") from error
 
 
@@ -111,7 +111,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
     """What ``--json`` prints: plain values of the plan and of what it costs.
 
     ``compute_reduction`` is in ``compute_unit``: ``multiply-adds`` of the model, or ``pixels`` of
-    its clips where they have not been counted.
+    its clips if they have not been counted.
     """
     config, plan = report.config, report.plan
     computed, unit = compute(plan, config.model)
@@ -124,7 +124,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
         "compute_unit": unit,
         "frame_reduction": cost.frames(plan).reduction,
         "span_reduction": _spans(config, plan)[1].reduction,
-        "notes": _notes(config),
+        "notes": _notes(config, plan),
     }
     if report.seconds:
         values["predicted_seconds"] = report.seconds.plan
@@ -159,7 +159,7 @@ def plan_text(report: PlanReport) -> str:
         _wrapped(f"{report.title}: {summary}" if summary else report.title),
         plan_table(plan, costs, report.memory),
     ]
-    notes = _notes(config)
+    notes = _notes(config, plan)
     if plan.warmup_steps:
         end = plan[plan.warmup_steps].learning_rate
         notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]
@@ -181,8 +181,15 @@ def _spans(config: RunConfig, plan: Plan) -> tuple[str, cost.Cost]:
     return "frames spanned", cost.frames_spanned(plan, stride=config.data.stride)
 
 
-def _notes(config: RunConfig) -> list[str]:
+def _notes(config: RunConfig, plan: Plan) -> list[str]:
     notes = list(config.notes)
+    if config.multigrid.anneal is not None:
+        anneal, share = config.multigrid.anneal, 1 - plan.anneal_start
+        over = f"constant, then {anneal.form}" if share < 1 else anneal.form
+        notes.append(
+            f"rate: {over} to {anneal.final:g} of its peak over the last {share:.0%} of the steps, "
+            f"in place of the recipe's decay and warm-up"
+        )
     if config.model.pretrained_on and not config.model.weights:
         notes.append(
             f"training starts from {config.model.pretrained_on} weights: give --weights FILE"

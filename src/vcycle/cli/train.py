@@ -1,42 +1,288 @@
-"""``vcycle train``: train as a recipe says.
+"""``vcycle train``: train on a folder of videos, or as a recipe says.
 
-In: a recipe and flags. Out: a run folder.
+In: a folder, a table or a manifest, or a recipe's name; and flags. Out: a run folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from rich.console import Console
+
+from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder, short_name
+from vcycle.cli.plan import PlanReport, plan_text
+from vcycle.config.fields import config_from, read_values
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import add_config_flags, run_config
+from vcycle.config.flags import add_config_flags, read_config, run_config
+from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
+from vcycle.config.run import RunConfig
+from vcycle.train.activity import Activity
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def add_train_flags(parser: FlagParser) -> None:
     """Add the flags of ``vcycle train``: those of every run, and where it writes."""
     add_config_flags(parser)
-    parser.add_argument("--folder", help="run folder, runs/RECIPE unless given")
+    parser.usage = (
+        f"{parser.prog} VIDEOS [flags], where VIDEOS is a folder, a table or a manifest; "
+        f"{parser.prog} RECIPE [flags]; {parser.prog} --config FILE [flags]; or "
+        f"{parser.prog} --resume RUN [flags]"
+    )
+    parser.add_argument("--folder", help="run folder; runs/NAME-1, -2, ... unless given")
+    parser.add_argument("--time", metavar="30m", help="the plan that fits so many s, m, h or d")
+    parser.add_argument("--dry-run", action="store_true", help="stop before the first step")
+    parser.add_argument(
+        "--flip",
+        action=argparse.BooleanOptionalAction,
+        help="mirror clips of VIDEOS, or not; kept for the next time",
+    )
     parser.add_argument(
         "--resume",
         nargs="?",
         const=True,
         default=False,
-        metavar="auto",
-        help="go on from the checkpoint there; auto: or begin, if there is none",
+        metavar="RUN",
+        help="go on with the run in that folder, or in --folder; auto: or begin, if there is none",
     )
     parser.set_defaults(run=run_train_command)
 
 
 def run_train_command(options: argparse.Namespace) -> None:
     """Train. Raises ValueError for what a user got wrong."""
+    seconds = parse_time(options.time) if options.time is not None else None
+    _check_options(options, seconds)
+    videos = _own_videos(options)
+    if videos is not None:
+        _use_videos(options, videos)
+    elif options.flip is not None:
+        raise ValueError("--flip: it is for a folder or table of videos; leave it out")
+    name = short_name(videos) if videos is not None else options.recipe or "run"
     if options.resume not in (False, True, "auto"):
-        raise ValueError(
-            f"--resume {options.resume}: give auto, or nothing; a recipe's name comes before it"
+        folder = Path(options.resume)
+        config = _resumed(folder, options)
+        seconds = None
+    else:
+        config = _absolute(run_config(options))  # what a user got wrong must not wait for torch
+        folder, config, kept = _folder(options, config, name, seconds)
+        seconds = None if kept else seconds
+    _train(config, folder, options, seconds, is_own=videos is not None)
+
+
+def parse_time(text: str) -> float:
+    """Seconds of ``90s``, ``30m``, ``2h``, ``1d`` or ``1h30m``. Raises ValueError."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != text or not seconds > 0:
+        raise ValueError(f"--time {text}: give a time such as 90s, 30m, 2h or 1h30m")
+    return seconds
+
+
+def _check_options(options: argparse.Namespace, seconds: float | None) -> None:
+    if seconds is None:
+        return
+    others = {
+        "--epochs": options.epochs is not None,
+        "--baseline-steps": options.baseline_steps is not None,
+        "--baseline.steps": "baseline.steps" in options.fields,
+        "--multigrid.steps": "multigrid.steps" in options.fields,
+    }
+    for flag in (flag for flag, given in others.items() if given):
+        raise ValueError(f"--time and {flag}: both fix the steps; leave one out")
+
+
+def _own_videos(options: argparse.Namespace) -> Path | None:
+    """What the one word names, if it is no recipe: a path, there or not."""
+    word = options.recipe
+    if word is None or options.config is not None:
+        return None
+    path = Path(word)
+    if word in FIXED_RECIPES or word in USER_RECIPES:
+        if path.exists() and "data.manifest" not in options.fields:
+            print(f"{word}: taken for the recipe; for the folder of that name give ./{word}")
+        return None
+    looks_like_a_path = path.exists() or "/" in word or path.suffix in (".csv", ".jsonl")
+    return path if looks_like_a_path else None
+
+
+def _use_videos(options: argparse.Namespace, videos: Path) -> None:
+    """Index them, and choose the recipe that is for them.
+
+    Several processes find an index and a folder that one of them cannot make for the others.
+    """
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and options.folder is None:
+        raise ValueError("--folder: several processes need one given; add --folder RUN")
+    if "data.manifest" in options.fields:
+        raise ValueError(f"{videos} and --data: both name the videos; leave one out")
+    options.fields = {
+        **options.fields,
+        "data.manifest": str(manifest_of(videos, flip=options.flip)),
+    }
+    options.recipe = "finetune" if options.fields.get("model.weights") else "scratch"
+
+
+def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
+    """The configuration of a run that is gone on with, with fields changed."""
+    if options.recipe is not None or options.config is not None or options.folder is not None:
+        raise ValueError(f"--resume {folder}: it names the run; leave out what else does")
+    if not (folder / "config.yaml").is_file():
+        raise ValueError(f"--resume {folder}: no config.yaml in it; give a folder of vcycle train")
+    options.resume = True
+    return _absolute(read_config(folder / "config.yaml", options.fields))
+
+
+def _absolute(config: RunConfig) -> RunConfig:
+    """Paths as they are from any working directory."""
+
+    def whole(path: str) -> str:
+        return path if "://" in path else str(Path(path).absolute())
+
+    data, model = config.data, config.model
+    if data.manifest:
+        data = replace(data, manifest=whole(data.manifest))
+    if model.weights:
+        model = replace(model, weights=whole(model.weights))
+    return replace(config, data=data, model=model)
+
+
+def _folder(
+    options: argparse.Namespace, config: RunConfig, name: str, seconds: float | None
+) -> tuple[Path, RunConfig, bool]:
+    """The run folder, the configuration, and whether its plan was fitted to a budget before.
+
+    The same command as before goes on with its run: in the folder given, or in the last numbered
+    one if its run is not complete.
+    """
+    if options.folder is not None:
+        folder = Path(options.folder)
+        if (folder / "config.yaml").is_file() and options.resume is False:
+            options.resume = "auto"
+        fitted = _fitted(folder, config) if seconds is not None else None
+        return folder, fitted or config, fitted is not None
+    last = last_run_folder(name)
+    if last is not None and (last / "config.yaml").is_file():
+        fitted = _fitted(last, config) if seconds is not None else None
+        if _is_same(last, fitted or config):
+            options.resume = "auto"
+            return last, fitted or config, fitted is not None
+    if options.resume is True:
+        raise ValueError("--resume: there is no run to go on with; give --resume RUN")
+    return run_folder(name), config, False
+
+
+def _fitted(folder: Path, config: RunConfig) -> RunConfig | None:
+    """The configuration with the plan that an earlier run of this command was fitted to."""
+    file = folder / "config.yaml"
+    if not file.is_file():
+        return None
+    before = config_from(read_values(file), {})
+    return replace(
+        config,
+        baseline=replace(
+            config.baseline,
+            steps=before.baseline.steps,
+            stage_ends=before.baseline.stage_ends,
+            learning_rate=replace(
+                config.baseline.learning_rate,
+                warmup_steps=before.baseline.learning_rate.warmup_steps,
+            ),
+        ),
+        multigrid=replace(config.multigrid, steps=before.multigrid.steps),
+        evaluation=replace(config.evaluation, times=before.evaluation.times),
+        notes=before.notes,
+    )
+
+
+def _is_same(folder: Path, config: RunConfig) -> bool:
+    with Activity(Console(quiet=not _prints())) as activity:
+        activity.begin(f"comparing with {folder}, which is not complete")
+        from vcycle.train.same_run import check_config  # stands on torch
+
+    try:
+        check_config(read_values(folder / "config.yaml"), config, source=str(folder))
+    except ValueError:
+        return False
+    return True
+
+
+def _train(
+    config: RunConfig,
+    folder: Path,
+    options: argparse.Namespace,
+    seconds: float | None,
+    *,
+    is_own: bool,
+) -> None:
+    """Print the plan, train, and say where things are and what comes next."""
+    shown = (is_own or options.dry_run) and _prints()
+    if shown:
+        if seconds is None:
+            print(f"\n{plan_text(PlanReport(config, config.plan(), options.given))}\n")
+        else:
+            print(f"\nthe plan is {options.time} long: it comes once its steps are timed")
+        print(f"run folder {folder}", flush=True)
+
+    with Activity(Console(quiet=not shown)) as activity:
+        activity.begin("starting PyTorch")
+        from vcycle.evaluate.setup import destroy_process_group
+        from vcycle.train.loop import train
+
+    try:
+        result = train(
+            config,
+            folder,
+            resume=options.resume,
+            title=folder.name if is_own else None,
+            budget_seconds=seconds,
+            dry_run=options.dry_run,
+            describe=_show_plan(options) if seconds is not None else None,
         )
-    config = run_config(options)  # what a user got wrong must not wait for torch
-
-    from vcycle.evaluate.setup import destroy_process_group
-    from vcycle.train.loop import train
-
-    train(config, options.folder or Path("runs") / config.recipe, resume=options.resume)
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(_after_stop(folder, stop)) from None
     destroy_process_group()
+    if not _prints():
+        return
+    if options.dry_run:
+        print("stopped before the first step, as asked; nothing was written")
+    elif is_own:
+        _say_end(folder, result)
+
+
+def _show_plan(options: argparse.Namespace) -> Callable[[RunConfig], str]:
+    return lambda config: f"\n{plan_text(PlanReport(config, config.plan(), options.given))}\n"
+
+
+def _after_stop(folder: Path, stop: KeyboardInterrupt) -> str:
+    """What was kept, and the command to go on."""
+    said = str(stop) or "interrupted"
+    if not (folder / "checkpoint.pt").is_file():
+        return f"{said}; there is no checkpoint yet: the same command begins anew"
+    return f"{said}; all is kept in {folder}; go on with: {_command('--resume', folder)}"
+
+
+def _say_end(folder: Path, result: dict[str, Any]) -> None:
+    """The result, where things lie, and the next command."""
+    scores = ", ".join(f"{key} {result[key]:.1%}" for key in ("top1", "map") if key in result)
+    print(f"\n{scores} on {result['videos']:,} validation videos")
+    if result["bad_videos"]:
+        print(f"{result['bad_videos']} videos could not be read: {folder / 'bad_videos.json'}")
+    print(f"all is in {folder}, the best weights in {folder / 'best.safetensors'}")
+    print("next, more clips and crops of each video:")
+    print(f"  vcycle eval {shlex.quote(str(folder))} --best --evaluation.num_clips 10 \\")
+    print("    --evaluation.num_crops 3", flush=True)
+
+
+def _prints() -> bool:
+    """Whether this is the one of several processes that prints."""
+    return int(os.environ.get("RANK", 0)) == 0
+
+
+def _command(flag: str, folder: Path) -> str:
+    return f"vcycle train {flag} {shlex.quote(str(folder))}"

@@ -116,7 +116,7 @@ def _built(section: type[T], values: Mapping[str, Any], prefix: str) -> T:
         and field.default_factory is dataclasses.MISSING
     ]
     if missing:
-        raise ValueError(f"{', '.join(missing)}: missing; a configuration gives every one of them")
+        raise ValueError(f"{', '.join(missing)}: missing; give every one of them")
     return section(
         **{key: typed(hints[key], value, f"{prefix}{key}") for key, value in values.items()}
     )

@@ -20,7 +20,7 @@ from vcycle.config.fields import config_from, field_types, read_values
 from vcycle.config.flag_parser import FlagParser, TypedFlag
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
-from vcycle.config.sizing import Asked, rescaled, reshaped
+from vcycle.config.sizing import Asked, fitted_span, rescaled, reshaped
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.multigrid import SCHEDULES, Multigrid
 from vcycle.schedule.shape import Shape
@@ -127,14 +127,23 @@ def run_config(options: argparse.Namespace) -> RunConfig:
         shape = config_from(asdict(config), options.fields).baseline.shape
         frames = _median_frames(options.fields.get("data.manifest", config.data.manifest))
         config = reshaped(config, shape, given=options.fields, video_frames=frames)
-    return _change_plan(changed(config, options.fields), options)
+    config = changed(config, options.fields)
+    config = fitted_span(
+        config,
+        _median_frames(config.data.manifest),
+        given=options.fields,
+        is_own=options.recipe in USER_RECIPES,
+    )
+    return _change_plan(config, options)
 
 
 def _median_frames(manifest: str) -> int | None:
     """Frames of a typical training video; None without a manifest."""
     if not manifest:
         return None
-    return int(median(video.num_frames for video in Manifest.read(manifest).split("train").videos))
+    return int(
+        median(len(video.frame_range) for video in Manifest.read(manifest).split("train").videos)
+    )
 
 
 def changed(config: RunConfig, fields: dict[str, Any]) -> RunConfig:
@@ -156,7 +165,9 @@ def _read(options: argparse.Namespace) -> RunConfig:
     num_videos, num_gpus = options.num_videos, options.gpus
     if options.recipe is None:
         if num_videos is not None or num_gpus is not None:
-            raise ValueError("--num-videos and --gpus: --config has chosen the batch already")
+            raise ValueError(
+                "--num-videos and --gpus: --config has chosen the batch; leave them out"
+            )
         return rescaled(
             read_config(Path(options.config)),
             _asked(options),

@@ -38,7 +38,7 @@ class _Size:
 def finetune(
     *, num_videos: int | None = None, num_gpus: int = 1, asked: Asked = Asked()
 ) -> RunConfig:
-    """Your videos, SlowFast R50 from Kinetics weights, sized by their number and the GPUs'.
+    """Your videos, from Kinetics weights, sized by their number and the GPUs'.
 
     Batch, rate and epochs follow the paper's two runs from Kinetics weights, on
     Something-Something V2 and on Charades, unless asked for. Raises ValueError if there are other
@@ -73,7 +73,7 @@ def finetune(
 def scratch(
     *, num_videos: int | None = None, num_gpus: int = 1, asked: Asked = Asked()
 ) -> RunConfig:
-    """Your videos, SlowFast R50 from random weights, sized by their number and the GPUs'.
+    """Your videos, from random weights, sized by their number and the GPUs'.
 
     Batch, rate and epochs follow the paper's Kinetics run, unless asked for. Raises ValueError if
     there are other than 1 to 8 GPUs, or too few videos for them.

@@ -29,7 +29,7 @@ class Data:
             frames of the video (paper, footnote 5).
         segments: a frame from each of T equal parts of the video instead of a stride.
         inverse_uniform: draw short sides with a density that falls as their square.
-        decoder: pyav; where it is installed torchcodec; or nvdec, which is torchcodec on the GPU.
+        decoder: pyav; torchcodec, if it is installed; or nvdec, which is torchcodec on the GPU.
         decode_seconds: a video whose clip takes longer to decode counts as unreadable.
         num_workers: processes that decode, with nvdec threads; 0 decodes in the main process.
         max_bad_share: of a split's videos that may be unreadable before the run stops.

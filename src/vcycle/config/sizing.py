@@ -155,3 +155,39 @@ def reshaped(
         data=data,
         notes=(*config.notes, *notes),
     )
+
+
+def fitted_span(
+    config: RunConfig, video_frames: int | None, *, given: Collection[str], is_own: bool
+) -> RunConfig:
+    """A configuration whose clips span no more than ``video_frames``, those of a typical video.
+
+    One's own videos get a smaller stride, unless it is ``given``; a published recipe is left as it
+    is. A note says what was done, or what to do if the clips still span more: the sampling grid
+    then begins at the first frame and repeats the last.
+    """
+    frames, stride = config.baseline.shape.frames, config.data.stride
+    if config.data.segments or config.data.frame_rate is not None or video_frames is None:
+        return config
+    if (frames - 1) * stride < video_frames:
+        return config
+    notes = list(config.notes)
+    fitting = max(1, (video_frames - 1) // max(1, frames - 1))
+    if is_own and "data.stride" not in given and fitting < stride:
+        notes.append(
+            f"stride {fitting} instead of {stride}: {frames} frames would span "
+            f"{(frames - 1) * stride + 1}, and half of the videos have {video_frames} or fewer"
+        )
+        stride = fitting
+    if (frames - 1) * stride >= video_frames:
+        shape = config.baseline.shape
+        fewer = 2 ** int(math.log2(max(1, video_frames)))
+        advice = "--data.stride 1" if stride > 1 and frames <= video_frames else ""
+        if frames > video_frames:
+            advice = f"--shape {fewer}x{shape.height}x{shape.width} --data.stride 1"
+        advice = advice or f"--data.stride {fitting}"
+        notes.append(
+            f"clips span {(frames - 1) * stride + 1} frames, but half of the videos have "
+            f"{video_frames} or fewer, whose last frame is repeated; {advice} fits them"
+        )
+    return replace(config, data=replace(config.data, stride=stride), notes=tuple(notes))

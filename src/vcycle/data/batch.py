@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from vcycle.data.bad_videos import BadVideo
+from vcycle.data.request import StepPart
+from vcycle.schedule.plan import Step
 from vcycle.schedule.shape import Shape
 
 MEAN, STD = 0.45, 0.225  # of pixels in [0, 1], the same for the three channels
@@ -23,14 +25,16 @@ class Batch:
     """Clips, their labels and the videos that they come from.
 
     ``clips``: (N, 3, T, H, W) uint8. ``labels``: (N,) int64, or (N, classes) float32 multi-hot.
-    ``indices``: (N,) int64, the videos' places in the manifest. ``bad``: the videos that were
-    replaced. Raises ValueError if these do not fit together.
+    ``indices``: (N,) int64, the videos' places in the dataset. ``bad``: the videos that were
+    replaced. ``part``: the part of a plan's step that this is, None in an evaluation. Raises
+    ValueError if these do not fit together.
     """
 
     clips: Tensor
     labels: Tensor
     indices: Tensor
     bad: tuple[BadVideo, ...] = ()
+    part: StepPart | None = None
 
     def __post_init__(self) -> None:
         if self.clips.ndim != 5 or self.clips.shape[1] != 3 or self.clips.dtype != torch.uint8:
@@ -60,6 +64,17 @@ class Batch:
         """T x H x W of the clips."""
         return Shape(*self.clips.shape[2:])
 
+    @property
+    def step(self) -> Step:
+        """The step of the plan that this batch, or micro-batch, is for.
+
+        Its batch size counts the clips of all processes and micro-batches. Raises ValueError if
+        the batch is an evaluation's.
+        """
+        if self.part is None:
+            raise ValueError("batch: it is an evaluation's and has no step; train on PlanSampler's")
+        return self.part.step
+
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device; from pinned memory the copy does not block."""
         return replace(
@@ -67,6 +82,15 @@ class Batch:
             clips=self.clips.to(device, non_blocking=True),
             labels=self.labels.to(device, non_blocking=True),
             indices=self.indices.to(device, non_blocking=True),
+        )
+
+    def pin_memory(self) -> Batch:
+        """The same batch in page-locked memory; a ``DataLoader`` with ``pin_memory`` calls it."""
+        return replace(
+            self,
+            clips=self.clips.pin_memory(),
+            labels=self.labels.pin_memory(),
+            indices=self.indices.pin_memory(),
         )
 
 

@@ -1,7 +1,7 @@
 """One clip request in, one clip out; and what happens if the video is bad.
 
-A request carries everything: which video, which shape, which seed. The dataset holds no schedule
-and no mutable state, so one set of workers serves every shape of a run.
+The dataset holds no schedule and no mutable state, so one set of workers serves every shape of a
+run.
 """
 
 from __future__ import annotations
@@ -11,43 +11,20 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from vcycle.data.bad_videos import BadVideo, TooManyBadVideos, listed
 from vcycle.data.decode.torchcodec import read_clip_torchcodec
 from vcycle.data.decode.video import read_clip
-from vcycle.data.grid import Grid, GridRange, View, draw_grid, view_grid
+from vcycle.data.grid import Grid, GridRange
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import UnreadableVideo, Video
 from vcycle.data.randomness import indexed_generator
-from vcycle.schedule.shape import Shape
+from vcycle.data.request import ClipRequest, check_request
 
 _MAX_SUBSTITUTES = 20
-
-
-@dataclass(frozen=True)
-class ClipRequest:
-    """Which video (its index in the manifest), at which shape, from which 64-bit seed.
-
-    Without a ``view`` the sampling grid is drawn from the seed; with one it is that view's.
-    """
-
-    index: int
-    shape: Shape
-    seed: int
-    view: View | None = None
-
-    @property
-    def clip_shape(self) -> tuple[int, int, int, int]:
-        """(T, H, W, 3) of the clip's pixels."""
-        return self.shape.frames, self.shape.height, self.shape.width, 3
-
-    @property
-    def num_bytes(self) -> int:
-        """Of the clip's pixels."""
-        return 3 * self.shape.num_pixels
 
 
 @dataclass(frozen=True)
@@ -61,15 +38,31 @@ class ClipFacts:
 
 @dataclass(frozen=True)
 class Clip:
-    """The pixels of one request, (T, H, W, 3) uint8, and the video that they came from.
+    """The answer to a request: pixels, (T, H, W, 3) uint8, and a label.
 
-    ``index`` differs from the request's if videos were bad; those are in ``bad``.
+    Args:
+        label: the class, from 0; or (classes,) float32 of zeros and ones if there are several.
+        video: the index of the video that the pixels are of, None if it is the request's. Another
+            one's if videos were bad; those are in ``bad``.
     """
 
     pixels: Tensor
-    index: int
-    labels: tuple[int, ...]
+    label: int | Tensor
+    request: ClipRequest
+    video: int | None = None
     bad: tuple[BadVideo, ...] = ()
+
+    @property
+    def index(self) -> int:
+        """The index of the video that the pixels are of."""
+        return self.request.index if self.video is None else self.video
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The classes that hold, rising."""
+        if isinstance(self.label, Tensor) and self.label.ndim == 1:
+            return tuple(self.label.nonzero().flatten().tolist())
+        return (int(self.label),)
 
     @property
     def facts(self) -> ClipFacts:
@@ -77,7 +70,7 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class ClipDataset:
+class ClipDataset(Dataset[Clip]):
     """The clips of a manifest's videos; index it with a ClipRequest.
 
     ``decoder`` "torchcodec" needs that library, and "nvdec" is torchcodec on a GPU. Raises
@@ -98,6 +91,7 @@ class ClipDataset:
 
     def __getitem__(self, request: ClipRequest) -> Clip:
         """Decode a clip; see ``read``."""
+        check_request(request)
         return self.read(request)
 
     def read(
@@ -133,23 +127,18 @@ class ClipDataset:
                 rng = indexed_generator(request.seed, "substitute", attempt)
                 index = int(rng.integers(len(self.manifest)))
             else:
-                labels = self._labels(video, grid, request)
-                return Clip(out, index, labels, tuple(bad))
+                return Clip(out, self._label(video, grid, request), request, index, tuple(bad))
         reasons = {video.path: video.reason for video in bad}
         raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed(reasons)}")
 
     def _grid(self, video: Video, request: ClipRequest) -> Grid:
+        """The request's grid, in the part of the video that its line of the manifest is about."""
         frames = video.frame_range
-        is_part = len(frames) < video.num_frames
-        info = replace(video, num_frames=len(frames)) if is_part else video
-        if request.view is not None:
-            grid = view_grid(info, request.shape, self.grid_range, view=request.view)
-        else:
-            rng = np.random.default_rng(request.seed)
-            grid = draw_grid(info, request.shape, self.grid_range, rng=rng, flip=video.flip)
-        if is_part:
-            grid = replace(grid, frames=tuple(frames[k] for k in grid.frames))
-        return grid
+        if len(frames) == video.num_frames:
+            return request.grid(video, self.grid_range, flip=video.flip)
+        part = replace(video, num_frames=len(frames))
+        grid = request.grid(part, self.grid_range, flip=video.flip)
+        return replace(grid, frames=tuple(frames[k] for k in grid.frames))
 
     def _decode(self, video: Video, grid: Grid, out: Tensor) -> None:
         place = self.manifest.locate(video)
@@ -163,9 +152,14 @@ class ClipDataset:
                 place, grid, out=out, all_key_frames=all_key_frames, limit_seconds=limit
             )
 
-    def _labels(self, video: Video, grid: Grid, request: ClipRequest) -> tuple[int, ...]:
+    def _label(self, video: Video, grid: Grid, request: ClipRequest) -> int | Tensor:
         """In training the labels of the clip's own time, in evaluation those of the whole video."""
-        if request.view is not None:
-            return tuple(sorted(set(video.labels)))
-        rate = video.frame_rate
-        return video.labels_between(grid.frames[0] / rate, grid.frames[-1] / rate)
+        labels = video.labels
+        if request.view is None:
+            rate = video.frame_rate
+            labels = video.labels_between(grid.frames[0] / rate, grid.frames[-1] / rate)
+        if not self.manifest.multi_label:
+            return labels[0]
+        held = torch.zeros(self.manifest.num_classes)
+        held[list(labels)] = 1
+        return held

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from vcycle.data.bad_videos import BadVideo, BadVideos, TooManyBadVideos
 from vcycle.data.batch import Batch, label_tensor
-from vcycle.data.dataset import ClipDataset, ClipFacts, ClipRequest
+from vcycle.data.dataset import ClipDataset, ClipFacts
 from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader_stats import LoaderStats, LoaderTimer
+from vcycle.data.request import ClipRequest
 from vcycle.data.ring import Ring
 from vcycle.data.sampler import PlanSampler, view_requests
 from vcycle.data.workers.parts import Answer, Pool
@@ -148,7 +149,7 @@ class Loader:
             for out, request in zip(pixels, requests, strict=True):
                 clips.append(self.dataset.read(request, out=out).facts)
             self._timer.add_work(time.monotonic() - started)
-            yield self._batch(pixels, clips)
+            yield self._batch(pixels, clips, requests)
 
     def _decode_ahead(self) -> Iterator[Batch]:
         # Start the workers, or take back what an abandoned iteration left them.
@@ -184,7 +185,8 @@ class Loader:
             pixels.copy_(source.view(pixels.shape))
             pending.popleft()
             ring.give_back()
-            yield self._batch(pixels, [head.clips[k] for k in range(len(head.requests))])
+            clips = [head.clips[k] for k in range(len(head.requests))]
+            yield self._batch(pixels, clips, head.requests)
 
     def _start_workers(self) -> Pool:
         if self.decode_device is None:
@@ -230,7 +232,7 @@ class Loader:
             pin_memory=self.pin_memory,
         )
 
-    def _batch(self, pixels: Tensor, clips: list[ClipFacts]) -> Batch:
+    def _batch(self, pixels: Tensor, clips: list[ClipFacts], requests: list[ClipRequest]) -> Batch:
         manifest = self.dataset.manifest
         labels = label_tensor(
             [clip.labels for clip in clips],
@@ -242,6 +244,7 @@ class Loader:
             labels=labels,
             indices=torch.tensor([clip.index for clip in clips]),
             bad=tuple(video for clip in clips for video in clip.bad),
+            part=requests[0].part,
         )
 
 

@@ -9,6 +9,8 @@ import math
 import time
 from dataclasses import dataclass
 
+PREPARE = ", or videos that `vcycle data prepare` has rewritten"
+"""How a verdict ends if videos could decode faster."""
 _WAIT_SHARE = 0.05  # more waiting than this makes a phase loader-bound
 
 
@@ -56,8 +58,7 @@ class LoaderStats:
             )
         return (
             f"loader-bound ({rate}, {_workers(self.num_workers)}): "
-            f"{_workers(self.workers_needed)} on cores of their own would keep up, or videos that "
-            f"`vcycle data prepare` has rewritten"
+            f"{_workers(self.workers_needed)} on cores of their own would keep up{PREPARE}"
         )
 
 

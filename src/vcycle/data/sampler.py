@@ -9,45 +9,19 @@ list).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
+import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.utils.data import Sampler
 
-from vcycle.data.dataset import ClipRequest
 from vcycle.data.grid import View
 from vcycle.data.randomness import indexed_generator, indexed_seeds
+from vcycle.data.request import ClipRequest, StepPart
+from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
-
-
-class PlannedStep(Protocol):
-    """What the sampler needs of a plan's step."""
-
-    @property
-    def shape(self) -> Shape: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def first_sample(self) -> int: ...
-
-
-class PlannedMiniBatch(Protocol):
-    """A kind of step that a plan has."""
-
-    @property
-    def shape(self) -> Shape: ...
-    @property
-    def batch_size(self) -> int: ...
-
-
-class StepPlan(Protocol):
-    """A sequence of steps; ``vcycle.schedule.plan.Plan`` is one."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> PlannedStep: ...
-    def mini_batches(self) -> Sequence[PlannedMiniBatch]: ...
 
 
 @lru_cache(maxsize=4)
@@ -65,43 +39,45 @@ def video_indices(positions: NDArray[np.int64], *, seed: int, num_videos: int) -
     return indices
 
 
-def clip_requests(
-    step: PlannedStep, *, seed: int, num_videos: int, part: int = 0, num_parts: int = 1
-) -> list[ClipRequest]:
+def clip_requests(part: StepPart, *, num_videos: int) -> list[ClipRequest]:
     """The requests of one contiguous part of a step's global batch, in order."""
-    size = step.batch_size // num_parts
-    first = step.first_sample + part * size
-    positions = np.arange(first, first + size, dtype=np.int64)
-    indices = video_indices(positions, seed=seed, num_videos=num_videos)
-    seeds = indexed_seeds(seed, "clip", positions)
+    indices = video_indices(part.positions, seed=part.seed, num_videos=num_videos)
+    seeds = indexed_seeds(part.seed, "clip", part.positions)
     return [
-        ClipRequest(index, step.shape, clip_seed)
+        ClipRequest(index, part.step.shape, clip_seed, part=part)
         for index, clip_seed in zip(indices.tolist(), seeds.tolist(), strict=True)
     ]
 
 
-class PlanSampler:
-    """One list of clip requests for each micro-batch of each step of a plan, for one rank.
+class PlanSampler(Sampler[list[ClipRequest]]):
+    """One list of clip requests for each micro-batch of each step of a plan, for one process.
 
-    ``micro_batches`` splits a rank's share further (gradient accumulation); ``first_step`` resumes.
-    Raises ValueError if ranks and micro-batches cannot share a batch evenly.
+    It is the ``batch_sampler`` of a torch ``DataLoader`` with ``collate_fn=vcycle.collate``, or
+    what ``train_loader`` takes. An iteration is the whole run: a plan is one epoch to a trainer.
+
+    Args:
+        num_videos: the dataset's; ``seed`` is the run's.
+        rank: which of ``world_size`` processes this is. Both are those of ``torch.distributed``
+            once it is initialised, even after this is made, else 0 of 1.
+        micro_batches: into how many a process's share is split further (gradient accumulation).
+        first_step: the step to begin at: that of the checkpoint to resume from.
+
+    Raises ValueError if ranks and micro-batches cannot share every batch evenly.
     """
 
     def __init__(
         self,
-        plan: StepPlan,
+        plan: Plan,
         num_videos: int,
         seed: int,
         *,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         micro_batches: int = 1,
         first_step: int = 0,
     ) -> None:
         if num_videos < 1:
             raise ValueError(f"num_videos {num_videos}: give at least 1 video")
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank {rank}: count from 0 to below world_size {world_size}")
         if not 0 <= first_step <= len(plan):
             raise ValueError(f"first_step {first_step}: give 0 to {len(plan)}, the plan's steps")
         if micro_batches < 1:
@@ -109,31 +85,96 @@ class PlanSampler:
         self.plan = plan
         self.num_videos = num_videos
         self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
         self.micro_batches = micro_batches
         self.first_step = first_step
-        for kind in plan.mini_batches():
-            if kind.batch_size % (world_size * micro_batches):
-                raise ValueError(
-                    f"batch size {kind.batch_size}: {world_size} processes x {micro_batches} "
-                    f"micro-batches do not share it evenly; choose counts whose product divides it"
-                )
+        self._given = rank, world_size
+        self._next = first_step * micro_batches  # micro-batches of the plan before the next one
+        self._resumes = False
+        self._check_shares()
+
+    @property
+    def rank(self) -> int:
+        """Which of ``world_size`` processes this is, from 0."""
+        given, _ = self._given
+        return given if given is not None else dist.get_rank() if _is_distributed() else 0
+
+    @property
+    def world_size(self) -> int:
+        """Processes that share each step's batch."""
+        _, given = self._given
+        return given if given is not None else dist.get_world_size() if _is_distributed() else 1
 
     def __len__(self) -> int:
         return (len(self.plan) - self.first_step) * self.micro_batches
 
     def __iter__(self) -> Iterator[list[ClipRequest]]:
-        for index in range(self.first_step, len(self.plan)):
-            step = self.plan[index]
-            for micro in range(self.micro_batches):
-                yield clip_requests(
-                    step,
-                    seed=self.seed,
-                    num_videos=self.num_videos,
-                    # What all ranks hold at one time is contiguous too: norm groups may span ranks.
-                    part=micro * self.world_size + self.rank,
-                    num_parts=self.world_size * self.micro_batches,
+        self._check_shares()
+        if not self._resumes:
+            self._next = self.first_step * self.micro_batches
+        self._resumes = False
+        for place in range(self._next, len(self.plan) * self.micro_batches):
+            index, micro_batch = divmod(place, self.micro_batches)
+            part = StepPart(
+                step=self.plan[index],
+                baseline=self.plan.baseline,
+                micro_batch=micro_batch,
+                micro_batches=self.micro_batches,
+                rank=self.rank,
+                world_size=self.world_size,
+                seed=self.seed,
+            )
+            self._next = place + 1
+            yield clip_requests(part, num_videos=self.num_videos)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where this iteration is, and of which run: plain numbers.
+
+        torchdata's StatefulDataLoader keeps it, and knows how far its workers have run ahead. With
+        a plain ``DataLoader`` of workers it is ahead of the training: resume by ``first_step``.
+        """
+        step, micro_batch = divmod(self._next, self.micro_batches)
+        return {"step": step, "micro_batch": micro_batch, **self._run()}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Let the next iteration go on where ``state`` was taken.
+
+        The number of processes may differ, and between steps that of micro-batches. Raises
+        ValueError if the state is of another run.
+        """
+        for name, value in self._run().items():
+            if name != "micro_batches" and state.get(name) != value:
+                raise ValueError(
+                    f"{name} {value}: the state to resume from has {state.get(name)}; give "
+                    f"PlanSampler the plan, videos and seed that the run began with"
+                )
+        if state["micro_batch"] and state["micro_batches"] != self.micro_batches:
+            raise ValueError(
+                f"micro_batches {self.micro_batches}: the state is within a step, after "
+                f"{state['micro_batch']} of {state['micro_batches']}; give as many"
+            )
+        self._next = state["step"] * self.micro_batches + state["micro_batch"]
+        self._resumes = True
+
+    def _run(self) -> dict[str, int]:
+        """What a state to resume from must agree in."""
+        last = self.plan[len(self.plan) - 1]
+        return {
+            "steps": len(self.plan),
+            "clips": last.first_sample + last.batch_size,
+            "num_videos": self.num_videos,
+            "seed": self.seed,
+            "micro_batches": self.micro_batches,
+        }
+
+    def _check_shares(self) -> None:
+        rank, world_size = self.rank, self.world_size
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank}: count from 0 to below world_size {world_size}")
+        for kind in self.plan.mini_batches():
+            if kind.batch_size % (world_size * self.micro_batches):
+                raise ValueError(
+                    f"batch size {kind.batch_size}: {world_size} processes x {self.micro_batches} "
+                    f"micro-batches do not share it evenly; choose counts whose product divides it"
                 )
 
     @property
@@ -144,6 +185,10 @@ class PlanSampler:
             3 * kind.shape.num_pixels * kind.batch_size // parts
             for kind in self.plan.mini_batches()
         )
+
+
+def _is_distributed() -> bool:
+    return dist.is_available() and dist.is_initialized()
 
 
 def view_requests(

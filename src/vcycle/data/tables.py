@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @contextmanager
 def placed(where: str, fix: str) -> Iterator[None]:
-    """Add to a ValueError raised inside where it is and what to do."""
+    """Put the place before a ValueError raised inside, and what to do behind it."""
     try:
         yield
     except ValueError as error:

@@ -35,7 +35,7 @@ class Choices:
             raise ValueError(f"{file}: is not JSON of {known}; correct or remove it") from None
 
     def with_earlier(self, earlier: Choices) -> Choices:
-        """These choices, and the earlier ones where none is made."""
+        """These choices, and an earlier one for each that is not made."""
         made = {name: value for name, value in asdict(self).items() if value is not None}
         return Choices(**{**asdict(earlier), **made})
 

@@ -61,7 +61,7 @@ def one_video(place: str) -> Iterator[None]:
 def check_num_workers(num_workers: int) -> None:
     """Raise ValueError if the number of worker processes is negative."""
     if num_workers < 0:
-        raise ValueError(f"num_workers {num_workers}: use 0 or more processes")
+        raise ValueError(f"num_workers {num_workers}: give 0 or more")
 
 
 def run_jobs(

@@ -50,13 +50,13 @@ class Preparation:
 
     def __post_init__(self) -> None:
         if self.short_side < 16:
-            raise ValueError(f"short_side {self.short_side}: use at least 16 pixels")
+            raise ValueError(f"short_side {self.short_side}: give at least 16 pixels")
         if self.key_interval < 1:
-            raise ValueError(f"key_interval {self.key_interval}: use at least 1 frame")
+            raise ValueError(f"key_interval {self.key_interval}: give at least 1 frame")
         if self.preset not in _PRESETS:
-            raise ValueError(f"preset {self.preset!r}: use one of {', '.join(_PRESETS)}")
+            raise ValueError(f"preset {self.preset!r}: choose one of {', '.join(_PRESETS)}")
         if not 0 <= self.quality <= 51:
-            raise ValueError(f"quality {self.quality}: use a CRF from 0 (best) to 51")
+            raise ValueError(f"quality {self.quality}: give a CRF from 0 (best) to 51")
 
 
 @dataclass(frozen=True)
@@ -155,13 +155,13 @@ def prepare_videos(
 def _check(*, num_workers: int, shard_bytes: int, base_uri: str) -> None:
     check_num_workers(num_workers)
     if shard_bytes < 0:
-        raise ValueError(f"shard_bytes {shard_bytes}: use a positive size, or 0 for no shards")
+        raise ValueError(f"shard_bytes {shard_bytes}: give a positive size, or 0 for no shards")
     if base_uri and not shard_bytes:
         raise ValueError(
-            f"base_uri {base_uri!r}: shards are served from there; give their size, too"
+            f"base_uri {base_uri!r}: shards are served from there; give shard_bytes too"
         )
     if base_uri and "://" not in base_uri:
-        raise ValueError(f"base_uri {base_uri!r}: use a URI such as s3://bucket/kinetics")
+        raise ValueError(f"base_uri {base_uri!r}: give a URI such as s3://bucket/kinetics")
 
 
 def _rewrite(

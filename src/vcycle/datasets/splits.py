@@ -30,7 +30,7 @@ class Splitting:
 
     def __post_init__(self) -> None:
         if not 0 <= self.val_share <= 1:
-            raise ValueError(f"val_share {self.val_share}: use a share from 0 to 1")
+            raise ValueError(f"val_share {self.val_share}: give a share from 0 to 1")
 
     def divide(
         self, names: Sequence[str], labels: Sequence[Labels], groups: Sequence[str] | None = None

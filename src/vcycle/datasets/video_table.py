@@ -139,7 +139,7 @@ def _read(table: Path, folder: Path) -> list[_Listed]:
         return parse_lines(table, lambda line: parse(_object(line)), fix=_FIX)
     if suffix == ".parquet":
         return _parse_parquet(table, parse)
-    raise ValueError(f"{table}: is not a table; use one of {', '.join(TABLE_SUFFIXES)}")
+    raise ValueError(f"{table}: is not a table; give one of {', '.join(TABLE_SUFFIXES)}")
 
 
 def _parse_parquet(table: Path, parse: Callable[[Row], _Listed]) -> list[_Listed]:

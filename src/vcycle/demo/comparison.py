@@ -1,7 +1,7 @@
 """The demo: one small model trained three times on the same generated videos.
 
 In: a folder. Out: in it the videos, a run folder for each of baseline, shortened baseline and
-multigrid, `summary.json` with a row for each, and `curves.png`. All three share code, data,
+multigrid, ``summary.json`` with a row for each, and ``curves.png``. All three share code, data,
 machine and validation; only the plan differs.
 """
 
@@ -103,7 +103,8 @@ def _train(config: RunConfig, run: Path, *, title: str, console: Console) -> dic
     is_same = _same(run, config)
     if run.exists() and not is_same:
         file = run / "config.yaml"
-        if not file.is_file() or yaml.safe_load(file.read_text()).get("recipe") != "demo":
+        is_demo = file.is_file() and yaml.safe_load(file.read_text()).get("recipe") == "demo"
+        if any(run.glob("[!.]*")) and not is_demo:  # a killed run may have left nothing yet
             raise ValueError(f"{run}: not a run of the demo; choose another --folder")
         shutil.rmtree(run)
     run.parent.mkdir(parents=True, exist_ok=True)

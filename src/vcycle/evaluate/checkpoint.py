@@ -93,7 +93,9 @@ def read_trained_model(path: Path) -> TrainedModel:
         with safe_open(path, framework="pt") as file:
             return TrainedModel.from_dict(json.loads(file.metadata()["vcycle"]))
     except Exception as error:  # safetensors has an error of its own for each way to be damaged
-        raise ValueError(f"weights {path}: not written by vcycle train") from error
+        raise ValueError(
+            f"weights {path}: not written by vcycle train; give a file of a run folder"
+        ) from error
 
 
 def load_checkpoint(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -103,9 +105,14 @@ def load_checkpoint(path: Path, *, device: torch.device | str = "cpu") -> dict[s
         state = torch.load(path, map_location=device, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "unreadable"
-        raise ValueError(f"checkpoint {path}: it is damaged or unsafe ({reason})") from None
+        raise ValueError(
+            f"checkpoint {path}: it is damaged or unsafe ({reason}); give another"
+        ) from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise ValueError(f"checkpoint {path}: not a checkpoint of this version of vcycle train")
+        raise ValueError(
+            f"checkpoint {path}: not of this version of vcycle train; train again, or install the "
+            f"version that wrote it"
+        )
     return state
 
 
@@ -115,7 +122,7 @@ def check_intact(path: Path) -> None:
     ``torch.load`` does not look at them.
     """
     if not path.is_file():
-        raise ValueError(f"checkpoint {path}: there is no such file")
+        raise ValueError(f"checkpoint {path}: no such file; give a run folder that holds one")
     try:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()

@@ -32,7 +32,7 @@ def make_train_loader(
         first_step=first_step,
     )
     return train_loader(
-        _dataset(config, videos),
+        make_dataset(config, videos),
         sampler,
         num_workers=config.data.num_workers,
         max_bad_share=config.data.max_bad_share,
@@ -50,7 +50,7 @@ def make_eval_loader(
     """
     check_num_clips(config.evaluation.num_clips, segments=config.data.segments)
     return eval_loader(
-        _dataset(config, videos),
+        make_dataset(config, videos),
         shape or config.baseline.shape,
         batch_size=config.evaluation.batch_size,
         num_clips=config.evaluation.num_clips,
@@ -64,7 +64,8 @@ def make_eval_loader(
     )
 
 
-def _dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
+def make_dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
+    """The clips that the run may draw from ``videos``."""
     data = config.data
     grids = GridRange(
         config.baseline.shape,

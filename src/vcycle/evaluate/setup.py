@@ -20,6 +20,7 @@ from vcycle.models import (
     SubBatchNorm3d,
     build_model,
     convert_batch_norm,
+    convert_dropout,
     defer_statistics,
     load_weights,
 )
@@ -71,15 +72,14 @@ def read_manifest(config: RunConfig) -> Manifest:
 def make_network(
     config: RunConfig, *, num_classes: int, fabric: Fabric, fresh: bool = True
 ) -> nn.Module:
-    """The network with sub-batch norm and the weights that it starts from, on the CPU.
+    """The network with norms by group, dropout by clip and its first weights, on the CPU.
 
     With ``fresh`` False, no pre-trained weights are read: a checkpoint replaces them at once.
     Raises ValueError if the configuration asks for pre-trained weights and names no file.
     """
     torch.manual_seed(config.seed)
-    network = convert_batch_norm(
-        build_model(config.model.name, num_classes=num_classes, **config.model.options)
-    )
+    network = build_model(config.model.name, num_classes=num_classes, **config.model.options)
+    network = convert_dropout(convert_batch_norm(network))
     if fresh and config.model.weights is not None:
         fabric.print(load_weights(network, config.model.weights))
     elif fresh and config.model.pretrained_on is not None:
@@ -96,7 +96,8 @@ def make_network(
             f"{config.model.name}: {others} batch norms are no nn.BatchNorm3d and keep taking "
             f"their statistics from whole batches, not from norm groups"
         )
-    if fabric.world_size * config.accumulate > 1:
+    # On a GPU it also takes fewer kernels to move the statistics of all layers at once.
+    if fabric.world_size * config.accumulate > 1 or fabric.device.type != "cpu":
         defer_statistics(network)
     if config.channels_last:
         network.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vcycle.models.batch_statistics import precise_bn
     from vcycle.models.build import build_model
+    from vcycle.models.dropout import SampleDropout, convert_dropout, set_dropout_seeds
     from vcycle.models.external import check_model
     from vcycle.models.memory_layout import memory_format
     from vcycle.models.norm import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         commit_statistics,
         convert_batch_norm,
         defer_statistics,
+        has_deferred_statistics,
         set_norm_group,
     )
     from vcycle.models.optimizer_groups import parameter_groups
@@ -30,33 +32,41 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "LoadReport": "weights",
+    "SampleDropout": "dropout",
     "SubBatchNorm3d": "norm",
     "build_model": "build",
     "check_model": "external",
     "check_norm_group": "norm",
     "commit_statistics": "norm",
     "convert_batch_norm": "norm",
+    "convert_dropout": "dropout",
     "defer_statistics": "norm",
+    "has_deferred_statistics": "norm",
     "load_weights": "weights",
     "memory_format": "memory_layout",
     "parameter_groups": "optimizer_groups",
     "precise_bn": "batch_statistics",
+    "set_dropout_seeds": "dropout",
     "set_norm_group": "norm",
 }
 
 __all__ = [
     "LoadReport",
+    "SampleDropout",
     "SubBatchNorm3d",
     "build_model",
     "check_model",
     "check_norm_group",
     "commit_statistics",
     "convert_batch_norm",
+    "convert_dropout",
     "defer_statistics",
+    "has_deferred_statistics",
     "load_weights",
     "memory_format",
     "parameter_groups",
     "precise_bn",
+    "set_dropout_seeds",
     "set_norm_group",
 ]
 

@@ -19,9 +19,9 @@ _BLOCKS_PER_STAGE = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
 def check_clips(clips: Tensor) -> None:
-    """Raises ValueError unless ``clips`` is (B, 3, T, H, W)."""
+    """Raise ValueError unless ``clips`` is (B, 3, T, H, W)."""
     if clips.ndim != 5 or clips.shape[1] != 3:
-        raise ValueError(f"clips of shape {tuple(clips.shape)}: give (B, 3, T, H, W)")
+        raise ValueError(f"clips {tuple(clips.shape)}: give (B, 3, T, H, W)")
 
 
 def blocks_per_stage(depth: int) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ def build_model(name: str, *, num_classes: int, **options: Any) -> nn.Module:
     the builder does not take an option.
     """
     if not isinstance(num_classes, int) or num_classes < 1:
-        raise ValueError(f"num_classes {num_classes!r}: the model needs an integer of at least 1")
+        raise ValueError(f"num_classes {num_classes!r}: give a whole number of at least 1")
     if ":" in name:
         return build_external(name, num_classes=num_classes, **options)
     entry = find_model(name)

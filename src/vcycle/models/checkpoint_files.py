@@ -74,16 +74,15 @@ def _read(path: Path) -> Any:
         start = file.read(9)
     if start[8:] == b"{":
         return load_file(path)
-    if not start.startswith(
-        (b"PK", b"\x80")
-    ):  # a zip archive or a pickle, as torch.save writes them
+    # A zip archive or a pickle, as torch.save writes them.
+    if not start.startswith((b"PK", b"\x80")):
         raise ValueError("neither torch.save nor safetensors wrote it")
     is_zip = start.startswith(b"PK")
     if is_zip:
         _check_archive(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about old formats, which are still read
-        # A mapped archive is read only where needed, and its records cannot exceed the file.
+        # A mapped archive is read only as needed, and its records cannot exceed the file.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
 
 

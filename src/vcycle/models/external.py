@@ -101,9 +101,8 @@ def _run(model: nn.Module, shape: Shape, num_clips: int) -> tuple[Any, Tensor]:
     dims = (num_clips, 3, shape.frames, shape.height, shape.width)
     clips = torch.randn(dims, device=device, requires_grad=True)
     names = {module: name for name, module in model.named_modules()}
-    inside: list[
-        str
-    ] = []  # modules entered and not left: the last is where an exception was raised
+    # Modules entered and not left: the last is the one in which an exception was raised.
+    inside: list[str] = []
 
     def enter(module: nn.Module, _: Any) -> None:
         inside.append(names[module])

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from vcycle.models.norm_cpu import pooled
 from vcycle.models.norm_groups import normalise_across_ranks, normalise_groups
@@ -195,16 +196,25 @@ def set_norm_group(model: nn.Module, clips: int | None) -> None:
         layer.norm_group = clips
 
 
-def defer_statistics(model: nn.Module) -> None:
+def defer_statistics(model: nn.Module, optimizer: Optimizer | None = None) -> None:
     """Make training collect statistics, which ``commit_statistics`` applies once a step.
 
     Needed if the global batch is spread over processes or micro-batches: the running statistics
-    are then those of one plain layer over the global batch, whatever the number of parts.
+    are then those of one plain layer over the global batch, whatever the number of parts. With an
+    ``optimizer`` they are committed after each of its steps; without, call ``commit_statistics``.
     """
+    if optimizer is not None:
+        optimizer.register_step_post_hook(lambda *_: commit_statistics(model))
     for layer in _layers(model):
         if layer.running_mean is not None:
             size = 2 * layer.num_features + 2
             layer._pending = layer.running_mean.new_zeros(size, dtype=torch.float64)
+
+
+def has_deferred_statistics(model: nn.Module) -> bool:
+    """Whether every layer with running statistics collects them for ``commit_statistics``."""
+    tracking = [layer for layer in _layers(model) if layer.running_mean is not None]
+    return all(layer._pending is not None for layer in tracking)
 
 
 @torch.no_grad()

@@ -172,18 +172,16 @@ def _slow_frames(clips: Tensor, alpha: int) -> Tensor:
 
 def _check(*, alpha: int, beta_inverse: int, fusion_kernel: int) -> None:
     if alpha < 1:
-        raise ValueError(f"alpha {alpha}: slowfast takes at least 1")
+        raise ValueError(f"alpha {alpha}: give at least 1")
     if beta_inverse < 1 or 64 % beta_inverse:
-        raise ValueError(f"beta_inverse {beta_inverse}: slowfast takes a divisor of 64")
+        raise ValueError(f"beta_inverse {beta_inverse}: give a divisor of 64")
     if fusion_kernel < 1 or fusion_kernel % 2 == 0:
-        raise ValueError(f"fusion_kernel {fusion_kernel}: slowfast takes an odd number")
+        raise ValueError(f"fusion_kernel {fusion_kernel}: give an odd number")
 
 
 def _temporal_blocks(chosen: tuple[int, int] | None, *, num_blocks: int) -> tuple[int, int]:
     """Number of blocks of res4 with temporal kernels of 3, in the slow and the fast pathway."""
     temporal = chosen or (num_blocks, num_blocks)
     if len(temporal) != 2 or not all(0 <= number <= num_blocks for number in temporal):
-        raise ValueError(
-            f"temporal_blocks_res4 {temporal}: slowfast takes two numbers up to {num_blocks}"
-        )
+        raise ValueError(f"temporal_blocks_res4 {temporal}: give two numbers up to {num_blocks}")
     return temporal

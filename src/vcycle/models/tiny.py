@@ -54,7 +54,7 @@ class TinyResNet3d(nn.Module):
     def __init__(self, *, num_classes: int, width: int = 8, dropout: float = 0.2) -> None:
         super().__init__()
         if width < 1:
-            raise ValueError(f"width {width}: resnet3d_tiny takes at least 1 channel")
+            raise ValueError(f"width {width}: give at least 1 channel")
         widths = [width * 2**i for i in range(4)]
         self.stem = nn.Conv3d(3, width, (3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False)
         self.stem_bn = nn.BatchNorm3d(width)

@@ -163,7 +163,7 @@ def _draw_box(
 
 
 def _label_box(axes: Axes, phase: Phase, colours: Mapping[Shape, str], *, steps: int) -> None:
-    """T x H x W on the box, upright where the box is too short for it, or not at all."""
+    """T x H x W on the box, upright if the box is too short for it, or not at all."""
     shape = phase.base.shape
     inches = AXES_INCHES * phase.steps / steps
     if inches < 0.14:

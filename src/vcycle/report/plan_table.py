@@ -13,7 +13,7 @@ from vcycle.schedule.plan import Plan
 
 
 def plan_table(plan: Plan, costs: Mapping[str, Cost], memory: Sequence[BatchMemory] = ()) -> str:
-    """The whole text; ``costs`` are totals to show besides steps, epochs and clips.
+    """All of the text; ``costs`` are totals to show besides steps, epochs and clips.
 
     ``memory`` adds to the short cycle which batches fit.
     """
@@ -51,7 +51,7 @@ def _rate(first: float, last: float) -> str:
 
 
 def _short_cycle_table(plan: Plan, memory: Sequence[BatchMemory]) -> str:
-    """What each base shape's short cycle visits; empty where there is nothing to say."""
+    """What each base shape's short cycle visits; empty if there is nothing to say."""
     bases: dict[BaseShape, None] = dict.fromkeys(phase.base for phase in plan.phases)
     period = max(len(base.short_cycle) for base in bases)
     if period == 1 and not memory:
@@ -67,7 +67,7 @@ def _short_cycle_table(plan: Plan, memory: Sequence[BatchMemory]) -> str:
                 f"{short.batch_size:,}",
                 _or_dash(short.norm_group),
             )
-            # A run too short for a whole cycle leaves some shapes out.
+            # A run too short for a full cycle leaves some shapes out.
             rows.append((*cells, fits.get(short.shape, "-")) if memory else cells)
     heading = ("base shape", f"step mod {period}", "shape", "clips", "norm group")
     return "The short cycle:\n" + _align(

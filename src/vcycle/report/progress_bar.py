@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import Progress
 
+_LINE_SECONDS = 4.0
+
 
 @contextmanager
-def progress_bar(text: str, console: Console) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; calling what is yielded with (done, total) moves it."""
+def progress_bar(
+    text: str, console: Console, *, lines: bool = False
+) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; calling what is yielded with (done, total) moves it.
+
+    With ``lines`` a line every few seconds says elsewhere how far it is.
+    """
+    printed = time.monotonic()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(text, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+        def move(done: int, total: int) -> None:
+            nonlocal printed
+            progress.update(task, completed=done, total=total)
+            if lines and not console.is_terminal and time.monotonic() - printed > _LINE_SECONDS:
+                printed = time.monotonic()
+                console.print(f"{text}: {done} of {total}", highlight=False)
+
+        yield move

@@ -23,6 +23,9 @@ class LearningRate:
     half a period; ``one-cycle`` rises from ``base / 25`` over the first ``rise`` of the run, then
     falls to ``base * final``. A warm-up is linear from ``warmup_start`` over ``warmup_steps``
     steps of the baseline.
+
+    >>> LearningRate(0.8, decay="cosine").at(stage=0, progress=0.5)
+    0.4
     """
 
     base: float
@@ -75,6 +78,17 @@ class Baseline:
     ``stage_ends`` are the steps at which the learning rate drops, without the last step: a run
     of 112k steps that drops at 44k, 72k and 92k has four stages. With a cosine or one-cycle rate
     they only say where long cycles begin. ``num_videos`` is the size of an epoch.
+
+    >>> baseline = Baseline(
+    ...     shape=Shape(32, 224, 224),
+    ...     batch_size=64,
+    ...     steps=100_000,
+    ...     num_videos=240_000,
+    ...     learning_rate=LearningRate(0.1),
+    ...     stage_ends=(40_000, 80_000),
+    ... )
+    >>> baseline.num_stages, round(baseline.epochs, 1)
+    (3, 26.7)
     """
 
     shape: Shape

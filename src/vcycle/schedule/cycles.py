@@ -34,6 +34,9 @@ class LongCycle:
     With ``once`` the run is a single pass over the shapes, instead of a cycle in every
     learning-rate stage. Raises ValueError if the last shape is not the full grid, or if shares do
     not sum to 1.
+
+    >>> LongCycle().last(2).factors
+    ((0.5, 1.0), (1.0, 1.0))
     """
 
     factors: Factors = ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0))
@@ -99,6 +102,9 @@ class ShortCycle:
 
     The default is the paper's for step i: H/2 for i mod 3 = 0, H/sqrt(2) for 1, else the base
     shape. No size is ever larger than the base shape's, so a factor of 1 leaves a size as it is.
+
+    >>> ShortCycle(((1.0, 0.5),)).last(1).factors
+    ()
     """
 
     factors: Factors = ((1.0, 0.5), (1.0, SQRT_HALF))
@@ -145,6 +151,10 @@ class ShapeRule:
 
     A vision transformer wants its patch (``frame_multiple=2, side_multiple=16``), SlowFast a
     ``min_frames`` of its alpha.
+
+    >>> patches = ShapeRule(frame_multiple=2, side_multiple=16)
+    >>> print(patches.scale(Shape(16, 224, 224), frames=0.5, side=0.7))
+    8x160x160
     """
 
     frame_multiple: int = 1
@@ -265,7 +275,7 @@ def base_shapes(
 
     A shape's batch is B times a whole number: equation 1 against the baseline's shape, to the power
     ``batch_exponent`` and rounded once, so that a shape has the same batch wherever it is visited;
-    or the long cycle's own batch factor, by which equation 1 goes on for the short cycle. Where
+    or the long cycle's own batch factor, by which equation 1 goes on for the short cycle. If
     the short cycle enlarges a batch, the norm group grows with it (section 3.2), by a whole number
     that divides the batch into whole groups. A short-cycle shape is never larger than its base.
     """

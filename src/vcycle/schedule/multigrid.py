@@ -24,6 +24,9 @@ class Anneal:
     steps: in a line, or over half a period of a cosine. A share of 1 falls from the first step;
     None falls while the run is on the full grid at its end. The peak is the baseline's base rate
     times the rate factor of the phase. Raises ValueError if the fall is longer than the run.
+
+    >>> Anneal(share=0.5).at(0.75, start=0.5)
+    0.5
     """
 
     form: Literal["linear", "cosine"] = "linear"
@@ -72,6 +75,9 @@ class Multigrid:
     ``rate_exponent`` q scales the rate by the long cycle's batch factor to the power q: 1 is the
     linear scaling rule, 0.5 the square-root rule that suits Adam.
     ``anneal`` replaces the baseline's decay; None keeps it.
+
+    >>> Multigrid(norm_group=None, rate_exponent=0.5).epoch_factor
+    1.5
     """
 
     long_cycle: LongCycle | None = LongCycle()

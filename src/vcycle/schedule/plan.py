@@ -1,7 +1,7 @@
 """The plan: step -> shape, batch size, learning rate, norm group, first sample.
 
 In: a Baseline and how multigrid changes it. Out: a value that is complete before the first step
-and the same on every rank. It holds phases, not steps: a step is found by bisection, so `plan[i]`
+and the same on every rank. It holds phases, not steps: a step is found by bisection, so ``plan[i]``
 and the sample offset of step i cost O(log phases) (paper, section 3.2).
 """
 
@@ -37,7 +37,20 @@ from vcycle.schedule.shape import Shape
 
 @dataclass(frozen=True)
 class Step:
-    """All that one optimizer step needs. Sizes and the first sample are of the global batch."""
+    """All that one optimizer step needs. Sizes and the first sample are of the global batch.
+
+    >>> step = Step(
+    ...     index=7,
+    ...     phase=0,
+    ...     shape=Shape(8, 112, 112),
+    ...     batch_size=128,
+    ...     learning_rate=0.4,
+    ...     norm_group=8,
+    ...     first_sample=896,
+    ... )
+    >>> step.batch_size * step.shape.num_pixels
+    12845056
+    """
 
     index: int
     phase: int
@@ -50,7 +63,12 @@ class Step:
 
 @dataclass(frozen=True)
 class MiniBatch:
-    """A kind of step, and how many of them there are. Sizes are of the global batch."""
+    """A kind of step, and how many of them there are. Sizes are of the global batch.
+
+    >>> kind = MiniBatch(Shape(8, 112, 112), batch_size=128, norm_group=8, steps=500)
+    >>> kind.steps * kind.batch_size
+    64000
+    """
 
     shape: Shape
     batch_size: int
@@ -60,21 +78,40 @@ class MiniBatch:
 
 @dataclass(frozen=True)
 class Plan(Sequence[Step]):
-    """The schedule of a run: ``len(plan)`` optimizer steps, ``plan[i]`` is all of step i."""
+    """The schedule of a run: ``len(plan)`` optimizer steps, ``plan[i]`` is all of step i.
+
+    ``warmup_steps`` rise to the scheduled rate. ``anneal_start`` is the share of the run after
+    which an anneal's rate falls.
+
+    >>> baseline = Baseline(
+    ...     shape=Shape(32, 224, 224),
+    ...     batch_size=64,
+    ...     steps=100_000,
+    ...     num_videos=240_000,
+    ...     learning_rate=LearningRate(0.1),
+    ...     stage_ends=(40_000, 80_000),
+    ... )
+    >>> plan = Plan(baseline, Multigrid())
+    >>> len(plan), round(plan.step_reduction, 2)
+    (29603, 3.38)
+    >>> step = plan[0]
+    >>> print(step.batch_size, "x", step.shape, "at", step.learning_rate)
+    1024 x 8x112x112 at 0.8
+    """
 
     baseline: Baseline
     multigrid: Multigrid
     phases: tuple[Phase, ...] = field(init=False, repr=False)
     warmup_steps: int = field(init=False, repr=False)
+    anneal_start: float = field(init=False, repr=False)
     _first_steps: tuple[int, ...] = field(init=False, repr=False)
-    _anneal_start: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         phases = _phases(self.baseline, self.multigrid)
         # How a frozen dataclass derives a field; nothing changes after construction.
         object.__setattr__(self, "phases", phases)
         object.__setattr__(self, "_first_steps", tuple(phase.first_step for phase in phases))
-        object.__setattr__(self, "_anneal_start", self._find_anneal_start())
+        object.__setattr__(self, "anneal_start", self._find_anneal_start())
         object.__setattr__(self, "warmup_steps", self._count_warmup_steps())
 
     def __len__(self) -> int:
@@ -164,7 +201,7 @@ class Plan(Sequence[Step]):
         if anneal is None:
             rate = self.baseline.learning_rate.at(stage=phase.rate_stage, progress=progress)
         else:
-            share = anneal.at(progress, start=self._anneal_start)
+            share = anneal.at(progress, start=self.anneal_start)
             rate = self.baseline.learning_rate.base * share
         return rate * phase.base.rate_factor
 

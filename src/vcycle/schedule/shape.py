@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """T x H x W of one clip, in frames and pixels."""
+    """T x H x W of one clip, in frames and pixels.
+
+    >>> shape = Shape.parse("16x224x224")
+    >>> shape.frames, shape.num_pixels
+    (16, 802816)
+    """
 
     frames: int
     height: int

@@ -133,7 +133,7 @@ def _write(path: Path, write: Callable[[Path], object], check: Callable[[Path], 
             _forget_cached(partial)
             check(partial)
         except (RuntimeError, ValueError) as error:
-            # Torch's writer tells where it was, not what stopped it.
+            # The error of torch's writer names a place in its file, not what the disk lacks.
             reason = "could not be written; make room on the disk"
             raise OSError(errno.EIO, reason, str(path)) from error
 

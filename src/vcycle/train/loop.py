@@ -8,7 +8,7 @@ the norm group come from the step, the shape comes with the clips.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -27,15 +27,22 @@ from vcycle.evaluate.evaluate import evaluate
 from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.processes import Stopped, ending_together
 from vcycle.evaluate.setup import make_fabric
-from vcycle.models import commit_statistics, memory_format, set_norm_group
+from vcycle.models import (
+    commit_statistics,
+    memory_format,
+    set_dropout_seeds,
+    set_norm_group,
+)
+from vcycle.train.activity import Activity
 from vcycle.train.agreement import Votes, from_first, in_all, united
 from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.nonfinite import BuffersBefore, NonFinite
 from vcycle.train.optim import set_learning_rate
+from vcycle.train.prediction import is_prepared, say_prediction
 from vcycle.train.progress import Display
 from vcycle.train.run_folder import Resume, RunFolder
 from vcycle.train.same_run import identity
-from vcycle.train.start import Run, start
+from vcycle.train.start import Budget, Run, clip_multiply_adds, start
 from vcycle.train.step_log import StepLog
 from vcycle.train.stop import stop_requests
 
@@ -49,27 +56,58 @@ def train(
     resume: Resume = False,
     title: str | None = None,
     console: Console | None = None,
+    budget_seconds: float | None = None,
+    dry_run: bool = False,
+    describe: Callable[[RunConfig], str] | None = None,
 ) -> dict[str, Any]:
     """Train as ``config`` says; all that the run leaves behind is in ``folder``.
 
     Processes that torchrun started each call this alike. ``resume`` goes on from the newest
-    checkpoint in ``folder``, "auto" also begins a run of which there is none. Returns the run's
-    totals with its last validation; resuming a complete run returns them again. Raises ValueError
+    checkpoint in ``folder``, "auto" also begins a run of which there is none. A new run has as many
+    steps as fit into ``budget_seconds``, if they are given, and its plan is said as ``describe``
+    puts it; a ``dry_run`` measures and predicts,
+    writes nothing and returns nothing. Returns the run's totals with its last validation; resuming
+    a complete run returns them again. Raises ValueError
     before step 0 for what a user has to change, and later if too many videos are bad or the loss is
     not finite; KeyboardInterrupt after Ctrl-C or SIGTERM, once the step under way is done and a
     checkpoint is written.
     """
+    budget = None if budget_seconds is None else Budget(budget_seconds, time.monotonic())
     fabric = make_fabric(config)
-    with ending_together(fabric):
-        files = RunFolder(Path(folder), rank=fabric.global_rank)
+    with (
+        ending_together(fabric),
+        closing(RunFolder(Path(folder), rank=fabric.global_rank)) as files,
+    ):
         begun = from_first(fabric, lambda: files.begin(config, resume=resume))
         if begun == "complete":
             fabric.print(f"{folder}: complete, nothing is left to train")
             return from_first(fabric, files.result)
-        run = start(config, files, fabric, resume=begun == "resumed")
         console = (console or Console()) if fabric.is_global_zero else Console(quiet=True)
+        title = title or config.recipe
+        with Activity(console) as activity:
+            goes_on = begun == "resumed"
+            run = start(config, files, fabric, resume=goes_on, activity=activity, budget=budget)
+            if describe is not None:
+                activity.say(describe(run.config))
+            say_prediction(run, activity)
+            if dry_run:
+                return {}
+            files.start(
+                run.config,
+                run.plan,
+                first_step=run.first_step,
+                predicted_seconds=run.prediction.steps,
+            )
+            costs = clip_multiply_adds(run.network, run.plan, fabric)
+            files.describe(run.config, run.val_videos, costs)
         display = Display(
-            run.plan, title=title or config.recipe, first_step=run.first_step, console=console
+            run.plan,
+            run.times.step,
+            title=title,
+            first_step=run.first_step,
+            console=console,
+            processes=fabric.world_size,
+            is_prepared=is_prepared(run),
         )
         with stop_requests() as requests, closing(run.loader), closing(run.val_loader), display:
             try:
@@ -85,7 +123,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     config, plan, fabric, network = run.config, run.plan, run.fabric, run.network
     loss_of = F.binary_cross_entropy_with_logits if run.manifest.multi_label else F.cross_entropy
     layout = memory_format(network)
-    # Dropout is indexed by the step, so that a resumed run draws what an uninterrupted one does.
+    # What else a model draws is indexed by the micro-batch: a resumed run draws the same.
     generator = _default_generator(fabric.device)
     positions = np.arange(len(plan) * config.accumulate)
     seeds = indexed_seeds(config.seed, f"model/{fabric.global_rank}", positions)
@@ -120,12 +158,14 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
 
             # Forward and backward, micro-batch by micro-batch.
             loss = torch.zeros((), device=fabric.device)
-            waited = 0.0
+            waited, right = 0.0, torch.zeros((), device=fabric.device)
             for micro in range(config.accumulate):
                 asked = time.perf_counter()
                 batch = next(batches).to(fabric.device)
                 waited += time.perf_counter() - asked
                 generator.manual_seed(int(seeds[next_step * config.accumulate + micro]))
+                assert batch.part is not None, "a training batch is part of a step"
+                set_dropout_seeds(network, batch.part.dropout_seeds)
                 is_last = micro == config.accumulate - 1
                 with fabric.no_backward_sync(run.model, enabled=not is_last):  # type: ignore[arg-type]
                     clips = normalize(batch.clips, memory_format=layout)  # (B / parts, 3, T, H, W)
@@ -133,6 +173,8 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                     part = loss_of(scores, batch.labels) / config.accumulate
                     fabric.backward(part)
                 loss += part.detach()
+                if not run.manifest.multi_label:
+                    right += (scores.argmax(1) == batch.labels).sum()
 
             # Update, unless the loss is not finite and such a step is to leave no trace.
             if buffers is None or in_all(loss.isfinite(), fabric):
@@ -161,8 +203,9 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             began += step_seconds
             seconds += step_seconds
             log.add(step, loss, seconds=seconds, step_seconds=step_seconds, waited=waited)
-            display.step(step, seconds=step_seconds)
+            display.step(step, seconds=step_seconds, waited=waited)
             if flushes:
+                display.training(loss, None if run.manifest.multi_label else right)
                 # A loss that is not finite raises here, before any checkpoint is written.
                 for line in nonfinite.account(log.flush()):
                     display.say(line)
@@ -177,6 +220,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             # Checkpoint and validate; neither is time of a step.
             if saves:
                 paused = time.perf_counter()
+                display.doing("writing a checkpoint")
                 if next_step == len(plan):
                     estimate_norms(run.model, config, run.train_videos, fabric)
                 save(run, next_step=next_step, seconds=seconds)
@@ -225,6 +269,7 @@ def save(run: Run, *, next_step: int, seconds: float) -> None:
 def validate(run: Run, display: Display, *, next_step: int, seconds: float) -> None:
     """Score the validation videos and write the row."""
     began = time.perf_counter()
+    display.doing(f"validating on {len(run.val_videos)} videos")
     scores = evaluate(run.network, run.val_loader, run.val_videos, fabric=run.fabric)
     took = time.perf_counter() - began
     row = {"step": next_step - 1, "seconds": seconds, "validation_seconds": took, **scores}
@@ -241,7 +286,7 @@ def _evenly_spaced(num_steps: int, times: int) -> set[int]:
 
 
 def _default_generator(device: torch.device) -> torch.Generator:
-    """The generator that dropout on ``device`` draws from.
+    """The generator from which a model draws on ``device``, dropout by clip excepted.
 
     Seeding it costs microseconds; ``torch.manual_seed``, which visits every kind of device, costs
     most of a millisecond.

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vcycle.data.request import StepPart
 from vcycle.data.sampler import clip_requests
 from vcycle.models import commit_statistics
 from vcycle.train.agreement import gathered
@@ -68,21 +69,23 @@ class NonFinite:
         run, step = self._run, self._run.plan[loss.step]
         is_finite = gathered(math.isfinite(loss.own), run.fabric)
         parts = [
-            micro * run.fabric.world_size + rank
+            StepPart(
+                step,
+                run.plan.baseline,
+                micro_batch=micro,
+                micro_batches=run.config.accumulate,
+                rank=rank,
+                world_size=run.fabric.world_size,
+                seed=run.config.seed,
+            )
             for micro in range(run.config.accumulate)
             for rank, fine in enumerate(is_finite)
             if not fine
         ]
         requests = [
             request
-            for part in sorted(parts)
-            for request in clip_requests(
-                step,
-                seed=run.config.seed,
-                num_videos=len(run.train_videos),
-                part=part,
-                num_parts=run.config.accumulate * run.fabric.world_size,
-            )
+            for part in parts
+            for request in clip_requests(part, num_videos=len(run.train_videos))
         ]
         return {
             "step": step.index,

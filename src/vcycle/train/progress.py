@@ -1,30 +1,48 @@
 """What a person sees while a run goes on: phase, shape, rate of work, time left.
 
-On a terminal it is one live line; elsewhere a line a phase and a validation, so that logs stay
-short. Time left is the plan's remaining steps of each mini-batch shape times the seconds that such
-a step has taken so far.
+On a terminal two live lines; elsewhere a line a phase and a validation, and one every few seconds
+in between. Time left is the plan's remaining steps of each mini-batch shape times the seconds that
+such a step has taken so far, or was measured to take before the run.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from typing import Any, TypeAlias
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
 
-from vcycle.data.loader_stats import LoaderStats
+from vcycle.data.loader_stats import PREPARE, LoaderStats
 from vcycle.schedule.plan import Plan, Step
-from vcycle.schedule.shape import Shape
+from vcycle.train.activity import Activity
+from vcycle.train.timing import Kind
 
-Kind: TypeAlias = tuple[Shape, int]
-"""Shape and batch size, which decide what a step costs."""
+_RECENT_STEPS = 20
+_WAIT_SHARE = 0.1  # of a phase, from which on it is said
 
 
 class TimeLeft:
-    """Predicts the seconds that the rest of a plan takes, from the steps timed so far."""
+    """Predicts the seconds that the rest of a plan takes, from the steps timed so far.
 
-    def __init__(self, plan: Plan, *, first_step: int = 0) -> None:
+    A mini-batch not seen yet takes what is ``predicted`` of it, corrected by how the prediction
+    did on those that were; without one, as much a pixel as those.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        first_step: int = 0,
+        predicted: Callable[[Kind], float] | None = None,
+    ) -> None:
+        self._predicted = predicted or _num_pixels
         self._remaining: Counter[Kind] = Counter()
         for each in plan.mini_batches(first_step=first_step):
             self._remaining[each.shape, each.batch_size] += each.steps
@@ -39,15 +57,15 @@ class TimeLeft:
         self._seconds[kind] += seconds
 
     def seconds(self) -> float:
-        """Seconds left; a mini-batch not seen yet costs as much a pixel as those that were."""
-        pixels = sum(count * _num_pixels(kind) for kind, count in self._timed.items())
-        if not pixels:
+        """Seconds left; not a number if nothing was timed nor predicted."""
+        expected = sum(count * self._predicted(kind) for kind, count in self._timed.items())
+        if not expected and self._predicted is _num_pixels:
             return float("nan")
-        per_pixel = sum(self._seconds.values()) / pixels
+        factor = sum(self._seconds.values()) / expected if expected else 1.0
         total = 0.0
         for kind, steps in self._remaining.items():
             timed = self._timed[kind]
-            each = self._seconds[kind] / timed if timed else per_pixel * _num_pixels(kind)
+            each = self._seconds[kind] / timed if timed else factor * self._predicted(kind)
             total += steps * each
         return total
 
@@ -58,74 +76,133 @@ def _num_pixels(kind: Kind) -> int:
 
 
 class Display:
-    """A run's live line. Use it as a context manager."""
+    """What is shown of a run. Use it as a context manager.
 
-    def __init__(self, plan: Plan, *, title: str, first_step: int, console: Console) -> None:
+    ``step_seconds`` predicts a step's seconds by its kind, for those that were not seen yet;
+    ``processes`` share every batch; ``is_prepared`` if the videos decode as fast as they can.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        step_seconds: Callable[[Kind], float] | None = None,
+        *,
+        title: str,
+        first_step: int,
+        console: Console,
+        processes: int = 1,
+        is_prepared: bool = False,
+    ) -> None:
+        self._processes, self._is_prepared = processes, is_prepared
         self._plan, self._title, self._console = plan, title, console
-        self._left = TimeLeft(plan, first_step=first_step)
-        self._phase = -1
-        self._live = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[detail]}"),
-            console=console,
-            disable=not console.is_terminal,
+        self._left = TimeLeft(plan, first_step=first_step, predicted=step_seconds)
+        self._done, self._phase = first_step, -1
+        self._doing = "starting the workers"
+        self._recent: deque[tuple[int, float, float]] = deque(maxlen=_RECENT_STEPS)
+        self._step: Step | None = None
+        self._loss, self._accuracy = float("nan"), float("nan")
+        self._live = Live(
+            get_renderable=self._lines, console=console, refresh_per_second=4, transient=True
         )
-        self._task = self._live.add_task(
-            title, total=len(plan), completed=first_step, detail="", start=True
-        )
+        self._activity = Activity(console, live=False)
 
     def __enter__(self) -> Display:
-        self._live.start()
+        if self._console.is_terminal:
+            self._live.start()
+        self._activity.__enter__()
+        self._activity.update(self._status)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def step(self, step: Step, *, seconds: float) -> None:
-        """A step is done."""
-        self._left.add(step, seconds)
-        phase = self._plan.phases[step.phase]
-        where = f"phase {step.phase + 1}/{len(self._plan.phases)}"
+        self._activity.__exit__()
         if self._console.is_terminal:
-            self._live.update(
-                self._task,
-                completed=step.index + 1,
-                description=f"{self._title}  {where}",
-                detail=(
-                    f"{step.batch_size} x {step.shape}  {step.batch_size / seconds:.0f} clips/s"
-                    f"  {duration(self._left.seconds())} left"
-                ),
-            )
-        elif step.phase != self._phase:
-            self._console.print(
-                f"{self._title}: {where} ({phase.kind}), step {step.index} of "
-                f"{len(self._plan)}, base {phase.base.batch_size} x {phase.base.shape}",
-                soft_wrap=True,
+            self._live.stop()
+
+    def doing(self, text: str) -> None:
+        """Something beside steps, which may take a while."""
+        self._doing = text
+
+    def step(self, step: Step, *, seconds: float, waited: float) -> None:
+        """A step is done, of which the loop waited for data for a part."""
+        self._left.add(step, seconds)
+        self._recent.append((step.batch_size, seconds, waited))
+        self._done, self._doing, self._step = step.index + 1, "", step
+        phase = self._plan.phases[step.phase]
+        if step.phase != self._phase and not self._console.is_terminal:
+            self.say(
+                f"{self._place()} ({phase.kind}), step {step.index} of {len(self._plan)}, "
+                f"base {phase.base.batch_size} x {phase.base.shape}"
             )
         self._phase = step.phase
 
+    def training(self, loss: Tensor, right: Tensor | None) -> None:
+        """Loss and correct clips of the last step of this process; reading them waits for it."""
+        self._loss = float(loss)
+        if right is not None and self._step is not None:
+            self._accuracy = float(right) / (self._step.batch_size / self._processes)
+
     def say(self, line: str) -> None:
         """Something that a person should know happened."""
-        self._console.print(f"{self._title}: {line}", soft_wrap=True)
+        self._activity.say(f"{self._title}: {line}")
 
     def end_of_phase(self, stats: LoaderStats) -> None:
         """A phase is done; say so if the loader held it up."""
-        if stats.loader_bound:
-            self.say(stats.verdict)
+        if stats.wait_share > _WAIT_SHARE:
+            verdict = stats.verdict
+            self.say(verdict.removesuffix(PREPARE) if self._is_prepared else verdict)
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""
         scores = ", ".join(f"{key} {row[key]:.1%}" for key in ("top1", "top5", "map") if key in row)
         if row["coverage"] < 1:
             scores += f" (on {row['coverage']:.1%} of the listed videos)"
-        self._console.print(
-            f"{self._title}: step {row['step'] + 1} of {len(self._plan)}, "
-            f"{duration(row['seconds'])} trained, {scores}"
-            + (f", {duration(self._left.seconds())} left" if self._left.seconds() > 0 else ""),
-            soft_wrap=True,
+        left = self._left.seconds()
+        self.say(
+            f"step {row['step'] + 1} of {len(self._plan)}, {duration(row['seconds'])} trained, "
+            f"{scores}" + (f", {duration(left)} left" if left > 0 else "")
         )
+        self._doing = ""
+
+    def _place(self) -> str:
+        number = self._step.phase + 1 if self._step is not None else 1
+        return f"phase {number}/{len(self._plan.phases)}"
+
+    def _status(self) -> str:
+        """One line of where the run is, for a file."""
+        parts = [f"{self._title}: step {self._done} of {len(self._plan)}"]
+        return ", ".join([*parts, *([self._doing] if self._doing else []), *self._facts()])
+
+    def _facts(self) -> list[str]:
+        if self._step is None:
+            return []
+        clips, seconds, waited = (sum(each) for each in zip(*self._recent, strict=True))
+        facts = [f"{self._step.batch_size} x {self._step.shape}"]
+        if self._loss == self._loss:
+            facts.append(f"loss {self._loss:.3f}")
+        if self._accuracy == self._accuracy:
+            facts.append(f"acc {self._accuracy:.0%}")
+        return [
+            *facts,
+            f"rate {self._step.learning_rate:.3g}",
+            f"{clips / seconds:.0f} clips/s",
+            f"{waited / seconds:.0%} waiting",
+            f"{duration(self._left.seconds())} left",
+        ]
+
+    def _lines(self) -> Group:
+        """Two lines for a terminal: how far, and how it goes; what does not fit is left out."""
+        bar = ProgressBar(total=len(self._plan), completed=self._done, width=20)
+        first = Table.grid(padding=(0, 1))
+        place = f"{self._title}  {self._place()}"
+        left = f"{duration(self._left.seconds())} left" if self._step is not None else ""
+        count = f"{self._done}/{len(self._plan)}"
+        first.add_row(
+            Spinner("dots"), Text(place, no_wrap=True, overflow="ellipsis"), bar, count, left
+        )
+        facts = [self._doing] if self._doing else self._facts()[:-1]
+        while len("  ".join(facts)) > self._console.width - 2 and len(facts) > 1:
+            facts.pop()
+        return Group(first, Text("  " + "  ".join(facts), no_wrap=True, overflow="ellipsis"))
 
 
 def duration(seconds: float) -> str:

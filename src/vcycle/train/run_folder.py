@@ -11,6 +11,7 @@
     bad_videos.json    videos that no process could read, and why, if there are any
     nonfinite.jsonl    a line for each step whose loss was not finite, if there are any
     result.json        written when the last step is done: its presence means the run is complete
+    .lock              locked by the process that writes here, which it names
 
 Lines are complete when they are written and files are atomic, so an interrupted run can be read
 and resumed.
@@ -34,6 +35,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.checkpoint import clear_after, has_checkpoint
+from vcycle.train.lock import LOCK_NAME, FolderLock
 from vcycle.train.same_run import check_config, identity
 
 Resume: TypeAlias = bool | Literal["auto"]
@@ -52,6 +54,11 @@ class RunFolder:
         self.path = path
         self._writes = rank == 0
         self._bad_videos: dict[str, str] = {}
+        self._lock = FolderLock(path)
+
+    def close(self) -> None:
+        """Let another run have the folder."""
+        self._lock.release()
 
     def begin(self, config: RunConfig, *, resume: Resume) -> Literal["new", "resumed", "complete"]:
         """What is there to do in this folder.
@@ -62,9 +69,11 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"run folder {self.path}: it is a file; choose another name")
+        if self.path.exists() and self._writes:
+            self._lock.take()
         if resume and self._writes:
             remove_partials(self.path, _NAMES)
-        is_empty = not any(self.path.glob("*"))
+        is_empty = all(each.name == LOCK_NAME for each in self.path.glob("*"))
         if not (resume or is_empty):
             raise ValueError(
                 f"run folder {self.path}: it is not empty; choose another, or resume that run"
@@ -72,7 +81,10 @@ class RunFolder:
         if is_empty and resume is not True:
             return "new"
         if not (resume == "auto" or has_checkpoint(self.path)):
-            raise ValueError(f"run folder {self.path}: it has no checkpoint to resume from")
+            raise ValueError(
+                f"run folder {self.path}: it has no checkpoint to resume from; choose another, or "
+                f"--resume auto"
+            )
         file = self.path / "config.yaml"
         check_config(_read_config(file), config, source=f"run folder {self.path}, config.yaml")
         if (self.path / "result.json").is_file():
@@ -92,15 +104,35 @@ class RunFolder:
         before = read_rows(self.path / "validation.jsonl")
         return all(_metric(scores) > _metric(row) for row in before)
 
-    def start(self, config: RunConfig, plan: Plan, *, first_step: int) -> None:
-        """Make the folder, and forget what was logged from ``first_step`` on."""
+    def predicted_seconds(self) -> float | None:
+        """What the run's steps were predicted to take before its first one, if it was."""
+        try:
+            return float(json.loads((self.path / "plan.json").read_text())["predicted_seconds"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    def start(
+        self,
+        config: RunConfig,
+        plan: Plan,
+        *,
+        first_step: int,
+        predicted_seconds: float | None = None,
+    ) -> None:
+        """Make the folder, and forget what was logged from ``first_step`` on.
+
+        ``predicted_seconds`` are of all steps; a run that goes on keeps those of its beginning.
+        """
         if not self._writes:
             return
         if (self.path / "bad_videos.json").is_file():
             self._bad_videos = json.loads((self.path / "bad_videos.json").read_text())
         self.path.mkdir(parents=True, exist_ok=True)
+        self._lock.take()
         write_atomic(self.path / "config.yaml", config_text(config))
-        values = {"recipe": config.recipe, **plan.to_dict()}
+        earlier = self.predicted_seconds() if first_step else None
+        predicted = predicted_seconds if earlier is None else earlier
+        values = {"recipe": config.recipe, **plan.to_dict(), "predicted_seconds": predicted}
         write_atomic(self.path / "plan.json", json.dumps(values, indent=1) + "\n")
         first_phase = plan.phase_of(first_step) if first_step < len(plan) else len(plan.phases)
         for name, key, first in (
@@ -180,6 +212,7 @@ class RunFolder:
             "epochs": plan.epochs,
             "clips": plan.num_clips,
             **{key: value for key, value in validation.items() if key != "step"},
+            "predicted_seconds": self.predicted_seconds(),
             "waiting_seconds": sum(row["waiting_seconds"] for row in steps),
             "bad_videos": len(self._bad_videos),
             "skipped_steps": sum(row["loss"] is None for row in steps),

@@ -6,6 +6,8 @@ the step at which it starts or goes on. No phase rebuilds any of it.
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass
 
 import torch
@@ -22,12 +24,33 @@ from vcycle.models import SubBatchNorm3d, check_norm_group
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
+from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.checkpoint import newest_intact
+from vcycle.train.loader_speed import decode_seconds
 from vcycle.train.optim import make_optimizer
-from vcycle.train.rehearsal import rehearse
+from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state
+from vcycle.train.timing import Prediction, StepTimes, fit_budget, predict
+
+_MEASURING_SHARE = 0.08
+"""Of a budget, on a CPU."""
+_START_SECONDS = 3.0
+"""Of starting workers and writing the last checkpoint, which a budget leaves room for."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """So many seconds for a run, since ``began`` on the monotonic clock."""
+
+    seconds: float
+    began: float
+
+    @property
+    def left(self) -> float:
+        """Seconds that steps and validations may take."""
+        return self.seconds - (time.monotonic() - self.began) - _START_SECONDS
 
 
 @dataclass(frozen=True)
@@ -39,6 +62,8 @@ class Run:
         model: the network as Fabric runs it, with its precision and over its processes.
         loader: this process's batches from ``first_step`` on.
         val_loader: this process's views of the validation videos.
+        times: seconds of each kind of step, as measured before step 0.
+        prediction: what the whole run will take by them.
         first_step: steps that were done before; 0 for a new run.
         first_seconds: seconds that they took.
     """
@@ -55,15 +80,27 @@ class Run:
     optimizer: torch.optim.Optimizer
     loader: Loader
     val_loader: Loader
+    times: StepTimes
+    prediction: Prediction
     first_step: int
     first_seconds: float
 
 
-def start(config: RunConfig, folder: RunFolder, fabric: Fabric, *, resume: bool) -> Run:
-    """Build a run, rehearse it, and begin its folder; with ``resume``, from its checkpoint.
+def start(
+    config: RunConfig,
+    folder: RunFolder,
+    fabric: Fabric,
+    *,
+    resume: bool,
+    activity: Activity,
+    budget: Budget | None = None,
+) -> Run:
+    """Build a run and rehearse it; with ``resume``, from its checkpoint. Nothing is written.
 
-    Raises ValueError, before anything is written, for what a user has to change.
+    With a ``budget`` the run has as many steps as fit into it, unless it goes on: then it has those
+    that it began with. Raises ValueError for what a user has to change.
     """
+    activity.begin(f"building {config.model.name}")
     plan = config.plan()
     manifest = read_manifest(config)
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
@@ -90,11 +127,33 @@ def start(config: RunConfig, folder: RunFolder, fabric: Fabric, *, resume: bool)
         first_step, first_seconds = state["next_step"], state["seconds"]
         del state
 
+    # Measure, then fix the plan.
+    rehearsed = rehearse(
+        network,
+        model,
+        plan,
+        config,
+        fabric=fabric,
+        num_classes=manifest.num_classes,
+        activity=activity,
+        limit_seconds=60.0 if budget is None else _MEASURING_SHARE * budget.seconds,
+        warn_of_days=budget is None,
+    )
+    times = _times(config, plan, train_videos, rehearsed, fabric, activity=activity)
+    if budget is not None and not resume:
+        config = from_first(
+            fabric,
+            lambda: fit_budget(
+                config,
+                times,
+                budget.left,
+                val_videos=len(val_videos),
+                spent=budget.seconds - budget.left,
+            ),
+        )
+        plan = config.plan()
     loader = make_train_loader(config, plan, train_videos, fabric, first_step=first_step)
     val_loader = make_eval_loader(config, val_videos, fabric)
-    rehearse(network, model, plan, config, fabric=fabric, num_classes=manifest.num_classes)
-    folder.start(config, plan, first_step=first_step)
-    folder.describe(config, val_videos, _multiply_adds(network, plan, fabric))
     return Run(
         config=config,
         plan=plan,
@@ -108,12 +167,39 @@ def start(config: RunConfig, folder: RunFolder, fabric: Fabric, *, resume: bool)
         optimizer=optimizer,
         loader=loader,
         val_loader=val_loader,
+        times=times,
+        prediction=predict(config, plan, times, val_videos=len(val_videos)),
         first_step=first_step,
         first_seconds=first_seconds,
     )
 
 
-def _multiply_adds(network: nn.Module, plan: Plan, fabric: Fabric) -> dict[Shape, int]:
+def _times(
+    config: RunConfig,
+    plan: Plan,
+    videos: Manifest,
+    rehearsed: Rehearsed,
+    fabric: Fabric,
+    *,
+    activity: Activity,
+) -> StepTimes:
+    """What was measured, the same in all processes."""
+    decode = decode_seconds(config, plan, videos, fabric, activity=activity)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    on_cpu = fabric.device.type == "cpu"
+    times = StepTimes(
+        model=rehearsed.steps,
+        decode=decode,
+        workers=config.data.num_workers,
+        shared_cores=(cores or 1) if on_cpu else 0,
+        model_threads=torch.get_num_threads(),
+        processes=fabric.world_size,
+        view_seconds=rehearsed.view,
+    )
+    return from_first(fabric, lambda: times)
+
+
+def clip_multiply_adds(network: nn.Module, plan: Plan, fabric: Fabric) -> dict[Shape, int]:
     """Of one clip of each shape, forward; none for a model that the meta device does not run."""
     shapes = dict.fromkeys([plan.baseline.shape, *plan.shapes]) if fabric.is_global_zero else {}
     try:

@@ -20,7 +20,7 @@ from tests.encode import (
     numbered_frames,
     rotate_display,
 )
-from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.torchcodec import check_decoder, read_clip_torchcodec
 from vcycle.data.decode.video import read_clip
@@ -28,6 +28,7 @@ from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.loader import eval_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo, Video
+from vcycle.data.request import ClipRequest
 from vcycle.schedule.shape import Shape
 
 RANGE = GridRange(Shape(4, 32, 32), 2, (37, 49))

@@ -63,7 +63,7 @@ def test_errors_are_in_the_answer(dataset):
     answer, _ = answer_of(dataset, bad_indices=dict.fromkeys(range(3), "bad"))
     assert answer.too_many_bad
     assert "no readable video in 21 attempts" in answer.error
-    broken = dataclasses.replace(dataset, grid_range=None)
+    broken = dataclasses.replace(dataset, grid_range=3)
     answer, _ = answer_of(broken)
     assert not answer.too_many_bad
     assert answer.error.startswith("Traceback")

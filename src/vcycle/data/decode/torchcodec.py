@@ -91,7 +91,7 @@ def _decode(
 
 
 def check_decoder(decoder: str, device: torch.device) -> None:
-    """Raises ValueError, with what to do, if ``decoder`` does not work on this ``device``."""
+    """Raise ValueError, with what to do, if ``decoder`` does not work on this ``device``."""
     if (decoder == "nvdec") != (device.type == "cuda"):
         raise ValueError(
             f"decoder {decoder!r} on {device}: give 'nvdec' on a CUDA device, and 'pyav' or "

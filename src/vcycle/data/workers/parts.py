@@ -16,7 +16,8 @@ from typing import Protocol
 from torch import Tensor
 
 from vcycle.data.bad_videos import TooManyBadVideos
-from vcycle.data.dataset import ClipDataset, ClipFacts, ClipRequest
+from vcycle.data.dataset import ClipDataset, ClipFacts
+from vcycle.data.request import ClipRequest
 
 
 @dataclass(frozen=True)

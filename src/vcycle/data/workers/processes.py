@@ -24,8 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.resample import keep_freed_memory
+from vcycle.data.request import ClipRequest
 from vcycle.data.workers.lifetime import death, end_with, process_context
 from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 

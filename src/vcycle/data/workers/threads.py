@@ -18,7 +18,8 @@ from queue import Empty, SimpleQueue
 import torch
 from torch import Tensor
 
-from vcycle.data.dataset import ClipDataset, ClipRequest
+from vcycle.data.dataset import ClipDataset
+from vcycle.data.request import ClipRequest
 from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 
 

@@ -1,0 +1,95 @@
+"""A folder of videos, a table or a manifest that a user names: its manifest, and what fits it.
+
+In: a path. Out: the folder of its manifest, indexed if it has to be, with a report of what was
+found; and the run folder that a command without ``--folder`` means.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+from vcycle.data.manifest import Manifest
+from vcycle.report.progress_bar import progress_bar
+
+
+def manifest_of(path: Path, *, flip: bool | None = None, videos: str | None = None) -> Path:
+    """The folder of the manifest of what the user named, made or brought up to date.
+
+    Videos are probed that are new or changed. Prints what was found. Raises ValueError if there is
+    no such thing, or it holds no videos.
+    """
+    from vcycle.datasets.choices import Choices
+    from vcycle.datasets.mirroring import mirroring
+    from vcycle.datasets.own_videos import index_own_videos
+
+    if not path.exists():
+        raise ValueError(f"{path}: no such file or folder, and no recipe either")
+    path = path.absolute()
+    folder = path.parent if path.name == "manifest.csv" else path
+    is_ours = (folder / "probes.jsonl").exists() and not (folder / "prepared.json").exists()
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        if not _has_manifest(folder):
+            raise ValueError(
+                f"{folder}: several processes cannot index it; run `vcycle data index` first"
+            )
+        return folder
+    if path.name == "manifest.csv" or (_has_manifest(folder) and not is_ours):
+        if flip is not None:
+            raise ValueError(f"--flip: {folder} has its manifest; index its videos again with it")
+        manifest = Manifest.read(folder)
+        print(f"{len(manifest)} videos of {manifest.num_classes} classes in {folder}")
+        if note := mirroring(manifest.classes, Choices.read(folder).flip)[1]:
+            print(note)
+        return folder
+    out = _writable(folder if path.is_dir() else path.parent, path)
+    print(f"indexing {path}", flush=True)
+    with progress_bar("probing videos", Console(), lines=True) as progress:
+        indexed = index_own_videos(
+            path,
+            out,
+            Choices(flip),
+            videos=videos,
+            num_workers=os.cpu_count() or 1,
+            progress=progress,
+        )
+    print(indexed)
+    print(indexed.report(), flush=True)
+    return indexed.manifest.root
+
+
+def run_folder(name: str, *, root: Path = Path("runs")) -> Path:
+    """The first of ``root``/NAME-1, NAME-2, ... that no run has begun to fill."""
+    number = 1
+    while any(each.name != ".lock" for each in (root / f"{name}-{number}").glob("*")):
+        number += 1
+    return root / f"{name}-{number}"
+
+
+def last_run_folder(name: str, *, root: Path = Path("runs")) -> Path | None:
+    """The highest numbered of those folders, if there is one and its run is not complete."""
+    following = int(run_folder(name, root=root).name.rpartition("-")[2])
+    last = root / f"{name}-{following - 1}"
+    return last if last.is_dir() and not (last / "result.json").exists() else None
+
+
+def short_name(path: Path) -> str:
+    """Of a dataset, for its run folders."""
+    path = path.absolute()
+    named = path.parent if path.name in ("manifest.csv", "metadata.csv") else path
+    return named.stem or "videos"
+
+
+def _has_manifest(folder: Path) -> bool:
+    return (folder / "manifest.csv").is_file() and (folder / "classes.txt").is_file()
+
+
+def _writable(folder: Path, source: Path) -> Path:
+    """Beside the videos, or if that is read-only a folder of the dataset's under ``runs``."""
+    if os.access(folder, os.W_OK):
+        return folder
+    out = Path("runs").absolute() / "manifests" / short_name(source)
+    print(f"{folder} is read-only: its manifest goes to {out}")
+    return out

@@ -1,0 +1,59 @@
+"""A dataset of decoded videos, indexed by whole numbers, becomes one of requested clips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch.utils.data import Dataset
+
+from vcycle.data.dataset import Clip
+from vcycle.data.grid import GridRange
+from vcycle.data.request import ClipRequest, check_request
+from vcycle.data.to_shape import to_shape
+
+
+class DecodedVideos(Protocol):
+    """``dataset[i]`` is (frames, label): uint8 RGB of (T, H, W, 3), and a class or multi-hot."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class ClipsOf(Dataset[Clip]):
+    """The clips of a map-style dataset that yields (frames, label) by integer index.
+
+    Index it with a ClipRequest. ``grid_range`` and ``flip`` are those of ``to_shape``; with
+    ``num_classes`` labels are checked. Frames are uint8 RGB, (T, H, W, 3), tensor or array, and
+    decoded whole: a dataset that takes the request itself can decode less.
+
+    Raises ValueError if an item is no such pair or a label out of range.
+    """
+
+    videos: DecodedVideos
+    grid_range: GridRange | None = None
+    flip: bool = True
+    num_classes: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.videos)
+
+    def __getitem__(self, request: ClipRequest) -> Clip:
+        """Read a video and sample the clip from it."""
+        check_request(request)
+        item = self.videos[request.index]
+        if not (isinstance(item, (tuple, list)) and len(item) == 2):
+            raise ValueError(
+                f"dataset[{request.index}]: a {type(item).__name__}; let it return the pair "
+                f"(frames, label)"
+            )
+        frames, label = item
+        clip = Clip(to_shape(frames, request, self.grid_range, flip=self.flip), label, request)
+        for each in clip.labels:
+            if each < 0 or (self.num_classes is not None and each >= self.num_classes):
+                upper = "" if self.num_classes is None else f" to {self.num_classes - 1}"
+                raise ValueError(
+                    f"label {each} of video {request.index}: number the classes from 0{upper}"
+                )
+        return clip

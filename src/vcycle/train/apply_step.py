@@ -1,0 +1,118 @@
+"""One call before each forward pass: the batch's step sets rate, norm group and dropout seeds.
+
+In: a batch, and the model and optimizer of any loop or trainer. The batch leads, so nothing can
+get out of step; a batch that is not the next one of the plan is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from vcycle.data.batch import Batch
+from vcycle.data.request import StepPart
+from vcycle.models import has_deferred_statistics, set_dropout_seeds, set_norm_group
+from vcycle.schedule.plan import Step
+from vcycle.train.optimizer_watch import (
+    inner_optimizer,
+    rate_factors,
+    set_rates,
+    step_was_skipped,
+    watch,
+)
+
+_PLACE = "plan_place"  # in the first parameter group, so that a checkpoint of the optimizer has it
+
+
+def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
+    """Set rate, norm group and dropout seeds of the batch's step; call it for each (micro-)batch.
+
+    Every parameter group gets the plan's rate times its own factor: its initial rate over the
+    baseline's, or over the largest if no group began at the baseline's. The optimizer may be
+    Lightning's or Accelerate's wrapper of one, the model DDP's. The place in the plan is kept in
+    the optimizer's state, so a resumed run goes on checking. Returns the step.
+
+    Raises ValueError if the batch is not the one that follows the last: of another plan, left out
+    or repeated, split by a trainer; if the optimizer stepped between two micro-batches of a step,
+    or did not step between two steps though its gradients are finite; or if the model's batch norms
+    are not set up for the plan.
+    """
+    inner = inner_optimizer(optimizer)
+    if batch.part is None:
+        raise ValueError("batch: it is an evaluation's and has no step; train on PlanSampler's")
+    part, step = batch.part, batch.part.step
+    if len(batch) != part.num_clips:
+        raise ValueError(
+            f"batch of {len(batch)} clips: {part} has {part.num_clips} for this process; keep "
+            f"the trainer from splitting batches"
+        )
+    _check_order(part, inner)
+    if part.micro_batch == 0:
+        _check_norms(model, part)
+        set_rates(
+            inner,
+            step.learning_rate,
+            rate_factors(inner, base_rate=part.baseline.learning_rate.base),
+        )
+        set_norm_group(model, step.norm_group)
+    set_dropout_seeds(model, part.dropout_seeds)
+    end_sample = step.first_sample + step.batch_size
+    inner.param_groups[0][_PLACE] = [
+        *(step.index, part.micro_batch, part.micro_batches, step.first_sample, end_sample)
+    ]
+    return step
+
+
+def _check_order(part: StepPart, optimizer: Optimizer) -> None:
+    """Raise ValueError unless this micro-batch follows the last, and the optimizer kept pace."""
+    step, counter = part.step, watch(optimizer)
+    place = optimizer.param_groups[0].get(_PLACE)
+    if place is not None:
+        last, micro_batch, micro_batches, first_sample, end_sample = place
+        if micro_batch + 1 < micro_batches:
+            due = (last, micro_batch + 1, first_sample)
+        else:
+            due = (last + 1, 0, end_sample)
+        if (step.index, part.micro_batch, step.first_sample) != due:
+            raise ValueError(
+                f"batch of {part}, from clip {step.first_sample}: step {due[0]}, micro-batch "
+                f"{due[1]}, from clip {due[2]} is due; train on every batch of one plan once and "
+                f"in order, and let no trainer shuffle, shard or restart its loader (to resume: "
+                f"PlanSampler(..., first_step={due[0]}))"
+            )
+    elif part.micro_batch:
+        raise ValueError(f"batch of {part}: begin at the first micro-batch of a step")
+    has_stepped = counter.at_last_batch != counter.num_steps
+    if part.micro_batch and counter.at_last_batch is not None and has_stepped:
+        raise ValueError(
+            f"batch of {part}: the optimizer has stepped since micro-batch {part.micro_batch - 1}; "
+            f"let it step after {part.micro_batches} micro-batches (if batch.part.is_last), as "
+            f"PlanSampler(micro_batches={part.micro_batches}) draws them"
+        )
+    if not part.micro_batch and not has_stepped and not step_was_skipped(optimizer):
+        raise ValueError(
+            f"batch of {part}: the optimizer has not stepped since the last step's; let it step "
+            f"after {part.micro_batches} batches, or give PlanSampler the micro_batches that it "
+            f"accumulates"
+        )
+    counter.at_last_batch = counter.num_steps
+
+
+def _check_norms(model: nn.Module, part: StepPart) -> None:
+    """Raise ValueError if batch norms ignore norm groups, or miss the clips of other parts."""
+    if part.step.norm_group is None:
+        return
+    plain = sum(type(module) is nn.BatchNorm3d for module in model.modules())
+    if plain:
+        raise ValueError(
+            f"model: {plain} nn.BatchNorm3d take statistics from whole batches, not from groups of "
+            f"{part.step.norm_group} clips; call vcycle.convert_batch_norm(model) first, or plan "
+            f"with Multigrid(norm_group=None)"
+        )
+    if part.num_parts > 1 and not has_deferred_statistics(model):
+        raise ValueError(
+            f"model: its running statistics would be those of one of {part.num_parts} parts of a "
+            f"batch; call vcycle.defer_statistics(model, optimizer) once, before the first step"
+        )

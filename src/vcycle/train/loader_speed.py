@@ -1,0 +1,61 @@
+"""How long a worker decodes for a clip of each shape, measured on the run's own videos.
+
+In: a configuration, its plan and its training videos. Out: seconds a clip, by shape.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from lightning_fabric import Fabric
+
+from vcycle.config.run import RunConfig
+from vcycle.data.bad_videos import TooManyBadVideos
+from vcycle.data.loader import Loader
+from vcycle.data.manifest import Manifest
+from vcycle.data.randomness import indexed_generator
+from vcycle.data.request import ClipRequest
+from vcycle.evaluate.loaders import make_dataset
+from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
+from vcycle.train.activity import Activity
+
+_LEAST_CLIPS = 4
+_SHAPE_SECONDS = 0.5
+
+
+def decode_seconds(
+    config: RunConfig, plan: Plan, videos: Manifest, fabric: Fabric, *, activity: Activity
+) -> dict[Shape, float]:
+    """Seconds of one worker for a clip, by shape, while all its fellows work too.
+
+    Videos that cannot be read are nobody's fault here: the run will count them.
+    """
+    activity.begin(f"timing the loader: clips of {len(plan.shapes)} shapes")
+    shapes = plan.shapes
+    loader = Loader(
+        make_dataset(config, videos),
+        [],
+        num_workers=config.data.num_workers,
+        largest_batch_bytes=max(3 * shape.num_pixels for shape in shapes) * _LEAST_CLIPS,
+        max_bad_share=1.0,
+        decode_device=fabric.device if config.data.decoder == "nvdec" else None,
+    )
+    found: dict[Shape, float] = {}
+    rng = indexed_generator(config.seed, "loader speed", 0)
+    size = max(_LEAST_CLIPS, 2 * config.data.num_workers)
+    with closing(loader):
+        for shape in shapes:
+            work, clips = 0.0, 0
+            while not clips or (work < _SHAPE_SECONDS and clips < 4 * size):
+                indices = rng.integers(len(videos), size=size).tolist()
+                loader.request_lists = [
+                    [ClipRequest(index, shape, seed=clips + k)] for k, index in enumerate(indices)
+                ]
+                try:
+                    clips += sum(len(batch) for batch in loader)
+                except TooManyBadVideos:
+                    clips += 1
+                work += loader.take_stats().work_seconds
+            found[shape] = work / clips
+    return found

@@ -1,0 +1,84 @@
+"""What happened to an optimizer between two steps of a plan: did it step, or was it kept from it?
+
+In: a torch optimizer, or a trainer's wrapper of one. Out: the number of its steps, and the rates
+that its parameter groups began with. Loops that step a scheduler or an optimizer too often or too
+rarely are told from those whose gradient scaler skipped a step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+
+class OptimizerWatch:
+    """Counts the steps of one optimizer; ``at_last_batch`` is the count when a batch last came."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.num_steps = 0
+        self.at_last_batch: int | None = None
+        optimizer.register_step_post_hook(self._count)
+
+    def _count(self, *_: Any) -> None:
+        self.num_steps += 1
+
+
+_watches: WeakKeyDictionary[Optimizer, OptimizerWatch] = WeakKeyDictionary()
+
+
+def watch(optimizer: Optimizer) -> OptimizerWatch:
+    """The one watch of an optimizer; it counts from the first call."""
+    if optimizer not in _watches:
+        _watches[optimizer] = OptimizerWatch(optimizer)
+    return _watches[optimizer]
+
+
+def inner_optimizer(optimizer: Any) -> Optimizer:
+    """The torch optimizer itself, which Lightning and Accelerate wrap."""
+    inner = getattr(optimizer, "optimizer", optimizer)
+    if not isinstance(inner, Optimizer):
+        raise TypeError(f"optimizer {type(inner).__name__}: give a torch.optim.Optimizer")
+    return inner
+
+
+def step_was_skipped(optimizer: Optimizer) -> bool:
+    """Whether the gradients explain why an optimizer did not step: not finite, or cleared since.
+
+    A gradient scaler skips a step if they are not finite.
+    """
+    grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
+    held = [grad for grad in grads if grad is not None]
+    if not any(bool(grad.any()) for grad in held):
+        return True
+    return not all(bool(grad.isfinite().all()) for grad in held)
+
+
+def rate_factors(optimizer: Optimizer, *, base_rate: float) -> list[float]:
+    """Each parameter group's rate as a multiple of the plan's, from the rates it began with.
+
+    ``base_rate`` is the baseline's: a group that began there has factor 1, and one at twice that
+    rate 2. If no group did, the largest rate counts as the baseline's; rates of 0 throughout count
+    as equal. timm's ``lr_scale`` multiplies a group's factor.
+    """
+    for group in optimizer.param_groups:
+        rate = group["lr"]
+        group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
+    rates = [float(group["initial_lr"]) for group in optimizer.param_groups]
+    unit = base_rate if base_rate in rates else max(rates)
+    factors = [rate / unit for rate in rates] if unit else [1.0] * len(rates)
+    scales = [float(group.get("lr_scale", 1)) for group in optimizer.param_groups]
+    return [factor * scale for factor, scale in zip(factors, scales, strict=True)]
+
+
+def set_rates(optimizer: Optimizer, learning_rate: float, factors: list[float]) -> None:
+    """Give every parameter group its multiple of a rate; a rate that is a tensor stays one."""
+    for group, factor in zip(optimizer.param_groups, factors, strict=True):
+        if isinstance(group["lr"], Tensor):
+            with torch.no_grad():
+                group["lr"].fill_(learning_rate * factor)
+        else:
+            group["lr"] = learning_rate * factor

@@ -1,0 +1,134 @@
+"""A learning-rate scheduler of torch's kind that follows a plan, for loops that want one.
+
+In: an optimizer and a plan. Out: after each ``scheduler.step()`` the rates, and with a model the
+norm groups, of the step that is due.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from vcycle.data.batch import Batch
+from vcycle.models import set_norm_group
+from vcycle.schedule.plan import Plan, Step
+from vcycle.train.optimizer_watch import rate_factors, set_rates, step_was_skipped, watch
+
+
+class PlanLR(LRScheduler):
+    """The rates of a plan, step by step: call ``step()`` once after each optimizer step.
+
+    Every parameter group gets the plan's rate times its own factor: its initial rate over the
+    baseline's, or over the largest if no group began at the baseline's; initial rates of 0
+    throughout count as equal. With a ``model``, its norm groups are set too.
+
+    A step that a gradient scaler skipped counts as one: its clips are used up.
+
+    Args:
+        last_epoch: plan steps that were done before, less 1, as in torch's schedulers.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        plan: Plan,
+        model: nn.Module | None = None,
+        *,
+        last_epoch: int = -1,
+    ) -> None:
+        if not -1 <= last_epoch < len(plan):
+            raise ValueError(f"last_epoch {last_epoch}: give -1 to {len(plan) - 1}")
+        self.plan = plan
+        self.model = model
+        self._watch = watch(optimizer)
+        self._steps_seen = self._watch.num_steps
+        self._has_gradients = False
+        last_parameter = optimizer.param_groups[-1]["params"][-1]
+        if last_parameter.requires_grad:
+            last_parameter.register_post_accumulate_grad_hook(self._note_gradients)
+        self._factors(optimizer)  # keeps the initial rates, which torch asks for if it resumes
+        super().__init__(optimizer, last_epoch)
+
+    @property
+    def due(self) -> Step:
+        """The plan's step whose rate is set; after the last step, still that one."""
+        return self.plan[min(self.last_epoch, len(self.plan) - 1)]
+
+    def get_lr(self) -> list[float | Tensor]:
+        """The rate of each parameter group in the step that is due."""
+        return [factor * self.due.learning_rate for factor in self._factors(self.optimizer)]
+
+    def step(self, epoch: int | None = None) -> None:
+        """Go on to the plan's next step.
+
+        Raises ValueError if the optimizer has not stepped since the last call, unless a gradient
+        scaler kept it from it; after the end of the plan; or if an ``epoch`` is given.
+        """
+        if epoch is not None:
+            raise ValueError(f"epoch {epoch}: call step() after each optimizer step instead")
+        is_initial = self._step_count == 0
+        if not is_initial:
+            self._check_pace()
+        super().step()
+        self._apply()
+
+    def check(self, batch: Batch) -> None:
+        """Raise ValueError unless ``batch`` is of the step that is due, by this plan."""
+        if self.last_epoch >= len(self.plan) or batch.step != self.due:
+            raise ValueError(
+                f"batch of step {batch.step.index}, {batch.step.batch_size} x {batch.step.shape}: "
+                f"step {self.last_epoch} of this plan is due ({self.due.batch_size} x "
+                f"{self.due.shape}); give PlanSampler and PlanLR one plan, and call "
+                f"scheduler.step() once after each optimizer step"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers: the steps done, and of what plan."""
+        return {"last_epoch": self.last_epoch, "_step_count": self._step_count, **self._totals()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a state, and set its rates; raises ValueError if it is of another plan."""
+        for name, value in self._totals().items():
+            if state_dict.get(name) != value:
+                raise ValueError(
+                    f"{name} {value} of the plan: the state has {state_dict.get(name)}; resume "
+                    f"with the plan that the run began with"
+                )
+        self.last_epoch = state_dict["last_epoch"]
+        self._step_count = state_dict["_step_count"]
+        self._apply()
+
+    def _apply(self) -> None:
+        set_rates(self.optimizer, self.due.learning_rate, self._factors(self.optimizer))
+        self._last_lr = self.get_lr()
+        if self.model is not None:
+            set_norm_group(self.model, self.due.norm_group)
+
+    def _factors(self, optimizer: Optimizer) -> list[float]:
+        return rate_factors(optimizer, base_rate=self.plan.baseline.learning_rate.base)
+
+    def _totals(self) -> dict[str, int]:
+        return {"steps": len(self.plan), "clips": self.plan.num_clips}
+
+    def _check_pace(self) -> None:
+        if self.last_epoch >= len(self.plan):
+            raise ValueError(
+                f"scheduler.step(): all {len(self.plan)} steps of the plan are done; call it once "
+                f"after each optimizer step"
+            )
+        has_stepped = self._watch.num_steps != self._steps_seen
+        is_skip = self._has_gradients and step_was_skipped(self.optimizer)
+        if not (has_stepped or is_skip):
+            raise ValueError(
+                f"scheduler.step(): stepped twice for optimizer step {self.last_epoch - 1}; call "
+                f"it once after each optimizer.step(), not for each micro-batch or process (with "
+                f"Accelerate, keep PlanLR out of prepare())"
+            )
+        self._steps_seen = self._watch.num_steps
+        self._has_gradients = False
+
+    def _note_gradients(self, _: Tensor) -> None:
+        self._has_gradients = True

@@ -1,0 +1,200 @@
+"""How long a run will take, from measured steps, before its first one; and the plan for a budget.
+
+In: seconds of each kind of step and of decoding a clip, as the rehearsal measured them. Out:
+seconds for each phase and in all, or the configuration whose steps fit into given seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from vcycle.config.run import RunConfig
+from vcycle.config.sizing import Asked, rescaled
+from vcycle.schedule.phases import Phase
+from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
+
+Kind: TypeAlias = tuple[Shape, int]
+"""Shape and batch size, which decide what a step costs."""
+
+_VALIDATION_SHARE = 0.1
+"""Of a budget, at most, if it leaves room for more than one validation."""
+_FEW_EPOCHS = 10.0
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """What was measured before step 0.
+
+    Args:
+        model: seconds of a step on this process, without its data, by kind.
+        decode: seconds that one worker takes for a clip, by shape.
+        workers: that decode at the same time; 0 if the training process does.
+        shared_cores: cores that the model and the workers share; 0 if the model has a device of
+            its own.
+        processes: that share every batch.
+        view_seconds: of scoring one view in a validation, without its data.
+    """
+
+    model: Mapping[Kind, float]
+    decode: Mapping[Shape, float]
+    workers: int
+    shared_cores: int = 0
+    model_threads: int = 1
+    processes: int = 1
+    view_seconds: float = 0.0
+
+    def step(self, kind: Kind) -> float:
+        """Seconds of a step with its data: the slower of the model and the loader."""
+        shape, batch_size = kind
+        return self._overlapped(self._model(kind), batch_size / self.processes, shape)
+
+    def waiting_share(self, plan: Plan) -> float:
+        """The share of a plan's seconds in which the model waits for clips."""
+        model = sum(
+            each.steps * self._model((each.shape, each.batch_size)) for each in plan.mini_batches()
+        )
+        return 1 - model / self.plan(plan)
+
+    def validation(self, shape: Shape, views: int) -> float:
+        """Seconds of scoring so many views over all processes."""
+        own = views / self.processes
+        return self._overlapped(own * self.view_seconds, own, shape)
+
+    def phase(self, phase: Phase) -> float:
+        """Seconds of a phase, without validations."""
+        period = phase.base.short_cycle
+        each = [self.step((short.shape, short.batch_size)) for short in period]
+        rest = range(phase.first_step, phase.first_step + phase.steps % len(period))
+        return phase.steps // len(period) * sum(each) + sum(each[k % len(period)] for k in rest)
+
+    def plan(self, plan: Plan) -> float:
+        """Seconds of all steps, without validations."""
+        return sum(self.phase(phase) for phase in plan.phases)
+
+    def _model(self, kind: Kind) -> float:
+        """Of a kind that was not measured: as much a pixel as the nearest of those that were."""
+        if kind in self.model:
+            return self.model[kind]
+        near = min(self.model, key=lambda each: abs(math.log(_pixels(each) / _pixels(kind))))
+        return self.model[near] * _pixels(kind) / _pixels(near)
+
+    def _overlapped(self, model: float, clips: float, shape: Shape) -> float:
+        near = min(self.decode, key=lambda each: abs(each.num_pixels - shape.num_pixels))
+        work = clips * self.decode[near]
+        if not self.workers:
+            return model + work
+        if not self.shared_cores:
+            return max(model, work / self.workers)
+        shared = (model * self.model_threads + work) / self.shared_cores
+        return max(model, work / min(self.workers, self.shared_cores), shared)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a run will take, in seconds: its phases, its validations, and when it has to end."""
+
+    phases: tuple[float, ...]
+    validations: float
+
+    @property
+    def steps(self) -> float:
+        """Seconds of all steps, which a run's ``result.json`` gives as ``seconds``."""
+        return sum(self.phases)
+
+    @property
+    def total(self) -> float:
+        """Steps and validations."""
+        return self.steps + self.validations
+
+
+def predict(config: RunConfig, plan: Plan, times: StepTimes, *, val_videos: int) -> Prediction:
+    """What a run will take by measured times."""
+    views = val_videos * config.evaluation.num_clips * config.evaluation.num_crops
+    one = times.validation(config.baseline.shape, views)
+    phases = tuple(times.phase(phase) for phase in plan.phases)
+    return Prediction(phases, one * config.evaluation.times)
+
+
+def fit_budget(
+    config: RunConfig, times: StepTimes, seconds: float, *, val_videos: int, spent: float = 0.0
+) -> RunConfig:
+    """The same schedule, longer or shorter, so that steps and validations take ``seconds``.
+
+    Validations are fewer if they would take more than a tenth. Raises ValueError if the shortest
+    plan takes longer; ``spent`` are seconds of the budget that are gone.
+    """
+    views = val_videos * config.evaluation.num_clips * config.evaluation.num_crops
+    one = times.validation(config.baseline.shape, views)
+    often = int(_VALIDATION_SHARE * seconds / one) if one else config.evaluation.times
+    count = min(config.evaluation.times, max(1, often))
+    config = replace(config, evaluation=replace(config.evaluation, times=count))
+    left = seconds - count * one
+
+    def took(steps: int) -> float:
+        return times.plan(with_steps(config, steps).plan())
+
+    least = _shortest(config)
+    if took(least) > left:
+        raise ValueError(
+            f"--time {seconds + spent:.0f}s: the shortest plan of {config.model.name} at "
+            f"{config.baseline.shape} takes {took(least) + count * one:.0f} s after {spent:.0f} s "
+            f"of measuring; give --time {spent + 1.1 * (took(least) + count * one):.0f}s, or "
+            f"another model or shape, such as {smaller(config)}"
+        )
+    most = least
+    while took(most) < left and most < 10**8:
+        most *= 2
+    steps = least + bisect_right(range(least, most + 1), left, key=took) - 1
+    fitted = with_steps(config, steps)
+    # What the recipe said of its epochs does not hold any more.
+    notes = (each for each in fitted.notes if not re.match(r"[\d.]+ epochs\b", each))
+    note = f"{fitted.plan().epochs:.3g} epochs fit into the {seconds + spent:.0f} s asked for"
+    if fitted.plan().epochs < _FEW_EPOCHS:
+        note += (
+            f": too few to train well, give more time or a smaller model or shape "
+            f"({smaller(config)})"
+        )
+    return replace(fitted, notes=(*notes, note))
+
+
+def smaller(config: RunConfig) -> str:
+    """Flags of a smaller model and shape than a run's."""
+    shape = config.baseline.shape
+    if config.model.name != "resnet3d_tiny":
+        return "--model resnet3d_tiny --shape 8x112x112"
+    frames, side = max(4, shape.frames // 2), max(32, shape.height // 3 * 2 // 16 * 16)
+    return f"--shape {frames}x{side}x{side}"
+
+
+def with_steps(config: RunConfig, steps: int) -> RunConfig:
+    """The configuration with so many steps of its baseline, everything in proportion."""
+    notes = config.notes
+    if config.multigrid.steps is not None:
+        factor = steps / config.baseline.steps
+        changed = replace(config.multigrid, steps=max(1, round(config.multigrid.steps * factor)))
+        config = replace(config, multigrid=changed)
+    return replace(rescaled(config, Asked(steps=steps)), notes=notes)
+
+
+def _shortest(config: RunConfig) -> int:
+    """The fewest steps of the baseline that have a plan."""
+
+    def has_plan(steps: int) -> bool:
+        try:
+            with_steps(config, steps).plan()
+        except ValueError:
+            return False
+        return True
+
+    return next(steps for steps in range(1, config.baseline.steps + 1) if has_plan(steps))
+
+
+def _pixels(kind: Kind) -> int:
+    shape, batch_size = kind
+    return batch_size * shape.num_pixels

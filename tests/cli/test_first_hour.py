@@ -1,0 +1,165 @@
+"""The first hour with one's own videos: one command on a folder of generated files, and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vcycle.cli.main import main
+from vcycle.cli.own_data import last_run_folder, run_folder
+from vcycle.cli.train import parse_time
+from vcycle.data.manifest import Manifest
+
+SMALL = [
+    *(
+        "--model",
+        "resnet3d_tiny",
+        "--model.options",
+        "{width: 4}",
+        "--shape",
+        "4x32x32",
+        "--epochs",
+        "8",
+    ),
+    *("--data.num_workers", "0", "--threads", "1", "--evaluation.times", "2"),
+]
+
+
+@pytest.fixture
+def strokes(synthetic_videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two classes of ten short videos whose names tell left from right."""
+    monkeypatch.chdir(tmp_path)
+    videos = Manifest.read(synthetic_videos).split("train").videos
+    for number, video in enumerate(videos[:20]):
+        folder = tmp_path / "strokes" / ("left_loop", "right_loop")[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        source = synthetic_videos / video.path
+        (folder / f"clip_{number}{source.suffix}").write_bytes(source.read_bytes())
+    return tmp_path / "strokes"
+
+
+def test_one_command_indexes_plans_trains_and_says_what_comes_next(
+    strokes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", "strokes", *SMALL]
+    assert main([*command, "--dry-run"]) == 0
+    planned = capsys.readouterr().out
+    assert "20 of 20 videos indexed in 2 classes" in planned
+    assert "clips are not mirrored: names such as left_loop tell left from right" in planned
+    assert "checking" in planned
+    assert "shapes: 1 of" in planned
+    assert "/14  cycle" in planned
+    assert "In all " in planned
+    assert not (tmp_path / "runs").exists()
+
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "random weights, sized by their number" in out.replace("\n", " ")
+    assert out.index("In all ") < out.index("strokes-1: phase 1/")
+    assert "vcycle eval runs/strokes-1 --best" in out
+    plan = out[out.index("\nscratch") : out.index("\nrun folder")]
+    assert max(map(len, plan.splitlines())) <= 80
+    result = json.loads((tmp_path / "runs" / "strokes-1" / "result.json").read_text())
+    assert 0 <= result["top1"] <= 1
+    assert result["seconds"] > 0
+    assert result["predicted_seconds"] > 0
+    assert not any(video.flip for video in Manifest.read(strokes).videos)
+
+    # A complete run stays as it is, and the same command begins the next one.
+    assert run_folder("strokes") == Path("runs/strokes-2")
+    assert last_run_folder("strokes") is None
+
+
+def test_a_choice_made_once_is_kept(strokes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", "strokes", *SMALL, "--dry-run"]
+    assert main([*command, "--flip"]) == 0
+    assert "clips are mirrored, as chosen with --flip" in capsys.readouterr().out
+    assert main(command) == 0
+    assert "clips are mirrored, as chosen with --flip" in capsys.readouterr().out
+    assert all(video.flip for video in Manifest.read(strokes).videos)
+
+
+def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
+    strokes: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = [word for word in SMALL if word not in ("--epochs", "8")]
+    command = ["train", "strokes", *small, "--time", "15s", "--folder", str(tmp_path / "run")]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "epochs fit into the 15 s asked for" in out
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["predicted_seconds"] < 15
+    assert main(command) == 0  # with the plan that it had, whatever steps take now
+    assert "complete, nothing is left to train" in capsys.readouterr().out
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "run" / "result.json").unlink()
+    assert main(["train", "--resume", str(tmp_path / "run")]) == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["top1"] == result["top1"]
+    assert main(["train", "--resume", str(tmp_path / "run"), "--seed", "5"]) == 2
+    assert "seed is 0 in it, 5 now" in capsys.readouterr().err
+
+
+def test_a_run_folder_in_use_is_refused_by_name_of_who_uses_it(
+    strokes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    code = (
+        "import sys; from pathlib import Path; from vcycle.train.lock import FolderLock; "
+        "FolderLock(Path(sys.argv[1])).take(); print('locked', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        command = ["train", "strokes", *SMALL, "--folder", str(folder), "--dry-run"]
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert f"in use by process {holder.pid} of" in error
+        assert f"on {os.uname().nodename} since" in error
+        holder.kill()
+    assert main(command) == 0  # the lock of a process that died is gone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere/videos"], "nowhere/videos: no such file or folder"),
+        (["strokes", "--time", "soon"], "--time soon: give a time such as 90s, 30m, 2h"),
+        (["strokes", "--time", "5m", "--epochs", "3"], "--time and --epochs: both fix the steps"),
+        (["strokes", "--data", "other"], "strokes and --data: both name the videos"),
+        (["scratch", "--no-flip"], "--flip: it is for a folder or table of videos"),
+        (["--resume", "strokes"], "--resume strokes: no config.yaml in it"),
+        (["strokes", "--resume", "strokes"], "it names the run; leave out what else does"),
+    ],
+)
+def test_mistakes_are_one_line(
+    strokes: Path, arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *arguments]) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_times_are_read() -> None:
+    assert [parse_time(text) for text in ("90s", "30m", "2h", "1h30m", "0.5m")] == [
+        *(90, 1800, 7200, 5400, 30)
+    ]
+    for text in ("", "5", "m", "5x", "5m3", "0s", "-5m"):
+        with pytest.raises(ValueError, match="give a time"):
+            parse_time(text)

@@ -1,0 +1,189 @@
+"""Rates and norm groups are those of the batch's step; any but the next batch is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import vcycle
+from tests.train.plans import BASELINE, PLAN, batch_of
+from vcycle.schedule.plan import Multigrid, Plan
+
+
+def network():
+    return vcycle.convert_batch_norm(
+        nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4), nn.AdaptiveAvgPool3d(1), nn.Flatten())
+    )
+
+
+def optimizer_of(model, *rates):
+    parameters = list(model.parameters())
+    groups = [{"params": [p], "lr": rate} for p, rate in zip(parameters, rates, strict=False)]
+    return torch.optim.SGD(groups)
+
+
+def train(model, optimizer, batches):
+    for batch in batches:
+        vcycle.apply_step(batch, model=model, optimizer=optimizer)
+        model(vcycle.normalize(batch.clips)).sum().backward()
+        if batch.part.is_last:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@pytest.mark.parametrize(
+    ("rates", "factors"),
+    [
+        ((0.1, 0.2), (1, 2)),  # the first began at the baseline's
+        ((0.2, 0.1), (2, 1)),
+        ((0.0, 0.0), (1, 1)),
+        ((0.1, 0.0), (1, 0)),  # frozen
+        ((5.0, 2.5), (1, 0.5)),  # none began there: the largest counts as it
+    ],
+)
+def test_every_group_keeps_its_ratio(rates, factors):
+    model = network()
+    optimizer = optimizer_of(model, *rates)
+    for step in PLAN:
+        assert vcycle.apply_step(batch_of(step), model=model, optimizer=optimizer) is step
+        found = [group["lr"] for group in optimizer.param_groups]
+        assert found == pytest.approx([step.learning_rate * factor for factor in factors])
+        assert model[1].norm_group == step.norm_group
+        optimizer.step()
+
+
+def test_rates_that_are_tensors_and_timms_scales():
+    model = network()
+    group = {"params": list(model.parameters()), "lr": torch.tensor(0.1), "lr_scale": 0.5}
+    optimizer = torch.optim.SGD([group])
+    rate = optimizer.param_groups[0]["lr"]
+    for step in PLAN[:2]:
+        vcycle.apply_step(batch_of(step), model=model, optimizer=optimizer)
+        assert optimizer.param_groups[0]["lr"] is rate
+        assert rate.item() == pytest.approx(step.learning_rate * 0.5)
+        optimizer.step()
+
+
+def test_a_whole_plan_in_micro_batches():
+    model = network()
+    optimizer = optimizer_of(model, 0.1, 0.1)
+    vcycle.defer_statistics(model, optimizer)
+    train(
+        model,
+        optimizer,
+        [batch_of(s, micro_batch=m, micro_batches=2) for s in PLAN for m in (0, 1)],
+    )
+    assert model[1].num_batches_tracked == len(PLAN)
+
+
+@pytest.mark.parametrize(
+    ("indices", "message"),
+    [
+        ((0, 2), r"batch of step 2, from clip \d+: step 1, .* is due; .*no trainer shuffle, shard"),
+        ((0, 0), "batch of step 0, from clip 0: step 1, "),
+        ((3, 2), "batch of step 2, .*: step 4, .*first_step=4"),
+    ],
+)
+def test_a_batch_out_of_order_is_refused(indices, message):
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    first, second = (batch_of(PLAN[index]) for index in indices)
+    train(model, optimizer, [first])
+    with pytest.raises(ValueError, match=message):
+        train(model, optimizer, [second])
+
+
+def test_a_batch_of_another_plan_is_refused():
+    other = Plan(BASELINE, Multigrid(long_cycle=None, short_cycle=None, norm_group=4))
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    train(model, optimizer, [batch_of(PLAN[0])])
+    with pytest.raises(ValueError, match=r"batch of step 1, from clip 8: step 1, .*from clip"):
+        train(model, optimizer, [batch_of(other[1])])
+
+
+def test_micro_batches_out_of_order_are_refused():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.defer_statistics(model, optimizer)
+    micro = [batch_of(PLAN[0], micro_batch=m, micro_batches=2) for m in (0, 1)]
+    with pytest.raises(ValueError, match="step 0, micro-batch 1: begin at the first micro-batch"):
+        train(model, optimizer, micro[1:])
+    train(model, optimizer, micro[:1])
+    with pytest.raises(ValueError, match=r"step 0, micro-batch 0, .*: step 0, micro-batch 1"):
+        train(model, optimizer, micro[:1])
+
+
+def test_an_optimizer_that_does_not_keep_pace_is_refused():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.defer_statistics(model, optimizer)
+    first, second = (batch_of(PLAN[0], micro_batch=m, micro_batches=2) for m in (0, 1))
+    train(model, optimizer, [first])
+    optimizer.step()
+    with pytest.raises(ValueError, match=r"has stepped since micro-batch 0; .*after 2 micro-batch"):
+        train(model, optimizer, [second])
+
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
+    model(torch.ones(8, 3, 1, 1, 1)).sum().backward()
+    model[0].weight.grad += 1
+    with pytest.raises(ValueError, match="step 1: the optimizer has not stepped since the last"):
+        vcycle.apply_step(batch_of(PLAN[1]), model=model, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_a_step_that_a_gradient_scaler_skipped_is_not_held_against_it(clears):
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
+    model[0].weight.grad = torch.full_like(model[0].weight, torch.inf)
+    if clears:
+        optimizer.zero_grad()
+    step = vcycle.apply_step(batch_of(PLAN[1]), model=model, optimizer=optimizer)
+    assert step.index == 1
+
+
+def test_the_place_survives_a_checkpoint_of_the_optimizer():
+    model = network()
+    optimizer = optimizer_of(model, 0.1, 0.3)
+    train(model, optimizer, map(batch_of, PLAN[:3]))
+    state = optimizer.state_dict()
+    again = optimizer_of(model, 0.0, 0.0)
+    again.load_state_dict(state)
+    with pytest.raises(ValueError, match="step 0, from clip 0: step 3, "):
+        train(model, again, [batch_of(PLAN[0])])
+    train(model, again, [batch_of(PLAN[3])])
+    rates = [group["lr"] for group in again.param_groups]
+    assert rates == pytest.approx([PLAN[3].learning_rate, 3 * PLAN[3].learning_rate])
+
+
+def test_models_that_would_ignore_groups_or_parts_are_refused():
+    plain = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4))
+    optimizer = optimizer_of(plain, 0.1)
+    with pytest.raises(ValueError, match=r"1 nn.BatchNorm3d .*vcycle.convert_batch_norm\(model\)"):
+        vcycle.apply_step(batch_of(PLAN[0]), model=plain, optimizer=optimizer)
+    without = Plan(BASELINE, replace(PLAN.multigrid, norm_group=None))
+    vcycle.apply_step(batch_of(without[0]), model=plain, optimizer=optimizer)
+    model = network()
+    with pytest.raises(ValueError, match=r"one of 2 parts .*vcycle.defer_statistics\(model, opt"):
+        vcycle.apply_step(
+            batch_of(PLAN[0], world_size=2), model=model, optimizer=optimizer_of(model, 0.1)
+        )
+
+
+def test_what_is_no_training_batch_is_refused():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    batch = batch_of(PLAN[0])
+    with pytest.raises(ValueError, match="batch: it is an evaluation's"):
+        vcycle.apply_step(replace(batch, part=None), model=model, optimizer=optimizer)
+    half = replace(batch, clips=batch.clips[:4], labels=batch.labels[:4], indices=batch.indices[:4])
+    with pytest.raises(ValueError, match=r"batch of 4 clips: step 0 has .* keep the trainer from"):
+        vcycle.apply_step(half, model=model, optimizer=optimizer)
+    with pytest.raises(TypeError, match=r"optimizer int: give a torch.optim.Optimizer"):
+        vcycle.apply_step(batch, model=model, optimizer=3)

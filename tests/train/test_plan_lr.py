@@ -1,0 +1,143 @@
+"""The scheduler follows the plan, has a state, and does not go out of step without a word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import vcycle
+from tests.train.plans import BASELINE, PLAN, batch_of
+from vcycle.schedule.baseline import LearningRate
+from vcycle.schedule.plan import Multigrid, Plan
+
+
+def network():
+    return vcycle.convert_batch_norm(nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4)))
+
+
+def optimizer_of(model, *rates):
+    parameters = list(model.parameters())
+    return torch.optim.SGD(
+        [{"params": [p], "lr": rate} for p, rate in zip(parameters, rates, strict=False)]
+    )
+
+
+def step_optimizer(model, optimizer):
+    model(torch.randn(64, 3, 2, 2, 2)).square().sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("rates", "factors"), [((0.1, 0.3), (1, 3)), ((0.0, 0.0), (1, 1)), ((8.0, 2.0), (1, 0.25))]
+)
+def test_it_gives_every_group_the_rates_of_the_plan(rates, factors):
+    model = network()
+    optimizer = optimizer_of(model, *rates)
+    scheduler = vcycle.PlanLR(optimizer, PLAN, model)
+    assert isinstance(scheduler, torch.optim.lr_scheduler.LRScheduler)
+    for step in PLAN:
+        expected = pytest.approx([step.learning_rate * factor for factor in factors])
+        assert [group["lr"] for group in optimizer.param_groups] == expected
+        assert scheduler.get_last_lr() == expected
+        assert model[1].norm_group == step.norm_group
+        scheduler.check(batch_of(step))
+        step_optimizer(model, optimizer)
+        optimizer.zero_grad()
+        scheduler.step()
+    step_optimizer(model, optimizer)
+    with pytest.raises(ValueError, match=f"all {len(PLAN)} steps of the plan are done"):
+        scheduler.step()
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_stepping_it_twice_is_refused(clears):
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    scheduler = vcycle.PlanLR(optimizer, PLAN)
+    for _ in range(3):
+        step_optimizer(model, optimizer)
+        if clears:
+            optimizer.zero_grad()
+        scheduler.step()
+    with pytest.raises(ValueError, match="stepped twice for optimizer step 2; call it once after"):
+        scheduler.step()
+
+
+def test_stepping_it_for_each_micro_batch_is_refused():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    scheduler = vcycle.PlanLR(optimizer, PLAN)
+    step_optimizer(model, optimizer)
+    scheduler.step()
+    optimizer.zero_grad()
+    model(torch.randn(64, 3, 2, 2, 2)).square().sum().backward()  # the first of two micro-batches
+    with pytest.raises(ValueError, match="not for each micro-batch or process"):
+        scheduler.step()
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_a_step_that_a_gradient_scaler_skipped_counts(clears):
+    model = network()
+    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    scheduler = vcycle.PlanLR(optimizer, PLAN)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for index in range(4):
+        optimizer.zero_grad()
+        loss = model(torch.randn(64, 3, 2, 2, 2)).square().sum()
+        if index in (1, 2):
+            loss = loss * torch.inf
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if clears:
+            optimizer.zero_grad()
+        scheduler.step()
+    assert scheduler.due == PLAN[4]
+
+
+def test_a_state_resumes_and_belongs_to_one_plan():
+    model = network()
+    optimizer = optimizer_of(model, 0.1, 0.2)
+    scheduler = vcycle.PlanLR(optimizer, PLAN, model)
+    for _ in range(7):
+        step_optimizer(model, optimizer)
+        scheduler.step()
+    state, optimizer_state = scheduler.state_dict(), optimizer.state_dict()
+    assert all(isinstance(value, int) for value in state.values())
+
+    other = network()
+    again = optimizer_of(other, 0.0, 0.0)
+    resumed = vcycle.PlanLR(again, PLAN, other)
+    again.load_state_dict(optimizer_state)
+    resumed.load_state_dict(state)
+    assert resumed.due == PLAN[7]
+    assert [group["lr"] for group in again.param_groups] == scheduler.get_last_lr()
+    assert other[1].norm_group == PLAN[7].norm_group
+    step_optimizer(other, again)
+    resumed.step()
+    assert resumed.due == PLAN[8]
+
+    longer = Plan(replace(BASELINE, steps=80), Multigrid(norm_group=4))
+    with pytest.raises(ValueError, match=r"steps \d+ of the plan: the state has \d+; resume with"):
+        vcycle.PlanLR(optimizer_of(network(), 0.1), longer).load_state_dict(state)
+
+
+def test_it_begins_where_a_run_goes_on():
+    optimizer = optimizer_of(network(), 0.1)
+    assert vcycle.PlanLR(optimizer, PLAN, last_epoch=4).due == PLAN[5]
+    with pytest.raises(ValueError, match="last_epoch"):
+        vcycle.PlanLR(optimizer, PLAN, last_epoch=len(PLAN))
+
+
+def test_batches_of_another_step_or_plan_are_refused():
+    scheduler = vcycle.PlanLR(optimizer_of(network(), 0.1), PLAN)
+    faster = Plan(replace(BASELINE, learning_rate=LearningRate(0.3)), PLAN.multigrid)
+    for wrong in (PLAN[1], faster[0]):
+        with pytest.raises(ValueError, match=r"step 0 of this plan is due .*PlanSampler"):
+            scheduler.check(batch_of(wrong))
+    with pytest.raises(ValueError, match=r"epoch 3: call step\(\) after each optimizer step"):
+        scheduler.step(3)

@@ -1,0 +1,77 @@
+"""Predicted seconds, against a sum over steps; and the plan that fits a budget."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from vcycle.config.own_videos import scratch
+from vcycle.config.run import Model
+from vcycle.train.progress import Display
+from vcycle.train.timing import StepTimes, fit_budget, predict
+
+CONFIG = replace(scratch(num_videos=300), model=Model("resnet3d_tiny"))
+PLAN = CONFIG.plan()
+TIMES = StepTimes(
+    model={
+        (each.shape, each.batch_size): 0.1 + 0.01 * k for k, each in enumerate(PLAN.mini_batches())
+    },
+    decode=dict.fromkeys(PLAN.shapes, 0.004),
+    workers=2,
+    view_seconds=0.01,
+)
+
+
+def test_a_prediction_is_the_sum_over_steps() -> None:
+    prediction = predict(CONFIG, PLAN, TIMES, val_videos=50)
+    steps = [TIMES.step((step.shape, step.batch_size)) for step in PLAN[:]]
+    assert prediction.steps == pytest.approx(sum(steps))
+    first = PLAN.phases[0]
+    assert prediction.phases[0] == pytest.approx(sum(steps[: first.end_step]))
+    assert prediction.validations == pytest.approx(20 * 50 * 0.01)
+
+
+def test_a_step_takes_as_long_as_the_slower_of_model_and_loader() -> None:
+    kind = next(iter(TIMES.model))
+    assert TIMES.step(kind) == max(TIMES.model[kind], kind[1] * 0.004 / 2)
+    alone = replace(TIMES, workers=0)
+    assert alone.step(kind) == pytest.approx(TIMES.model[kind] + kind[1] * 0.004)
+    crowded = replace(TIMES, shared_cores=1)
+    assert crowded.step(kind) == pytest.approx(TIMES.model[kind] + kind[1] * 0.004)
+
+
+@pytest.mark.parametrize("seconds", [100.0, 300.0, 7200.0, 1e5])
+def test_a_budget_is_used_and_not_exceeded(seconds: float) -> None:
+    fitted = fit_budget(CONFIG, TIMES, seconds, val_videos=50)
+    prediction = predict(fitted, fitted.plan(), TIMES, val_videos=50)
+    assert 0.9 * seconds < prediction.total <= seconds
+    assert prediction.validations <= 0.1 * seconds
+    assert "asked for" in fitted.notes[-1]
+    shares = [end / fitted.baseline.steps for end in fitted.baseline.stage_ends]
+    before = [end / CONFIG.baseline.steps for end in CONFIG.baseline.stage_ends]
+    assert shares == pytest.approx(before, abs=2 / fitted.baseline.steps)
+
+
+def test_a_budget_that_is_too_short_names_one_that_is_not() -> None:
+    with pytest.raises(ValueError, match="--time 3s: the shortest plan of resnet3d_tiny"):
+        fit_budget(CONFIG, TIMES, 2.0, val_videos=50, spent=1.0)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_lines_fit(width: int) -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=True, color_system=None)
+    display = Display(
+        PLAN, TIMES.step, title="a_rather_long_name_of_my_videos-1", first_step=0, console=console
+    )
+    display.step(PLAN[0], seconds=0.5, waited=0.1)
+    console.print(display._lines())
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= width
+    assert f"1/{len(PLAN)}" in lines[0]
+    assert "left" in lines[0]
+    assert "20% waiting" in lines[1]
