@@ -22,6 +22,7 @@ from vcycle.cli.export import add_export_flags
 from vcycle.cli.models import add_models_flags
 from vcycle.cli.plan import add_plan_flags
 from vcycle.cli.predict import add_predict_flags
+from vcycle.cli.report import add_report_flags
 from vcycle.cli.train import add_train_flags
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import FIELDS_HELP
@@ -33,6 +34,7 @@ _OF_RUNS: dict[str, tuple[str, str | None, Callable[[FlagParser], None]]] = {
 }
 """Command -> help, its one word, its flags; fields of the configuration are flags of these."""
 _OTHERS: dict[str, tuple[str, Callable[[FlagParser], None]]] = {
+    "report": ("write a report of runs as one HTML file", add_report_flags),
     "compare": ("say what runs took to reach an accuracy", add_compare_flags),
     "export": ("write a trained model for other programs", add_export_flags),
     "predict": ("say what videos show", add_predict_flags),
