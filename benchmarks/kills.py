@@ -34,7 +34,7 @@ from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
-from vcycle.train.loop import train
+from vcycle.train.run import train
 
 _TIMES = ("seconds", "clips_per_second", "waiting_seconds", "validation_seconds")
 

@@ -31,8 +31,8 @@ from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.cost import clip_cost
 from vcycle.schedule.plan import Plan
-from vcycle.train.loop import train
 from vcycle.train.progress import duration
+from vcycle.train.run import train
 from vcycle.train.run_folder import config_text
 
 _WAIT_SECONDS = 5.0

@@ -13,7 +13,7 @@ from vcycle.demo.videos import write_videos
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
-from vcycle.train.loop import train
+from vcycle.train.run import train
 
 # The same examples on every run, and no deadline: machines differ.
 settings.register_profile("tests", derandomize=True, deadline=None)

@@ -18,7 +18,7 @@ import pytest
 import vcycle
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.json_lines import read_rows
-from vcycle.train.loop import train
+from vcycle.train.run import train
 
 ROOT = Path(__file__).parents[1]
 STEPS = 66  # crosses every phase

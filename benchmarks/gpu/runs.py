@@ -22,7 +22,7 @@ from rich.console import Console
 from vcycle.config.run import Model
 from vcycle.demo.comparison import demo_configs
 from vcycle.demo.videos import write_videos
-from vcycle.train.loop import train
+from vcycle.train.run import train
 
 
 def main() -> None:

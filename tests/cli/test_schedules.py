@@ -127,7 +127,7 @@ def test_a_saved_run_takes_another_schedule(
     found = values("--config", str(file), *flags)
     assert shapes_and_steps(found) == shapes_and_steps(values("demo", *flags))
     configs: list[RunConfig] = []
-    monkeypatch.setattr("vcycle.train.loop.train", lambda config, *_, **__: configs.append(config))
+    monkeypatch.setattr("vcycle.train.run.train", lambda config, *_, **__: configs.append(config))
     assert main(["train", "--config", str(file), *flags]) == 0
     assert main(["train", "demo", *flags]) == 0
     assert configs[0] == configs[1]

@@ -22,7 +22,7 @@ from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.checkpoint import clear_after
-from vcycle.train.loop import train
+from vcycle.train.run import train
 from vcycle.train.run_folder import config_text
 
 

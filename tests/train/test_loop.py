@@ -24,7 +24,7 @@ from vcycle.schedule.cycles import LongCycle, ShapeRule
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train import loop, stop
-from vcycle.train.loop import train
+from vcycle.train.run import train
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

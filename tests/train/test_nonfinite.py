@@ -18,8 +18,8 @@ from vcycle.data.sampler import clip_requests
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.models import commit_statistics, convert_batch_norm, defer_statistics, set_norm_group
 from vcycle.train import loop
-from vcycle.train.loop import train
 from vcycle.train.nonfinite import BuffersBefore
+from vcycle.train.run import train
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:

@@ -20,7 +20,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.plan import Multigrid
 from vcycle.train import loop
-from vcycle.train.loop import train
+from vcycle.train.run import train
 from vcycle.train.run_folder import config_text
 
 

@@ -12,7 +12,7 @@ from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import ShapeRule
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
-from vcycle.train.loop import train
+from vcycle.train.run import train
 
 pytest.importorskip("transformers")
 

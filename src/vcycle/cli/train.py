@@ -232,7 +232,7 @@ def _train(
     with Activity(Console(quiet=not shown)) as activity:
         activity.begin("starting PyTorch")
         from vcycle.evaluate.setup import destroy_process_group
-        from vcycle.train.loop import train
+        from vcycle.train.run import train
 
     try:
         result = train(

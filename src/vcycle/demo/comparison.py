@@ -26,8 +26,8 @@ from vcycle.demo.videos import write_videos
 from vcycle.report.curves import draw_curves
 from vcycle.report.progress_bar import progress_bar
 from vcycle.schedule.multigrid import Multigrid
-from vcycle.train.loop import train
 from vcycle.train.progress import duration
+from vcycle.train.run import train
 from vcycle.train.run_folder import config_text
 
 TITLES = {

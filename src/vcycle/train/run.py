@@ -1,0 +1,95 @@
+"""A run from its configuration to its result.
+
+In: a RunConfig and a folder. Out: that folder, filled (see run_folder), and the run's totals.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vcycle.config.run import RunConfig
+from vcycle.evaluate.processes import ending_together
+from vcycle.evaluate.setup import make_fabric
+from vcycle.train.activity import Activity
+from vcycle.train.agreement import from_first
+from vcycle.train.loop import loop, share_bad_videos
+from vcycle.train.prediction import is_prepared, say_prediction
+from vcycle.train.progress import Display
+from vcycle.train.run_folder import Resume, RunFolder
+from vcycle.train.start import Budget, clip_multiply_adds, start
+from vcycle.train.stop import stop_requests
+
+
+def train(
+    config: RunConfig,
+    folder: str | Path,
+    *,
+    resume: Resume = False,
+    title: str | None = None,
+    console: Console | None = None,
+    budget_seconds: float | None = None,
+    dry_run: bool = False,
+    describe: Callable[[RunConfig], str] | None = None,
+) -> dict[str, Any]:
+    """Train as ``config`` says; all that the run leaves behind is in ``folder``.
+
+    Processes that torchrun started each call this alike. ``resume`` goes on from the newest
+    checkpoint in ``folder``; "auto" also begins a run if there is none. A new run takes as many
+    steps as fit into ``budget_seconds``, if given; ``describe`` says its plan in words. A
+    ``dry_run`` measures and predicts, writes nothing and returns nothing.
+
+    Returns the run's totals with its last validation; resuming a complete run returns them again.
+    Raises ValueError before step 0 for what a user has to change, and later if too many videos are
+    bad or the loss is not finite; KeyboardInterrupt after Ctrl-C or SIGTERM, once the step under
+    way is done and a checkpoint is written.
+    """
+    budget = None if budget_seconds is None else Budget(budget_seconds, time.monotonic())
+    fabric = make_fabric(config)
+    with (
+        ending_together(fabric),
+        closing(RunFolder(Path(folder), rank=fabric.global_rank)) as files,
+    ):
+        begun = from_first(fabric, lambda: files.begin(config, resume=resume))
+        if begun == "complete":
+            fabric.print(f"{folder}: complete, nothing is left to train")
+            return from_first(fabric, files.result)
+        console = (console or Console()) if fabric.is_global_zero else Console(quiet=True)
+        title = title or config.recipe
+        with Activity(console) as activity:
+            goes_on = begun == "resumed"
+            run = start(config, files, fabric, resume=goes_on, activity=activity, budget=budget)
+            if describe is not None:
+                activity.say(describe(run.config))
+            say_prediction(run, activity)
+            if dry_run:
+                return {}
+            files.start(
+                run.config,
+                run.plan,
+                first_step=run.first_step,
+                predicted_seconds=run.prediction.steps,
+            )
+            costs = clip_multiply_adds(run.network, run.plan, fabric)
+            files.describe(run.config, run.val_videos, costs)
+        display = Display(
+            run.plan,
+            run.times.step,
+            title=title,
+            first_step=run.first_step,
+            console=console,
+            processes=fabric.world_size,
+            is_prepared=is_prepared(run),
+        )
+        with stop_requests() as requests, closing(run.loader), closing(run.val_loader), display:
+            try:
+                loop(run, display, requests)
+            finally:
+                files.add_bad_videos({**run.loader.bad_videos, **run.val_loader.bad_videos})
+            share_bad_videos(run)
+        return from_first(fabric, lambda: files.finish(run.plan))
