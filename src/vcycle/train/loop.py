@@ -1,8 +1,8 @@
 """The training loop, top to bottom.
 
-In: a Run, as ``start`` built it. Out: its model trained, and its folder filled (see run_folder). The
-plan says what each step is; the loop does it. Nothing is rebuilt at a phase change: the rate and
-the norm group come from the step, the shape comes with the clips.
+In: a Run, as ``start`` built it. Out: its model trained, and its folder filled (see run_folder).
+The plan says what each step is; the loop does it. Nothing is rebuilt at a phase change: the rate
+and the norm group come from the step, the shape comes with the clips.
 """
 
 from __future__ import annotations
