@@ -8,16 +8,17 @@ import vcycle
 
 
 def small_network(num_classes: int) -> nn.Module:
-    """Any module that takes (B, 3, T, H, W) and pools globally; its batch norms are swapped."""
+    """Any module that takes (B, 3, T, H, W) and pools globally; norms and dropout are swapped."""
     network = nn.Sequential(
         nn.Conv3d(3, 16, (3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False),
         nn.BatchNorm3d(16),
         nn.ReLU(),
         nn.AdaptiveAvgPool3d(1),
         nn.Flatten(),
+        nn.Dropout(0.2),
         nn.Linear(16, num_classes),
     )
-    return vcycle.convert_batch_norm(network)
+    return vcycle.convert_dropout(vcycle.convert_batch_norm(network))
 
 
 FOR_TRANSFORMERS = vcycle.Multigrid(

@@ -167,6 +167,18 @@ def clip_of(request, label=0):
         ),
         (lambda r: clip_of(r, 0.5), ValueError, "label torch.float32 .*: give a whole number"),
         (
+            lambda r: (vcycle.to_shape(Frames()[0][0], r), [3, 2]),
+            ValueError,
+            r"label torch.int64 \(2,\) of video \d+: give a whole number, the class from 0, or",
+        ),
+        (lambda r: clip_of(r, "jump"), ValueError, r"label str of video \d+: give a whole number"),
+        (lambda r: clip_of(r, None), ValueError, r"label NoneType of video \d+: give a whole"),
+        (
+            lambda r: clip_of(r, torch.tensor([3.0, 2.0])),
+            ValueError,
+            r"label of video \d+: give a vector of values from 0 to 1",
+        ),
+        (
             lambda r: clip_of(r, 0 if r.index else torch.ones(3)),
             ValueError,
             r"labels of shapes \[\(\), \(3,\)\]",
@@ -182,7 +194,7 @@ def test_labels_beyond_the_classes_are_refused_if_their_number_is_given():
     collate = partial(vcycle.collate, num_classes=3)
     with pytest.raises(ValueError, match=r"label 3 of video \d+: number the classes from 0 to 2"):
         first_batch(lambda r: clip_of(r, 3), collate=collate)
-    with pytest.raises(ValueError, match="labels of 4 classes: give 3"):
+    with pytest.raises(ValueError, match=r"label of 4 classes of video \d+: give 3"):
         first_batch(lambda r: clip_of(r, torch.ones(4)), collate=collate)
     assert first_batch(lambda r: clip_of(r, 2), collate=collate).labels.unique().tolist() == [2]
 
@@ -214,6 +226,34 @@ def test_clips_of_checks_items_and_labels():
     with pytest.raises(ValueError, match=r"dataset\[3\]: a int; let it return the pair"):
         _ = vcycle.ClipsOf(range(12))[request]
     assert vcycle.ClipsOf(Frames())[request].pixels.shape == (2, 16, 16, 3)
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        (np.int64(3), torch.tensor(3)),
+        (torch.tensor(3, dtype=torch.uint8), torch.tensor(3)),
+        (np.array([0.0, 1.0]), torch.tensor([0.0, 1.0])),
+        ([False, True], torch.tensor([0.0, 1.0])),
+        (torch.tensor([0.25, 0.75]), torch.tensor([0.25, 0.75])),  # mixed classes
+    ],
+)
+def test_labels_of_every_kind_are_the_same_by_clips_of_and_by_collate(label, expected):
+    frames = Frames()[0][0]
+    direct = first_batch(lambda r: (vcycle.to_shape(frames, r), label))
+    wrapped = vcycle.ClipsOf([(frames, label)] * 12)
+    through = next(
+        iter(DataLoader(wrapped, batch_sampler=PlanSampler(PLAN, 12, 0), collate_fn=vcycle.collate))
+    )
+    for batch in (direct, through):
+        torch.testing.assert_close(batch.labels, expected.expand(16, *expected.shape))
+
+
+@pytest.mark.parametrize("label", ["jump", None, [1, 0], np.array([2]), torch.eye(4)[0]])
+def test_clips_of_names_the_video_whose_label_is_none(label):
+    dataset = vcycle.ClipsOf([(Frames()[0][0], label)] * 12, num_classes=3)
+    with pytest.raises(ValueError, match=r"^label .* of video 3: give "):
+        _ = dataset[ClipRequest(3, Shape(2, 16, 16), 7)]
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")

@@ -154,3 +154,10 @@ def test_views_are_all_there_once_in_order():
     assert len({(r.index, r.view) for r in requests}) == 18
     with pytest.raises(ValueError, match="num_clips 0: give at least 1"):
         view_requests(3, Shape(8, 64, 64), num_clips=0)
+
+
+def test_a_dataset_in_place_of_its_length_is_refused():
+    plan = FakePlan([FakeStep(Shape(4, 32, 32), 8, 0)])
+    with pytest.raises(TypeError, match=r"num_videos list: give len\(dataset\)"):
+        PlanSampler(plan, [1, 2], 0)
+    assert len(next(iter(PlanSampler(plan, np.int64(2), 0)))) == 8

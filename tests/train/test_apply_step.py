@@ -176,6 +176,22 @@ def test_models_that_would_ignore_groups_or_parts_are_refused():
         )
 
 
+def test_dropout_by_process_is_refused_if_a_batch_has_parts():
+    model = network().append(nn.Dropout(0.5))
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.defer_statistics(model, optimizer)
+    two = batch_of(PLAN[0], world_size=2)
+    with pytest.raises(ValueError, match=r"1 nn.Dropout .*the 2 parts .*vcycle.convert_dropout\(m"):
+        vcycle.apply_step(two, model=model, optimizer=optimizer)
+    model[-1].p = 0.0
+    vcycle.apply_step(two, model=model, optimizer=optimizer)
+    for ready in (vcycle.convert_dropout, nn.Module.eval):
+        model = ready(network().append(nn.Dropout(0.5)))
+        optimizer = optimizer_of(model, 0.1)
+        vcycle.defer_statistics(model, optimizer)
+        vcycle.apply_step(two, model=model, optimizer=optimizer)
+
+
 def test_what_is_no_training_batch_is_refused():
     model = network()
     optimizer = optimizer_of(model, 0.1)
@@ -185,5 +201,7 @@ def test_what_is_no_training_batch_is_refused():
     half = replace(batch, clips=batch.clips[:4], labels=batch.labels[:4], indices=batch.indices[:4])
     with pytest.raises(ValueError, match=r"batch of 4 clips: step 0 has .* keep the trainer from"):
         vcycle.apply_step(half, model=model, optimizer=optimizer)
+    with pytest.raises(TypeError, match=r"batch list: .*collate_fn=vcycle.collate"):
+        vcycle.apply_step([batch.clips, batch.labels], model=model, optimizer=optimizer)
     with pytest.raises(TypeError, match=r"optimizer int: give a torch.optim.Optimizer"):
         vcycle.apply_step(batch, model=model, optimizer=3)

@@ -141,3 +141,12 @@ def test_batches_of_another_step_or_plan_are_refused():
             scheduler.check(batch_of(wrong))
     with pytest.raises(ValueError, match=r"epoch 3: call step\(\) after each optimizer step"):
         scheduler.step(3)
+
+
+def test_a_model_that_would_ignore_norm_groups_is_refused():
+    plain = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4))
+    optimizer = optimizer_of(plain, 0.1)
+    with pytest.raises(ValueError, match=r"1 nn.BatchNorm3d .*vcycle.convert_batch_norm\(model\)"):
+        vcycle.PlanLR(optimizer, PLAN, plain)
+    without = Plan(BASELINE, replace(PLAN.multigrid, norm_group=None))
+    assert vcycle.PlanLR(optimizer, without, plain).due == without[0]

@@ -9,6 +9,7 @@ from torch.utils.data import Dataset
 
 from vcycle.data.dataset import Clip
 from vcycle.data.grid import GridRange
+from vcycle.data.labels import checked_label
 from vcycle.data.request import ClipRequest, check_request
 from vcycle.data.to_shape import to_shape
 
@@ -49,11 +50,6 @@ class ClipsOf(Dataset[Clip]):
                 f"(frames, label)"
             )
         frames, label = item
-        clip = Clip(to_shape(frames, request, self.grid_range, flip=self.flip), label, request)
-        for each in clip.labels:
-            if each < 0 or (self.num_classes is not None and each >= self.num_classes):
-                upper = "" if self.num_classes is None else f" to {self.num_classes - 1}"
-                raise ValueError(
-                    f"label {each} of video {request.index}: number the classes from 0{upper}"
-                )
-        return clip
+        checked = checked_label(label, video=request.index, num_classes=self.num_classes)
+        pixels = to_shape(frames, request, self.grid_range, flip=self.flip)
+        return Clip(pixels, checked if checked.ndim else int(checked), request)

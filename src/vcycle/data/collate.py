@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vcycle.data.batch import Batch
 from vcycle.data.dataset import Clip
+from vcycle.data.labels import checked_label
 from vcycle.data.request import StepPart
 from vcycle.data.to_shape import request_of
 
@@ -29,7 +30,7 @@ def collate(
     """The ``collate_fn`` of a ``DataLoader`` whose batch sampler is a PlanSampler.
 
     ``clips`` are what the dataset returned: each a Clip, or a pair of what ``to_shape`` returned
-    and a label. Labels are classes from 0, or float multi-hot vectors. With ``num_classes``
+    and a label. Labels are classes from 0, or (classes,) floats, multi-hot. With ``num_classes``
     (``functools.partial(vcycle.collate, num_classes=400)``) they are checked against it.
 
     Raises ValueError if a clip has another shape than its request, a label is out of range, or the
@@ -70,7 +71,8 @@ def _check_pixels(clip: Clip) -> None:
         kind = getattr(pixels, "dtype", type(pixels).__name__)
         raise ValueError(
             f"clip {kind} {tuple(getattr(pixels, 'shape', ()))}: the request asks for uint8 of "
-            f"shape {expected}, (T, H, W, 3); return vcycle.to_shape(frames, request)"
+            f"shape {expected}, (T, H, W, 3); return vcycle.to_shape(frames, request), and leave "
+            f"floats to vcycle.normalize(batch.clips)"
         )
 
 
@@ -94,24 +96,8 @@ def _common_part(clips: Sequence[Clip]) -> StepPart | None:
 
 def _labels(clips: Sequence[Clip], num_classes: int | None) -> Tensor:
     """(N,) int64, or (N, classes) float32"""
-    labels = [torch.as_tensor(clip.label) for clip in clips]
+    labels = [checked_label(c.label, video=c.index, num_classes=num_classes) for c in clips]
     if len({label.shape for label in labels}) > 1:
         shapes = sorted({tuple(label.shape) for label in labels})
         raise ValueError(f"labels of shapes {shapes}: give all clips one class, or all a vector")
-    stacked = torch.stack(labels)
-    if stacked.ndim == 2:
-        if num_classes is not None and stacked.shape[1] != num_classes:
-            raise ValueError(f"labels of {stacked.shape[1]} classes: give {num_classes}")
-        return stacked.to(torch.float32)
-    if stacked.ndim != 1 or stacked.is_floating_point():
-        raise ValueError(
-            f"label {stacked.dtype} {tuple(labels[0].shape)}: give a whole number, or a float "
-            f"vector of one value a class"
-        )
-    least, greatest = int(stacked.min()), int(stacked.max())
-    if least < 0 or (num_classes is not None and greatest >= num_classes):
-        wrong = least if least < 0 else greatest
-        index = clips[stacked.tolist().index(wrong)].index
-        upper = "" if num_classes is None else f" to {num_classes - 1}"
-        raise ValueError(f"label {wrong} of video {index}: number the classes from 0{upper}")
-    return stacked.to(torch.int64)
+    return torch.stack(labels)

@@ -9,6 +9,7 @@ list).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -62,7 +63,8 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         micro_batches: into how many a process's share is split further (gradient accumulation).
         first_step: the step to begin at: that of the checkpoint to resume from.
 
-    Raises ValueError if ranks and micro-batches cannot share every batch evenly.
+    Raises ValueError if ranks and micro-batches cannot share every batch evenly, TypeError if
+    ``num_videos`` is no whole number.
     """
 
     def __init__(
@@ -76,6 +78,11 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         micro_batches: int = 1,
         first_step: int = 0,
     ) -> None:
+        try:
+            num_videos = operator.index(num_videos)
+        except TypeError:
+            kind = type(num_videos).__name__
+            raise TypeError(f"num_videos {kind}: give len(dataset)") from None
         if num_videos < 1:
             raise ValueError(f"num_videos {num_videos}: give at least 1 video")
         if not 0 <= first_step <= len(plan):

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vcycle.models.batch_statistics import precise_bn
     from vcycle.models.build import build_model
-    from vcycle.models.dropout import SampleDropout, convert_dropout, set_dropout_seeds
+    from vcycle.models.dropout import (
+        SampleDropout,
+        convert_dropout,
+        num_plain_dropout,
+        set_dropout_seeds,
+    )
     from vcycle.models.external import check_model
     from vcycle.models.memory_layout import memory_format
     from vcycle.models.norm import (
@@ -44,6 +49,7 @@ _MODULES = {
     "has_deferred_statistics": "norm",
     "load_weights": "weights",
     "memory_format": "memory_layout",
+    "num_plain_dropout": "dropout",
     "parameter_groups": "optimizer_groups",
     "precise_bn": "batch_statistics",
     "set_dropout_seeds": "dropout",
@@ -64,6 +70,7 @@ __all__ = [
     "has_deferred_statistics",
     "load_weights",
     "memory_format",
+    "num_plain_dropout",
     "parameter_groups",
     "precise_bn",
     "set_dropout_seeds",

@@ -81,6 +81,16 @@ def convert_dropout(model: nn.Module) -> nn.Module:
     return _converted(model) if type(model) in (nn.Dropout, *_PER_CHANNEL) else model
 
 
+def num_plain_dropout(model: nn.Module) -> int:
+    """The layers that ``convert_dropout`` would replace and that drop something as they are."""
+    layers = [
+        module
+        for module in model.modules()
+        if isinstance(module, (nn.Dropout, *_PER_CHANNEL)) and module.training and module.p > 0
+    ]
+    return sum(type(layer) in (nn.Dropout, *_PER_CHANNEL) for layer in layers)
+
+
 def _converted(plain: nn.Module) -> SampleDropout:
     layer = SampleDropout.__new__(SampleDropout)
     layer.__dict__.update(plain.__dict__)

@@ -13,7 +13,12 @@ from torch.optim import Optimizer
 
 from vcycle.data.batch import Batch
 from vcycle.data.request import StepPart
-from vcycle.models import has_deferred_statistics, set_dropout_seeds, set_norm_group
+from vcycle.models import (
+    has_deferred_statistics,
+    num_plain_dropout,
+    set_dropout_seeds,
+    set_norm_group,
+)
 from vcycle.schedule.plan import Step
 from vcycle.train.optimizer_watch import (
     inner_optimizer,
@@ -37,9 +42,15 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     Raises ValueError if the batch is not the one that follows the last: of another plan, left out
     or repeated, split by a trainer; if the optimizer stepped between two micro-batches of a step,
     or did not step between two steps though its gradients are finite; or if the model's batch norms
-    are not set up for the plan.
+    are not set up for the plan, or its dropout for several parts. Raises TypeError if ``batch`` is
+    no ``Batch``: the loader has another ``collate_fn``.
     """
     inner = inner_optimizer(optimizer)
+    if not isinstance(batch, Batch):
+        raise TypeError(
+            f"batch {type(batch).__name__}: give the loader's batch as it is; make the loader "
+            f"DataLoader(dataset, batch_sampler=vcycle.PlanSampler(...), collate_fn=vcycle.collate)"
+        )
     if batch.part is None:
         raise ValueError("batch: it is an evaluation's and has no step; train on PlanSampler's")
     part, step = batch.part, batch.part.step
@@ -50,7 +61,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
         )
     _check_order(part, inner)
     if part.micro_batch == 0:
-        _check_norms(model, part)
+        check_batch_norms(model, step.norm_group)
+        _check_parts(model, part)
         set_rates(
             inner,
             step.learning_rate,
@@ -100,19 +112,30 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
     counter.at_last_batch = counter.num_steps
 
 
-def _check_norms(model: nn.Module, part: StepPart) -> None:
-    """Raise ValueError if batch norms ignore norm groups, or miss the clips of other parts."""
-    if part.step.norm_group is None:
-        return
+def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
+    """Raise ValueError if batch norms of ``model`` would ignore norm groups."""
     plain = sum(type(module) is nn.BatchNorm3d for module in model.modules())
-    if plain:
+    if norm_group is not None and plain:
         raise ValueError(
             f"model: {plain} nn.BatchNorm3d take statistics from whole batches, not from groups of "
-            f"{part.step.norm_group} clips; call vcycle.convert_batch_norm(model) first, or plan "
-            f"with Multigrid(norm_group=None)"
+            f"{norm_group} clips; call vcycle.convert_batch_norm(model) first, or plan with "
+            f"Multigrid(norm_group=None)"
         )
-    if part.num_parts > 1 and not has_deferred_statistics(model):
+
+
+def _check_parts(model: nn.Module, part: StepPart) -> None:
+    """Raise ValueError if layers would not see a step's parts as one batch."""
+    if part.num_parts == 1:
+        return
+    if part.step.norm_group is not None and not has_deferred_statistics(model):
         raise ValueError(
             f"model: its running statistics would be those of one of {part.num_parts} parts of a "
             f"batch; call vcycle.defer_statistics(model, optimizer) once, before the first step"
+        )
+    plain = num_plain_dropout(model)
+    if plain:
+        raise ValueError(
+            f"model: {plain} nn.Dropout draw their masks by process and micro-batch, so that the "
+            f"{part.num_parts} parts of a batch change the result; call "
+            f"vcycle.convert_dropout(model) first"
         )

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from vcycle.data.batch import Batch
 from vcycle.models import set_norm_group
 from vcycle.schedule.plan import Plan, Step
+from vcycle.train.apply_step import check_batch_norms
 from vcycle.train.optimizer_watch import rate_factors, set_rates, step_was_skipped, watch
 
 
@@ -23,12 +24,15 @@ class PlanLR(LRScheduler):
 
     Every parameter group gets the plan's rate times its own factor: its initial rate over the
     baseline's, or over the largest if no group began at the baseline's; initial rates of 0
-    throughout count as equal. With a ``model``, its norm groups are set too.
+    throughout count as equal. With a ``model``, its norm groups are set too; seeds of dropout are
+    not (``set_dropout_seeds``), as they belong to a batch.
 
     A step that a gradient scaler skipped counts as one: its clips are used up.
 
     Args:
         last_epoch: plan steps that were done before, less 1, as in torch's schedulers.
+
+    Raises ValueError if the model's batch norms would ignore the norm groups.
     """
 
     def __init__(
@@ -41,6 +45,8 @@ class PlanLR(LRScheduler):
     ) -> None:
         if not -1 <= last_epoch < len(plan):
             raise ValueError(f"last_epoch {last_epoch}: give -1 to {len(plan) - 1}")
+        if model is not None:
+            check_batch_norms(model, plan[0].norm_group)
         self.plan = plan
         self.model = model
         self._watch = watch(optimizer)
