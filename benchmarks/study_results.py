@@ -102,9 +102,24 @@ def _points(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]
             if values:
                 point[score] = statistics.mean(values)
                 point[f"{score}_deviation"] = statistics.stdev(values) if values[1:] else None
+        point["whole_baseline"] = _whole_baseline(study, rows, scored)
         point["gain"] = _gains(study, rows, method, cells[0])
         points.append(point)
     return points
+
+
+def _whole_baseline(study: Study, rows: list[Row], cells: list[Row]) -> Row:
+    """Mean scores of the whole baseline in the same cells; empty unless it has them all."""
+    whole = {
+        (row["seed"], row["fold"]): row
+        for row in rows
+        if (row["method"], row["length"]) == (study.baseline.name, study.baseline.first_length)
+    }
+    pairs = [whole.get((row["seed"], row["fold"])) for row in cells]
+    found = [row for row in pairs if row is not None and row["loss"] is not None]
+    if not found or len(found) < len(cells):
+        return {}
+    return {score: statistics.mean(row[score] for row in found) for score in ("top1", "loss")}
 
 
 def _gains(study: Study, rows: list[Row], method: str, row: Row) -> Row:

@@ -85,9 +85,9 @@ def points_table(values: Row, task: tuple[str, str], titles: dict[str, str]) -> 
     """Every length of every method: its cost, its scores, what it gains at equal seconds."""
     lines = [
         "| method | length | rate | steps | epochs | multiply-adds | seconds | decoding | runs "
-        "| top-1 | loss | at equal seconds: top-1 | loss |",
+        "| top-1 | loss | whole baseline there | at equal seconds: top-1 | loss |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
-        "| ---: |",
+        "| ---: | ---: |",
     ]
     for point in values["points"]:
         if (point["dataset"], point["regime"]) != task:
@@ -98,11 +98,12 @@ def points_table(values: Row, task: tuple[str, str], titles: dict[str, str]) -> 
             f"| {point['steps']:,} | {point['epoch_factor']:.2f}x "
             f"| {point['multiply_adds'] / 1e12:.2f}T | {_seconds(point['seconds'])} "
             f"| {_seconds(point['decode_seconds'])} | {point['runs']} "
-            f"| {_mean(point, 'top1')} | {_mean(point, 'loss')} | {gains[0]} | {gains[1]} |"
+            f"| {_mean(point, 'top1')} | {_mean(point, 'loss')} "
+            f"| {_there(point['whole_baseline'])} | {gains[0]} | {gains[1]} |"
         )
         if "full_shape_top1" in point:
             scores = " | ".join(_mean(point, f"full_shape_{score}") for score in SCORES)
-            lines.append(f"| - at the full shape | |{' |' * 7} {scores} | | |")
+            lines.append(f"| - at the full shape | |{' |' * 7} {scores} | | | |")
     return "\n".join(lines)
 
 
@@ -117,6 +118,10 @@ def _mean(point: Row, score: str) -> str:
     deviation = point[f"{score}_deviation"]
     around = "" if deviation is None else f" ± {scale * deviation:.{digits}f}"
     return f"{scale * point[score]:.{digits}f}{around}"
+
+
+def _there(whole: Row) -> str:
+    return f"{100 * whole['top1']:.1f}, {whole['loss']:.3f}" if whole else ""
 
 
 def _gain(gain: list[float] | None, score: str) -> str:
