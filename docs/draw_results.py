@@ -214,6 +214,15 @@ def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path)
                     elinewidth=1,
                     label=titles[name],
                 )
+                for p in own:
+                    axes.annotate(
+                        f"{p['runs']}",
+                        (p["seconds"], scale * p[score]),
+                        xytext=(5, 4),
+                        textcoords="offset points",
+                        color=colour,
+                        fontsize=7,
+                    )
             axes.set_xscale("log")
             ticks = [15, 30, 60, 120, 240, 480]
             axes.set_xticks(ticks)
@@ -226,7 +235,10 @@ def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path)
             axes.spines[["top", "right"]].set_visible(False)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", frameon=False)
-        figure.suptitle(f"{' / '.join(task)}: mean and standard error over seeds and folds")
+        figure.suptitle(
+            f"{' / '.join(task)}: mean and standard error over seeds and folds, "
+            "beside each point its runs"
+        )
         figure.savefig(file, metadata={"Date": None, "Creator": None})
 
 
