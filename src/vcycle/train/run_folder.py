@@ -236,7 +236,7 @@ def _read_config(file: Path) -> dict[str, Any]:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
         if all(isinstance(each, dict) for each in (values, values["data"], values["model"])):
             return dict(values)
-    except (FileNotFoundError, yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError):
+    except (FileNotFoundError, yaml.YAMLError, LookupError, TypeError, ValueError):
         pass
     raise ValueError(
         f"{file}: no configuration of a run; restore it, or start anew in another folder"
