@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,9 @@ def synthetic_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def trained_run(synthetic_videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete multigrid run of a very small model, with three validations."""
-    config = RunConfig(
+def small_run(videos: Path) -> RunConfig:
+    """Nineteen multigrid steps of a very small model."""
+    return RunConfig(
         recipe="test",
         baseline=Baseline(
             shape=Shape(8, 32, 32),
@@ -45,12 +45,17 @@ def trained_run(synthetic_videos: Path, tmp_path_factory: pytest.TempPathFactory
             stage_ends=(33, 50),
         ),
         multigrid=Multigrid(norm_group=4),
-        data=Data(str(synthetic_videos), stride=1, short_side=(36, 48), num_workers=0),
+        data=Data(str(videos), stride=1, short_side=(36, 48), num_workers=0),
         model=Model("resnet3d_tiny", {"width": 4}),
         evaluation=Evaluation(times=3, batch_size=6),
-        checkpoint=Checkpoint(keep=1),
         threads=1,
     )
+
+
+@pytest.fixture(scope="session")
+def trained_run(synthetic_videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a complete multigrid run of a very small model, with three validations."""
+    config = replace(small_run(synthetic_videos), checkpoint=Checkpoint(keep=1))
     folder = tmp_path_factory.mktemp("runs") / "multigrid"
     train(config, folder)
     return folder
