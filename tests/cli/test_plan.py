@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 
 from vcycle.cli.main import main
 from vcycle.cli.plan import add_plan_flags, run_plan_command
+from vcycle.config.fields import config_text
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import run_config
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
@@ -22,7 +23,6 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Video
 from vcycle.report.plan_plot import draw_plans
 from vcycle.schedule import cost
-from vcycle.train.run_folder import config_text
 
 Run = Callable[..., str]
 KINETICS = "k400-slowfast-r50"

@@ -10,10 +10,9 @@ import pytest
 import yaml
 
 from vcycle.cli.main import main
-from vcycle.config.fields import config_from, field_types, read_values, typed
+from vcycle.config.fields import config_from, config_text, field_types, read_values, typed
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import Data
-from vcycle.train.run_folder import config_text
 
 KINETICS = "k400-slowfast-r50"
 SECTIONS = ("baseline", "multigrid", "multigrid.rule", "data", "model", "baseline.learning_rate")
