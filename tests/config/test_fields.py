@@ -129,7 +129,7 @@ def test_values_of_the_wrong_type(name: str, value: object, message: str) -> Non
         ("", "no configuration in it; give a run's config.yaml"),
         ("a: [", "not YAML"),
         ("day: 2020-13-45", "not YAML"),
-        ("1: 2\n", "^vcycle: 1: no such field$"),
+        ("1: 2\n", "^vcycle: 1: no such field; its section has recipe, baseline, "),
         ("recipe: x\n", "^vcycle: baseline: missing; give every one of them$"),
         ("{}", "^vcycle: recipe, baseline: missing; "),
     ],

@@ -125,7 +125,8 @@ def _built(section: type[T], values: Mapping[str, Any], prefix: str) -> T:
     for key in values:
         if key not in hints:
             guess = nearest(f"{prefix}{key}", [f"{prefix}{each}" for each in hints])
-            raise ValueError(f"{prefix}{_shown(key)}: no such field{guess}")
+            known = f"; its section has {', '.join(hints)}"
+            raise ValueError(f"{prefix}{_shown(key)}: no such field{guess or known}")
     missing = [
         f"{prefix}{field.name}"
         for field in dataclasses.fields(section)  # type: ignore[arg-type]
