@@ -23,6 +23,7 @@ from rich.console import Console
 
 from study_data import prepare_parts
 from study_file import Run, Study, at_full_shape
+from vcycle.config.fields import config_text
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
@@ -33,7 +34,6 @@ from vcycle.schedule.cost import clip_cost
 from vcycle.schedule.plan import Plan
 from vcycle.train.progress import duration
 from vcycle.train.run import train
-from vcycle.train.run_folder import config_text
 
 _WAIT_SECONDS = 5.0
 _DIVERGED = "the loss is"

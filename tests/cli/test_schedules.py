@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from vcycle.cli.main import main
-from vcycle.config.fields import config_from, read_values
+from vcycle.config.fields import config_from, config_text, read_values
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import COARSE_TO_FINE, SCHEDULES, Anneal, Multigrid
-from vcycle.train.run_folder import config_text
 
 KINETICS = "k400-slowfast-r50"
 Values = Callable[..., dict[str, Any]]

@@ -10,10 +10,9 @@ import pytest
 import yaml
 
 from vcycle.cli.main import main
-from vcycle.config.fields import config_from, field_types, read_values, typed
+from vcycle.config.fields import config_from, config_text, field_types, read_values, typed
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import Data
-from vcycle.train.run_folder import config_text
 
 KINETICS = "k400-slowfast-r50"
 SECTIONS = ("baseline", "multigrid", "multigrid.rule", "data", "model", "baseline.learning_rate")
@@ -130,7 +129,7 @@ def test_values_of_the_wrong_type(name: str, value: object, message: str) -> Non
         ("", "no configuration in it; give a run's config.yaml"),
         ("a: [", "not YAML"),
         ("day: 2020-13-45", "not YAML"),
-        ("1: 2\n", "^vcycle: 1: no such field$"),
+        ("1: 2\n", "^vcycle: 1: no such field; its section has recipe, baseline, "),
         ("recipe: x\n", "^vcycle: baseline: missing; give every one of them$"),
         ("{}", "^vcycle: recipe, baseline: missing; "),
     ],

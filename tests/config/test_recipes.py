@@ -286,7 +286,7 @@ def test_own_videos_of_any_number(name: str, num_gpus: int, num_videos: int) -> 
     assert config.baseline.batch_size == 8 * num_gpus
     # Never dearer than the baseline, and said for every number that was chosen.
     assert compute(plan, config.model)[0].reduction > 1.5
-    text = " ".join(config.notes)
+    text = " ".join([*config.notes, config.steps_note])
     for word in ("batch size", "learning rate", "epochs"):
         assert word in text
     assert ("batch exponent" in text) == (config.multigrid.batch_exponent != 1)

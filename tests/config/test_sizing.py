@@ -59,10 +59,13 @@ def test_norm_groups_divide_the_batch() -> None:
 def test_epochs_are_of_the_videos_given() -> None:
     config = rescaled(recipe("demo"), Asked(epochs=10), num_videos=800)
     assert config.baseline.steps == 1000
-    assert config.notes == (
+    assert config.notes == recipe("demo").notes
+    assert config.steps_note == (
         "1,000 steps of the baseline instead of 2,000, as asked: 10 epochs; the rate drops and "
-        "warms up at the same shares of the run",
+        "warms up at the same shares of the run"
     )
+    again = rescaled(config, Asked(epochs=20), num_videos=800)
+    assert "2,000 steps of the baseline instead of 1,000" in again.steps_note
     by_root = rescaled(recipe("demo"), Asked(batch_size=32)).notes
     assert "learning rate 0.008 instead of 0.004, by the square root of the batch" in by_root
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from vcycle.config.fields import config_text
 from vcycle.config.run import Checkpoint, Data, Evaluation, Model, RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.evaluate.checkpoint import load_checkpoint
@@ -23,7 +24,6 @@ from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.checkpoint import clear_after
 from vcycle.train.run import train
-from vcycle.train.run_folder import config_text
 
 
 def run_config(videos: Path, model: Model) -> RunConfig:

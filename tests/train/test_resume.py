@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from vcycle.config.fields import config_text
 from vcycle.config.run import Checkpoint, Model, RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
@@ -21,7 +22,6 @@ from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.plan import Multigrid
 from vcycle.train import loop
 from vcycle.train.run import train
-from vcycle.train.run_folder import config_text
 
 
 def losses(folder: Path) -> list[float]:

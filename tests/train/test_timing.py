@@ -49,7 +49,8 @@ def test_a_budget_is_used_and_not_exceeded(seconds: float) -> None:
     prediction = predict(fitted, fitted.plan(), TIMES, val_videos=50)
     assert 0.9 * seconds < prediction.total <= seconds
     assert prediction.validations <= 0.1 * seconds
-    assert "asked for" in fitted.notes[-1]
+    assert "asked for" in fitted.steps_note
+    assert fitted.notes == CONFIG.notes
     shares = [end / fitted.baseline.steps for end in fitted.baseline.stage_ends]
     before = [end / CONFIG.baseline.steps for end in CONFIG.baseline.stage_ends]
     assert shares == pytest.approx(before, abs=2 / fitted.baseline.steps)

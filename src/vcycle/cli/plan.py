@@ -182,7 +182,7 @@ def _spans(config: RunConfig, plan: Plan) -> tuple[str, cost.Cost]:
 
 
 def _notes(config: RunConfig, plan: Plan) -> list[str]:
-    notes = list(config.notes)
+    notes = [*config.notes, *filter(None, [config.steps_note])]
     if config.multigrid.anneal is not None:
         anneal, share = config.multigrid.anneal, 1 - plan.anneal_start
         over = f"constant, then {anneal.form}" if share < 1 else anneal.form
@@ -200,7 +200,10 @@ def _notes(config: RunConfig, plan: Plan) -> list[str]:
 def _listing() -> str:
     names = summaries()
     width = max(map(len, names))
-    return "\n".join(f"{name:<{width}}  {summary}" for name, summary in names.items())
+    return "\n".join(
+        _wrapped(f"{name:<{width}}  {summary}", indent=" " * (width + 2))
+        for name, summary in names.items()
+    )
 
 
 def _draw(report: PlanReport, file: Path) -> None:

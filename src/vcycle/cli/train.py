@@ -197,6 +197,7 @@ def _fitted(folder: Path, config: RunConfig) -> RunConfig | None:
         multigrid=replace(config.multigrid, steps=before.multigrid.steps),
         evaluation=replace(config.evaluation, times=before.evaluation.times),
         notes=before.notes,
+        steps_note=before.steps_note,
     )
 
 

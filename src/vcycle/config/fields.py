@@ -35,6 +35,24 @@ def read_values(file: Path) -> dict[str, Any]:
     return values
 
 
+def read_saved(file: Path) -> dict[str, Any]:
+    """What the ``config.yaml`` of a run says. Raises ValueError unless it can be one."""
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if all(isinstance(each, dict) for each in (values, values["data"], values["model"])):
+            return dict(values)
+    except (FileNotFoundError, yaml.YAMLError, LookupError, TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"{file}: no configuration of a run; restore it, or start anew in another folder"
+    )
+
+
+def config_text(config: RunConfig) -> str:
+    """The configuration as YAML, which ``read_values`` and ``config_from`` read."""
+    return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
+
+
 def config_from(values: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
     """``values``, nested as in a file, with fields changed by their dotted names, as a RunConfig.
 
@@ -107,7 +125,8 @@ def _built(section: type[T], values: Mapping[str, Any], prefix: str) -> T:
     for key in values:
         if key not in hints:
             guess = nearest(f"{prefix}{key}", [f"{prefix}{each}" for each in hints])
-            raise ValueError(f"{prefix}{_shown(key)}: no such field{guess}")
+            known = f"; its section has {', '.join(hints)}"
+            raise ValueError(f"{prefix}{_shown(key)}: no such field{guess or known}")
     missing = [
         f"{prefix}{field.name}"
         for field in dataclasses.fields(section)  # type: ignore[arg-type]

@@ -36,7 +36,8 @@ class FlagParser(argparse.ArgumentParser):
         """As argparse's; whatever it leaves over, and is not the one word, is a ValueError."""
         options, rest = super().parse_known_args(args, namespace)
         for flag in (each.partition("=")[0] for each in rest if each.startswith("-")):
-            raise ValueError(f"{flag}: no such flag{nearest(flag, self._option_string_actions)}")
+            guess = nearest(flag, self._option_string_actions)
+            raise ValueError(f"{flag}: no such flag{guess or f'; {self.prog} --help lists them'}")
         if self._word is not None:
             setattr(options, self._word, rest.pop(0) if rest else None)
         if rest:

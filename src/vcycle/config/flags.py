@@ -9,6 +9,7 @@ flags, so that what was printed is what is trained.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from dataclasses import fields as dataclass_fields
@@ -117,6 +118,13 @@ def run_config(options: argparse.Namespace) -> RunConfig:
 
     Raises ValueError if there is not one recipe or file, or flags contradict each other.
     """
+    config = _config(options)
+    if options.epochs is not None:
+        _check_epochs(config, options)
+    return config
+
+
+def _config(options: argparse.Namespace) -> RunConfig:
     if (options.recipe is None) == (options.config is None):
         raise ValueError(
             "recipe: name one (vcycle plan --list shows them), or give --config FILE instead"
@@ -135,6 +143,29 @@ def run_config(options: argparse.Namespace) -> RunConfig:
         is_own=options.recipe in USER_RECIPES,
     )
     return _change_plan(config, options)
+
+
+def _check_epochs(config: RunConfig, options: argparse.Namespace) -> None:
+    """Raise ValueError, with a number that is enough, if so few epochs have no plan."""
+    try:
+        config.plan()
+    except ValueError as error:
+        more = range(math.floor(options.epochs) + 1, math.ceil(4 * options.epochs) + 1)
+        enough = next((each for each in more if _has_plan(options, each)), None)
+        if enough is None:  # it is not for their number
+            raise
+        raise ValueError(
+            f"--epochs {options.epochs:g}: {config.baseline.steps} steps are too few for the "
+            f"schedule; give --epochs {enough} or more, or --baseline for no cycles"
+        ) from error
+
+
+def _has_plan(options: argparse.Namespace, epochs: int) -> bool:
+    try:
+        _config(argparse.Namespace(**{**vars(options), "epochs": float(epochs)})).plan()
+    except ValueError:
+        return False
+    return True
 
 
 def _median_frames(manifest: str) -> int | None:

@@ -62,12 +62,13 @@ def finetune(
         _rate_note(rate, asked, "the paper's 0.03 at 16 clips on Something-Something V2")
         + "; it drops at 15/23 and 19/23 of the steps, as there",
         "warm-up over 4/57 of the steps, as on Charades",
-        _epochs_note(baseline, asked)
-        or f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
-        f"(169k), on the line through the two in logarithms, and within 15 to 100",
         *cycle_notes,
     ]
-    return _run("finetune", baseline, multigrid, notes, pretrained=True)
+    steps_note = _epochs_note(baseline, asked) or (
+        f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
+        f"(169k), on the line through the two in logarithms, and within 15 to 100"
+    )
+    return _run("finetune", baseline, multigrid, notes, steps_note, pretrained=True)
 
 
 def scratch(
@@ -94,7 +95,6 @@ def scratch(
         *size.notes,
         _rate_note(rate, asked, "the paper's 0.8 at 512 clips on Kinetics")
         + "; warm-up and drops at the same shares of the run",
-        _epochs_note(baseline, asked) or "239 epochs, as on Kinetics",
         *cycle_notes,
     ]
     if size.num_videos < 50_000:
@@ -102,11 +102,18 @@ def scratch(
             f"{size.num_videos:,} videos are few to start from random weights: compare with "
             f"finetune"
         )
-    return _run("scratch", baseline, multigrid, notes, pretrained=False)
+    steps_note = _epochs_note(baseline, asked) or "239 epochs, as on Kinetics"
+    return _run("scratch", baseline, multigrid, notes, steps_note, pretrained=False)
 
 
 def _run(
-    name: str, baseline: Baseline, multigrid: Multigrid, notes: list[str], *, pretrained: bool
+    name: str,
+    baseline: Baseline,
+    multigrid: Multigrid,
+    notes: list[str],
+    steps_note: str,
+    *,
+    pretrained: bool,
 ) -> RunConfig:
     return RunConfig(
         recipe=name,
@@ -114,6 +121,7 @@ def _run(
         multigrid=multigrid,
         model=Model(_MODEL, pretrained_on="kinetics400" if pretrained else None),
         notes=tuple(notes),
+        steps_note=steps_note,
     )
 
 

@@ -174,6 +174,7 @@ class RunConfig:
             skipping reads the loss before every update, which waits for the device.
         threads: CPU threads of the training process; 0 leaves it to torch.
         notes: what the recipe chose and why, a line each, printed with the plan.
+        steps_note: why the run is as long as it is, printed after them.
     """
 
     recipe: str
@@ -191,6 +192,7 @@ class RunConfig:
     nonfinite: Literal["stop", "skip"] = "stop"
     threads: int = 0
     notes: tuple[str, ...] = ()
+    steps_note: str = ""
 
     def __post_init__(self) -> None:
         for name, least in (("accumulate", 1), ("threads", 0), ("seed", 0)):

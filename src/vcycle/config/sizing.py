@@ -55,7 +55,7 @@ def rescaled(config: RunConfig, asked: Asked, *, num_videos: int | None = None) 
     ``num_videos`` are those of an epoch, the baseline's unless given. Raises ValueError if the
     steps are too few for the learning-rate stages.
     """
-    old, notes = config.baseline, list(config.notes)
+    old, notes, steps_note = config.baseline, list(config.notes), config.steps_note
     num_videos = num_videos or old.num_videos
     batch_size = asked.batch_size or old.batch_size
     epochs = old.num_clips / num_videos
@@ -75,7 +75,7 @@ def rescaled(config: RunConfig, asked: Asked, *, num_videos: int | None = None) 
         )
     if steps != old.steps:
         ask = asked.steps is not None or asked.epochs is not None
-        notes.append(
+        steps_note = (
             f"{steps:,} steps of the baseline instead of {old.steps:,}, "
             f"{'as asked' if ask else 'for as many clips'}: {steps * batch_size / num_videos:.3g} "
             f"epochs; the rate drops and warms up at the same shares of the run"
@@ -92,7 +92,30 @@ def rescaled(config: RunConfig, asked: Asked, *, num_videos: int | None = None) 
         baseline=_stretched(old, batch_size=batch_size, steps=steps, rate=rate),
         multigrid=replace(config.multigrid, norm_group=group),
         notes=tuple(notes),
+        steps_note=steps_note,
     )
+
+
+def with_steps(config: RunConfig, steps: int) -> RunConfig:
+    """The configuration with so many steps of its baseline, everything in proportion."""
+    if config.multigrid.steps is not None:
+        factor = steps / config.baseline.steps
+        changed = replace(config.multigrid, steps=max(1, round(config.multigrid.steps * factor)))
+        config = replace(config, multigrid=changed)
+    return rescaled(config, Asked(steps=steps))
+
+
+def fewest_steps(config: RunConfig) -> int:
+    """The fewest steps of the baseline that have a plan, up to those that it has."""
+
+    def has_plan(steps: int) -> bool:
+        try:
+            with_steps(config, steps).plan()
+        except ValueError:
+            return False
+        return True
+
+    return next(steps for steps in range(1, config.baseline.steps + 1) if has_plan(steps))
 
 
 def _stretched(old: Baseline, *, batch_size: int, steps: int, rate: float) -> Baseline:

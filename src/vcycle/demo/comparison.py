@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import vcycle
+from vcycle.config.fields import config_text
 from vcycle.config.recipes import demo
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
@@ -28,7 +29,6 @@ from vcycle.report.progress_bar import progress_bar
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.train.progress import duration
 from vcycle.train.run import train
-from vcycle.train.run_folder import config_text
 
 TITLES = {
     "baseline": "baseline",

@@ -21,12 +21,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import yaml
-
+from vcycle.config.fields import config_text, read_saved
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import remove_partials, write_atomic
 from vcycle.data.json_lines import read_rows
@@ -86,7 +84,7 @@ class RunFolder:
                 f"--resume auto"
             )
         file = self.path / "config.yaml"
-        check_config(_read_config(file), config, source=f"run folder {self.path}, config.yaml")
+        check_config(read_saved(file), config, source=f"run folder {self.path}, config.yaml")
         if (self.path / "result.json").is_file():
             return "complete"
         return "resumed" if has_checkpoint(self.path) else "new"
@@ -223,21 +221,3 @@ class RunFolder:
 
 def _metric(row: dict[str, float]) -> float:
     return row["map"] if "map" in row else row["top1"]
-
-
-def config_text(config: RunConfig) -> str:
-    """The configuration as YAML."""
-    return yaml.safe_dump(asdict(config), sort_keys=False)
-
-
-def _read_config(file: Path) -> dict[str, Any]:
-    """What a run's ``config.yaml`` says. Raises ValueError unless it can be one."""
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-        if all(isinstance(each, dict) for each in (values, values["data"], values["model"])):
-            return dict(values)
-    except (FileNotFoundError, yaml.YAMLError, LookupError, TypeError, ValueError):
-        pass
-    raise ValueError(
-        f"{file}: no configuration of a run; restore it, or start anew in another folder"
-    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from lightning_fabric import Fabric
@@ -119,15 +120,10 @@ def start(
     first_step, first_seconds = 0, 0.0
     if resume:
         path = from_first(fabric, lambda: newest_intact(folder.path, say=fabric.print))
-        state = load_checkpoint(path)
-        check_state(state, config, plan, manifest, source=f"checkpoint {path}")
-        check_network(state, network, source=f"checkpoint {path}")
-        network.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        first_step, first_seconds = state["next_step"], state["seconds"]
-        del state
+        first_step, first_seconds = _restore(path, network, optimizer, config, plan, manifest)
 
     # Measure, then fix the plan.
+    limit = 60.0 if budget is None else _MEASURING_SHARE * budget.seconds
     rehearsed = rehearse(
         network,
         model,
@@ -136,21 +132,12 @@ def start(
         fabric=fabric,
         num_classes=manifest.num_classes,
         activity=activity,
-        limit_seconds=60.0 if budget is None else _MEASURING_SHARE * budget.seconds,
+        limit_seconds=limit,
         warn_of_days=budget is None,
     )
     times = _times(config, plan, train_videos, rehearsed, fabric, activity=activity)
     if budget is not None and not resume:
-        config = from_first(
-            fabric,
-            lambda: fit_budget(
-                config,
-                times,
-                budget.left,
-                val_videos=len(val_videos),
-                spent=budget.seconds - budget.left,
-            ),
-        )
+        config = _fitted(config, times, budget, fabric, num_val_videos=len(val_videos))
         plan = config.plan()
     loader = make_train_loader(config, plan, train_videos, fabric, first_step=first_step)
     val_loader = make_eval_loader(config, val_videos, fabric)
@@ -171,6 +158,38 @@ def start(
         prediction=predict(config, plan, times, val_videos=len(val_videos)),
         first_step=first_step,
         first_seconds=first_seconds,
+    )
+
+
+def _restore(
+    checkpoint: Path,
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    config: RunConfig,
+    plan: Plan,
+    manifest: Manifest,
+) -> tuple[int, float]:
+    """Load a checkpoint's state; returns the steps that are done and the seconds they took.
+
+    Raises ValueError unless the checkpoint is of this run.
+    """
+    state, source = load_checkpoint(checkpoint), f"checkpoint {checkpoint}"
+    check_state(state, config, plan, manifest, source=source)
+    check_network(state, network, source=source)
+    network.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return state["next_step"], state["seconds"]
+
+
+def _fitted(
+    config: RunConfig, times: StepTimes, budget: Budget, fabric: Fabric, *, num_val_videos: int
+) -> RunConfig:
+    """The configuration whose plan fits into what is left of the budget, alike in all processes."""
+    left = budget.left
+    spent = budget.seconds - left
+    return from_first(
+        fabric,
+        lambda: fit_budget(config, times, left, val_videos=num_val_videos, spent=spent),
     )
 
 

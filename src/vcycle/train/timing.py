@@ -7,14 +7,13 @@ seconds for each phase and in all, or the configuration whose steps fit into giv
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from vcycle.config.run import RunConfig
-from vcycle.config.sizing import Asked, rescaled
+from vcycle.config.sizing import fewest_steps, with_steps
 from vcycle.schedule.phases import Phase
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
@@ -139,7 +138,7 @@ def fit_budget(
     def took(steps: int) -> float:
         return times.plan(with_steps(config, steps).plan())
 
-    least = _shortest(config)
+    least = fewest_steps(config)
     if took(least) > left:
         raise ValueError(
             f"--time {seconds + spent:.0f}s: the shortest plan of {config.model.name} at "
@@ -152,15 +151,13 @@ def fit_budget(
         most *= 2
     steps = least + bisect_right(range(least, most + 1), left, key=took) - 1
     fitted = with_steps(config, steps)
-    # What the recipe said of its epochs does not hold any more.
-    notes = (each for each in fitted.notes if not re.match(r"[\d.]+ epochs\b", each))
     note = f"{fitted.plan().epochs:.3g} epochs fit into the {seconds + spent:.0f} s asked for"
     if fitted.plan().epochs < _FEW_EPOCHS:
         note += (
             f": too few to train well, give more time or a smaller model or shape "
             f"({smaller(config)})"
         )
-    return replace(fitted, notes=(*notes, note))
+    return replace(fitted, steps_note=note)
 
 
 def smaller(config: RunConfig) -> str:
@@ -170,29 +167,6 @@ def smaller(config: RunConfig) -> str:
         return "--model resnet3d_tiny --shape 8x112x112"
     frames, side = max(4, shape.frames // 2), max(32, shape.height // 3 * 2 // 16 * 16)
     return f"--shape {frames}x{side}x{side}"
-
-
-def with_steps(config: RunConfig, steps: int) -> RunConfig:
-    """The configuration with so many steps of its baseline, everything in proportion."""
-    notes = config.notes
-    if config.multigrid.steps is not None:
-        factor = steps / config.baseline.steps
-        changed = replace(config.multigrid, steps=max(1, round(config.multigrid.steps * factor)))
-        config = replace(config, multigrid=changed)
-    return replace(rescaled(config, Asked(steps=steps)), notes=notes)
-
-
-def _shortest(config: RunConfig) -> int:
-    """The fewest steps of the baseline that have a plan."""
-
-    def has_plan(steps: int) -> bool:
-        try:
-            with_steps(config, steps).plan()
-        except ValueError:
-            return False
-        return True
-
-    return next(steps for steps in range(1, config.baseline.steps + 1) if has_plan(steps))
 
 
 def _pixels(kind: Kind) -> int:
