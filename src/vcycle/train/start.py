@@ -19,7 +19,7 @@ from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.loaders import make_eval_loader, make_train_loader
-from vcycle.evaluate.setup import make_network, read_manifest
+from vcycle.evaluate.setup import make_network, read_manifest, stop_broadcasting_buffers
 from vcycle.models import SubBatchNorm3d, check_norm_group
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.plan import Plan
@@ -28,7 +28,7 @@ from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.checkpoint import newest_intact
 from vcycle.train.loader_speed import decode_seconds
-from vcycle.train.optim import make_optimizer
+from vcycle.train.optim import fuses, load_optimizer, make_optimizer
 from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state
@@ -114,7 +114,9 @@ def start(
     network = make_network(
         config, num_classes=manifest.num_classes, fabric=fabric, fresh=not resume
     )
-    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer))
+    fused = fuses(fabric.device, config.precision)
+    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer, fused=fused))
+    stop_broadcasting_buffers(model)
     check_parts(config, plan, network, fabric)
     first_step, first_seconds = 0, 0.0
     if resume:
@@ -123,7 +125,9 @@ def start(
         check_state(state, config, plan, manifest, source=f"checkpoint {path}")
         check_network(state, network, source=f"checkpoint {path}")
         network.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(optimizer, state["optimizer"])
+        if state.get("scaler"):
+            fabric.strategy.precision.load_state_dict(state["scaler"])
         first_step, first_seconds = state["next_step"], state["seconds"]
         del state
 
