@@ -61,7 +61,7 @@ def test_every_field_is_a_flag_by_its_type() -> None:
 
 
 def test_a_value_that_a_section_refuses() -> None:
-    with pytest.raises(ValueError, match=r"^data.num_workers -1: give 0 or more$"):
+    with pytest.raises(ValueError, match=r"^data.num_workers -1: give 0 or more, or auto$"):
         typed(Data, {"num_workers": -1}, "data")
 
 
@@ -78,10 +78,10 @@ def test_a_section_that_is_no_mapping(name: str, value: object, shown: str) -> N
     [
         ("seed", "x", "seed x: give a whole number"),
         ("seed", None, "seed null: give a whole number"),
-        ("precision", None, "precision null: give 32-true or bf16-mixed"),
+        ("precision", None, "precision null: give 32-true or tf32 or bf16-mixed or 16-mixed"),
         ("notes", None, "notes null: give a list"),
-        ("data.num_workers", None, "data.num_workers null: give a whole number"),
-        ("precision", "fp8", "precision fp8: give 32-true or bf16-mixed"),
+        ("data.num_workers", None, "data.num_workers null: give a whole number or auto"),
+        ("precision", "fp8", "precision fp8: give 32-true or tf32 or bf16-mixed or 16-mixed"),
         ("optimizer.name", "lamb", "optimizer.name lamb: give sgd or adamw"),
         ("optimizer.weight_decay", "lots", "optimizer.weight_decay lots: give a number"),
         ("notes", "hello", "notes hello: give a list"),

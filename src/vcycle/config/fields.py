@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
@@ -20,6 +21,7 @@ from vcycle.config.run import RunConfig
 
 T = TypeVar("T")
 
+_UNIONS = (Union, UnionType)
 _PLAIN = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
@@ -89,6 +91,10 @@ def typed(hint: Any, value: object, name: str) -> Any:
     """
     plain, optional = _without_none(hint)
     origin, inner = get_origin(plain), get_args(plain)
+    if origin in _UNIONS:
+        for each in inner:
+            with suppress(ValueError):
+                return typed(each, value, name)
     if optional and value in (None, "null"):
         return None
     parsed = value
@@ -142,8 +148,8 @@ def _built(section: type[T], values: Mapping[str, Any], prefix: str) -> T:
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """``X | None`` as X and whether it may be None."""
-    if get_origin(hint) not in (Union, UnionType):
+    """``X | None`` as X and whether it may be None; ``X | Y`` stays as it is."""
+    if get_origin(hint) not in _UNIONS or type(None) not in get_args(hint):
         return hint, False
     (plain,) = (each for each in get_args(hint) if each is not type(None))
     return plain, True
@@ -165,6 +171,8 @@ def _accepted(hint: Any) -> str:
         return f"{_accepted(plain)} or null"
     if get_origin(plain) is Literal:
         return " or ".join(inner)
+    if get_origin(plain) in _UNIONS:
+        return " or ".join(map(_accepted, inner))
     if get_origin(plain) is tuple:
         return "a list" if inner[-1] is Ellipsis else f"a list of {len(inner)}"
     if dataclasses.is_dataclass(plain):

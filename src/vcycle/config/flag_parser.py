@@ -60,7 +60,9 @@ class TypedFlag(argparse.Action):
         store: Callable[[Any], dict[str, Any]] | None = None,
         **settings: Any,
     ) -> None:
-        settings["nargs"] = 0 if hint is bool and store is None else None
+        settings["nargs"] = None
+        if hint is bool:  # a field may also be turned off: --compile, --compile false
+            settings |= {"nargs": 0} if store is None else {"nargs": "?", "const": "true"}
         super().__init__(option_strings, dest, **settings)
         self._hint = hint
         self._store = store

@@ -31,7 +31,8 @@ class Data:
         inverse_uniform: draw short sides with a density that falls as their square.
         decoder: pyav; torchcodec, if it is installed; or nvdec, which is torchcodec on the GPU.
         decode_seconds: a video whose clip takes longer to decode counts as unreadable.
-        num_workers: processes that decode, with nvdec threads; 0 decodes in the main process.
+        num_workers: processes that decode, with nvdec threads; 0 decodes in the main process; auto
+            is the cores of this process, divided by the training processes on the machine.
         max_bad_share: of a split's videos that may be unreadable before the run stops.
     """
 
@@ -43,12 +44,12 @@ class Data:
     inverse_uniform: bool = False
     decoder: Literal["pyav", "torchcodec", "nvdec"] = "pyav"
     decode_seconds: float = 60.0
-    num_workers: int = 2
+    num_workers: int | Literal["auto"] = "auto"
     max_bad_share: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.num_workers < 0:
-            raise ValueError(f"data.num_workers {self.num_workers}: give 0 or more")
+        if self.num_workers != "auto" and self.num_workers < 0:
+            raise ValueError(f"data.num_workers {self.num_workers}: give 0 or more, or auto")
         if not self.decode_seconds > 0:
             raise ValueError(f"data.decode_seconds {self.decode_seconds}: give a positive number")
         if not 0 <= self.max_bad_share <= 1:
@@ -166,8 +167,13 @@ class RunConfig:
 
     Args:
         recipe: the name of the recipe that it came from.
+        precision: 32-true is float32 throughout, TF32 neither in convolutions nor in products of
+            matrices; tf32 lets a GPU use it in both; bf16-mixed and 16-mixed run under autocast,
+            the latter with a gradient scaler.
         accumulate: micro-batches that a process splits its part of a batch into; a step's memory
-            shrinks by as much, its result does not change.
+            shrinks by as much, its result does not change. auto finds for each batch the fewest
+            that fit into memory, in whole norm groups.
+        compile: compile the blocks of the network, once for each shape.
         channels_last: train in ``torch.channels_last_3d`` memory, in which clips arrive; False
             trains in contiguous memory.
         nonfinite: a loss that is not finite stops the run, or its step is skipped and counted;
@@ -186,8 +192,9 @@ class RunConfig:
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     seed: int = 0
-    precision: Literal["32-true", "bf16-mixed"] = "32-true"
-    accumulate: int = 1
+    precision: Literal["32-true", "tf32", "bf16-mixed", "16-mixed"] = "32-true"
+    accumulate: int | Literal["auto"] = 1
+    compile: bool = False
     channels_last: bool = True
     nonfinite: Literal["stop", "skip"] = "stop"
     threads: int = 0
@@ -195,9 +202,16 @@ class RunConfig:
     steps_note: str = ""
 
     def __post_init__(self) -> None:
-        for name, least in (("accumulate", 1), ("threads", 0), ("seed", 0)):
+        for name, least in (("threads", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} {getattr(self, name)}: give a number of at least {least}")
+        if self.accumulate != "auto" and self.accumulate < 1:
+            raise ValueError(f"accumulate {self.accumulate}: give a number of at least 1, or auto")
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches that the loader draws of each batch; auto splits whole batches later."""
+        return 1 if self.accumulate == "auto" else self.accumulate
 
     def plan(self) -> Plan:
         """The schedule of this run. Raises ValueError if it leaves SlowFast no slow frame."""

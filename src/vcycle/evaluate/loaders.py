@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from lightning_fabric import Fabric
 
-from vcycle.config.run import RunConfig
+from vcycle.config.run import Data, RunConfig
+from vcycle.data.cores import default_workers
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader, train_loader
@@ -16,6 +17,11 @@ from vcycle.data.sampler import PlanSampler
 from vcycle.evaluate.views import check_num_clips
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
+
+
+def num_workers(data: Data) -> int:
+    """How many processes or threads decode for this process."""
+    return default_workers() if data.num_workers == "auto" else data.num_workers
 
 
 def make_train_loader(
@@ -28,13 +34,13 @@ def make_train_loader(
         config.seed,
         rank=fabric.global_rank,
         world_size=fabric.world_size,
-        micro_batches=config.accumulate,
+        micro_batches=config.micro_batches,
         first_step=first_step,
     )
     return train_loader(
         make_dataset(config, videos),
         sampler,
-        num_workers=config.data.num_workers,
+        num_workers=num_workers(config.data),
         max_bad_share=config.data.max_bad_share,
         pin_memory=fabric.device.type == "cuda",
         decode_device=fabric.device if config.data.decoder == "nvdec" else None,
@@ -55,7 +61,7 @@ def make_eval_loader(
         batch_size=config.evaluation.batch_size,
         num_clips=config.evaluation.num_clips,
         num_crops=config.evaluation.num_crops,
-        num_workers=config.data.num_workers,
+        num_workers=num_workers(config.data),
         max_bad_share=config.data.max_bad_share,
         pin_memory=fabric.device.type == "cuda",
         decode_device=fabric.device if config.data.decoder == "nvdec" else None,

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.strategies import DDPStrategy
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
 
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate.precision import set_precision
 from vcycle.models import (
     SubBatchNorm3d,
     build_model,
@@ -31,12 +35,36 @@ def make_fabric(config: RunConfig) -> Fabric:
     if config.threads:
         torch.set_num_threads(config.threads)
     local, world = (int(os.environ.get(name, 1)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
-    accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    accelerator: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
+    # The kernels of each shape are chosen by trying them, in the rehearsal.
+    torch.backends.cudnn.benchmark = accelerator == "cuda"
+    # No static_graph: it spares a search for unused parameters, which is not made here, and cannot
+    # begin within no_sync, as accumulating micro-batches does.
+    strategy = DDPStrategy(gradient_as_bucket_view=True) if world > 1 else "auto"
     fabric = Fabric(
-        accelerator=accelerator, devices=local, num_nodes=world // local, precision=config.precision
+        accelerator=accelerator,
+        devices=local,
+        num_nodes=world // local,
+        strategy=strategy,
+        plugins=set_precision(config.precision, accelerator),
     )
     fabric.launch()
     return fabric
+
+
+def stop_broadcasting_buffers(model: nn.Module) -> None:
+    """Let a DDP model, or one that holds it, exchange buffers only if the processes' may differ.
+
+    The running statistics of ``SubBatchNorm3d`` are committed alike in all of them.
+    """
+    for module in model.modules():
+        if isinstance(module, DistributedDataParallel):
+            module.broadcast_buffers = any(
+                True
+                for layer in module.module.modules()
+                if not isinstance(layer, SubBatchNorm3d)
+                for _ in layer.buffers(recurse=False)
+            )
 
 
 def destroy_process_group() -> None:
@@ -97,7 +125,8 @@ def make_network(
             f"their statistics from whole batches, not from norm groups"
         )
     # On a GPU it also takes fewer kernels to move the statistics of all layers at once.
-    if fabric.world_size * config.accumulate > 1 or fabric.device.type != "cpu":
+    parts = fabric.world_size * config.micro_batches
+    if parts > 1 or config.accumulate == "auto" or fabric.device.type != "cpu":
         defer_statistics(network)
     if config.channels_last:
         network.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]

@@ -177,6 +177,7 @@ def save(run: Run, *, next_step: int, seconds: float) -> None:
         "format": FORMAT,
         "model": run.network.state_dict(),
         "optimizer": run.optimizer.state_dict(),
+        "scaler": run.fabric.strategy.precision.state_dict(),  # of gradients; empty without one
         "next_step": next_step,
         "seconds": seconds,
         "trained": TrainedModel.of_run(run.config, run.manifest, steps=next_step).to_dict(),

@@ -6,6 +6,8 @@ rebuilds it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -13,14 +15,39 @@ from vcycle.config.run import Optimizer
 from vcycle.models import parameter_groups
 
 
-def make_optimizer(model: nn.Module, config: Optimizer) -> torch.optim.Optimizer:
-    """SGD with Nesterov momentum, or AdamW; the plan sets the rate before every step."""
+def make_optimizer(
+    model: nn.Module, config: Optimizer, *, fused: bool = False
+) -> torch.optim.Optimizer:
+    """SGD with Nesterov momentum, or AdamW; the plan sets the rate before every step.
+
+    ``fused`` updates all parameters in one kernel, on devices that have it.
+    """
     groups = parameter_groups(model, weight_decay=config.weight_decay)
     if config.name == "sgd":
         return torch.optim.SGD(
-            groups, lr=0.0, momentum=config.momentum, nesterov=config.momentum > 0
+            groups,
+            lr=0.0,
+            momentum=config.momentum,
+            nesterov=config.momentum > 0,
+            fused=fused or None,
         )
-    return torch.optim.AdamW(groups, lr=0.0, betas=(config.momentum, 0.999))
+    return torch.optim.AdamW(groups, lr=0.0, betas=(config.momentum, 0.999), fused=fused or None)
+
+
+def fuses(device: torch.device, precision: str) -> bool:
+    """Whether a run's optimizer updates all parameters in one kernel.
+
+    On a CPU the loop over parameters stays, whose rounding is that of recorded runs. A gradient
+    scaler unscales before the update, for gradients to be clipped; a fused one would do it itself.
+    """
+    return device.type == "cuda" and precision != "16-mixed"
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load a checkpoint's state; the kernels stay those of this device, not of the one before."""
+    pairs = zip(state["param_groups"], optimizer.param_groups, strict=True)
+    groups = [{**saved, "fused": group.get("fused")} for saved, group in pairs]
+    optimizer.load_state_dict({**state, "param_groups": groups})
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:

@@ -20,7 +20,7 @@ from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.loaders import make_eval_loader, make_train_loader
-from vcycle.evaluate.setup import make_network, read_manifest
+from vcycle.evaluate.setup import make_network, read_manifest, stop_broadcasting_buffers
 from vcycle.models import SubBatchNorm3d, check_norm_group
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.plan import Plan
@@ -29,7 +29,7 @@ from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.checkpoint import newest_intact
 from vcycle.train.loader_speed import decode_seconds
-from vcycle.train.optim import make_optimizer
+from vcycle.train.optim import fuses, load_optimizer, make_optimizer
 from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state
@@ -115,12 +115,16 @@ def start(
     network = make_network(
         config, num_classes=manifest.num_classes, fabric=fabric, fresh=not resume
     )
-    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer))
+    fused = fuses(fabric.device, config.precision)
+    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer, fused=fused))
+    stop_broadcasting_buffers(model)
     check_parts(config, plan, network, fabric)
     first_step, first_seconds = 0, 0.0
     if resume:
         path = from_first(fabric, lambda: newest_intact(folder.path, say=fabric.print))
-        first_step, first_seconds = _restore(path, network, optimizer, config, plan, manifest)
+        first_step, first_seconds = _restore(
+            path, network, optimizer, config, plan, manifest, fabric
+        )
 
     # Measure, then fix the plan.
     limit = 60.0 if budget is None else _MEASURING_SHARE * budget.seconds
@@ -168,6 +172,7 @@ def _restore(
     config: RunConfig,
     plan: Plan,
     manifest: Manifest,
+    fabric: Fabric,
 ) -> tuple[int, float]:
     """Load a checkpoint's state; returns the steps that are done and the seconds they took.
 
@@ -177,7 +182,9 @@ def _restore(
     check_state(state, config, plan, manifest, source=source)
     check_network(state, network, source=source)
     network.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
+    load_optimizer(optimizer, state["optimizer"])
+    if state.get("scaler"):
+        fabric.strategy.precision.load_state_dict(state["scaler"])
     return state["next_step"], state["seconds"]
 
 

@@ -1,0 +1,30 @@
+"""What numbers a run computes in: a precision's name becomes settings of torch and Fabric.
+
+In: ``RunConfig.precision`` and the kind of device. Out: torch's switches for TF32, set; Fabric's
+plugin. The plugin of ``16-mixed`` holds the gradient scaler, whose state a checkpoint keeps.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from lightning_fabric.plugins import MixedPrecision, Precision
+
+Name = Literal["32-true", "tf32", "bf16-mixed", "16-mixed"]
+
+
+def set_precision(name: Name, device: Literal["cpu", "cuda"]) -> Precision:
+    """Set torch's switches and return the plugin of a precision.
+
+    Whatever is not under autocast is strict float32, in convolutions too, which torch by itself
+    computes in TF32; only ``tf32`` allows that. CPUs have no TF32: there the name changes nothing.
+    """
+    with_tf32 = name == "tf32" and device == "cuda"
+    torch.set_float32_matmul_precision("high" if with_tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = with_tf32
+    if name == "bf16-mixed":
+        return MixedPrecision("bf16-mixed", device)
+    if name == "16-mixed":
+        return MixedPrecision("16-mixed", device, torch.amp.GradScaler(device))
+    return Precision()
