@@ -124,6 +124,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
         "compute_unit": unit,
         "frame_reduction": cost.frames(plan).reduction,
         "span_reduction": _spans(config, plan)[1].reduction,
+        "final_evaluation": config.final.protocol if config.final else None,
         "notes": _notes(config, plan),
     }
     if report.seconds:
@@ -160,6 +161,8 @@ def plan_text(report: PlanReport) -> str:
         plan_table(plan, costs, report.memory),
     ]
     notes = _notes(config, plan)
+    if config.final is not None:
+        notes.append(f"final evaluation: {config.final.protocol}")
     if plan.warmup_steps:
         end = plan[plan.warmup_steps].learning_rate
         notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]

@@ -270,14 +270,19 @@ def _after_stop(folder: Path, stop: KeyboardInterrupt) -> str:
 
 def _say_end(folder: Path, result: dict[str, Any]) -> None:
     """The result, where things lie, and the next command."""
-    scores = ", ".join(f"{key} {result[key]:.1%}" for key in ("top1", "map") if key in result)
-    print(f"\n{scores} on {result['videos']:,} validation videos")
+    print(f"\n{_scores(result)} on {result['videos']:,} validation videos")
+    if "final" in result:
+        print(f"{_scores(result['final'])} by {result['final']['protocol']}")
     if result["bad_videos"]:
         print(f"{result['bad_videos']} videos could not be read: {folder / 'bad_videos.json'}")
     print(f"all is in {folder}, the best weights in {folder / 'best.safetensors'}")
     print("next, more clips and crops of each video:")
     print(f"  vcycle eval {shlex.quote(str(folder))} --best --evaluation.num_clips 10 \\")
     print("    --evaluation.num_crops 3", flush=True)
+
+
+def _scores(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {values[key]:.1%}" for key in ("top1", "map") if key in values)
 
 
 def _prints() -> bool:

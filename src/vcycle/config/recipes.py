@@ -22,6 +22,9 @@ from vcycle.schedule.shape import Shape
 KINETICS_VIDEOS = 240_000
 """Section 4: about 240k training videos; the official code counts 239 epochs in 112k steps too."""
 
+TEN_CLIPS = Evaluation(final_clips=10)
+"""Section 4: "10 clips per video with uniform temporal spacing", averaged; centre crop."""
+
 
 # Kinetics-400, SlowFast R50: section 4.
 
@@ -97,6 +100,7 @@ def k400_slowfast_r50_small_baseline() -> RunConfig:
         multigrid=Multigrid.off(rule=model.rule),
         data=Data(stride=4, short_side=(181, 240)),
         model=model,
+        evaluation=TEN_CLIPS,
         notes=(
             "a quarter of the default baseline's 112,000 steps, and as many clips: compare with "
             "those, as the plan's reductions are against this recipe itself",
@@ -149,6 +153,7 @@ def k400_i3d_r50_1gpu() -> RunConfig:
         multigrid=Multigrid(rule=model.rule),
         data=Data(stride=8, short_side=(256, 256)),
         model=model,
+        evaluation=TEN_CLIPS,
         notes=("dropout and random scaling are disabled, as the schedule is short",),
     )
 
@@ -160,7 +165,8 @@ def ssv2_slowfast_r50() -> RunConfig:
     """Something-Something V2, SlowFast R50 from Kinetics weights, 64 frames: table 5.
 
     Warm-up, weight decay, sampling and the number of videos are the official configuration's
-    (0.19 epochs, 1e-6, segments); the rest is the paper's text.
+    (0.19 epochs, 1e-6, segments); the rest is the paper's text. A clip of segments covers its
+    video, so the final evaluation has one clip.
     """
     model = Model("slowfast_r50_16x8_ssv2", pretrained_on="kinetics400")
     baseline = Baseline(
@@ -178,6 +184,7 @@ def ssv2_slowfast_r50() -> RunConfig:
         data=Data(segments=True, inverse_uniform=True),
         model=model,
         optimizer=Optimizer(weight_decay=1e-6),
+        evaluation=Evaluation(final_clips=1),
         notes=(
             "warm-up, weight decay and sampling (a frame of each of T segments, inverse-uniform "
             "short sides) are the official configuration's",
@@ -207,7 +214,12 @@ def charades_slowfast_r50() -> RunConfig:
         multigrid=Multigrid(rule=model.rule),
         data=Data(inverse_uniform=True),
         model=model,
-        notes=("the schedule and inverse-uniform short sides are the official configuration's",),
+        evaluation=Evaluation(final_clips=10, final_crops=3),
+        notes=(
+            "the schedule, inverse-uniform short sides and the 10 x 3 views of the final "
+            "evaluation are the official configuration's; its crops at test time are of 256 "
+            "pixels, not 224",
+        ),
     )
 
 
@@ -319,6 +331,7 @@ def _kinetics_slowfast(
         multigrid=Multigrid(rule=network.rule),
         data=Data(stride=2, short_side=short_side),
         model=network,
+        evaluation=TEN_CLIPS,
         notes=notes,
     )
 
@@ -340,4 +353,5 @@ def _kinetics_i3d(name: str, *, model: str) -> RunConfig:
         multigrid=Multigrid(rule=network.rule),
         data=Data(stride=4),
         model=network,
+        evaluation=TEN_CLIPS,
     )

@@ -6,7 +6,7 @@ a run can be started again from what it saved. Nothing changes it while training
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from vcycle.models.entries import ModelEntry, find_model
@@ -121,6 +121,8 @@ class Evaluation:
         batch_size: clips at a time.
         precise_bn: training batches at the baseline's shape from which norm statistics are
             estimated anew before the last validation; 0 leaves the running averages.
+        final_clips, final_crops: as ``num_clips`` and ``num_crops``, of the evaluation that ends
+            the run; 0 clips for none.
     """
 
     times: int = 20
@@ -128,15 +130,21 @@ class Evaluation:
     num_crops: int = 1
     batch_size: int = 8
     precise_bn: int = 0
+    final_clips: int = 0
+    final_crops: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("times", 1), ("num_clips", 1), ("batch_size", 1), ("precise_bn", 0)):
+        for name, least in (
+            *(("times", 1), ("num_clips", 1), ("batch_size", 1)),
+            *(("precise_bn", 0), ("final_clips", 0)),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(
                     f"evaluation.{name} {getattr(self, name)}: give a number of at least {least}"
                 )
-        if self.num_crops not in (1, 3):
-            raise ValueError(f"evaluation.num_crops {self.num_crops}: give 1 or 3")
+        for name in ("num_crops", "final_crops"):
+            if getattr(self, name) not in (1, 3):
+                raise ValueError(f"evaluation.{name} {getattr(self, name)}: give 1 or 3")
 
 
 @dataclass(frozen=True)
@@ -212,6 +220,25 @@ class RunConfig:
     def micro_batches(self) -> int:
         """Micro-batches that the loader draws of each batch; auto splits whole batches later."""
         return 1 if self.accumulate == "auto" else self.accumulate
+
+    @property
+    def final(self) -> RunConfig | None:
+        """This configuration with the views of the evaluation that ends the run, if one does."""
+        views = self.evaluation
+        if not views.final_clips:
+            return None
+        views = replace(views, num_clips=views.final_clips, num_crops=views.final_crops)
+        return replace(self, evaluation=views)
+
+    @property
+    def protocol(self) -> str:
+        """The views that a video is scored by, in words."""
+        clips, crops = self.evaluation.num_clips, self.evaluation.num_crops
+        in_time = "the middle clip" if clips == 1 else f"{clips} clips uniformly in time"
+        if self.data.segments:
+            in_time = "one clip, a frame of each segment"
+        in_space = "centre crop" if crops == 1 else f"{crops} crops along the longer side"
+        return f"{in_time}, {in_space}, {self.baseline.shape}"
 
     def plan(self) -> Plan:
         """The schedule of this run. Raises ValueError if it leaves SlowFast no slow frame."""

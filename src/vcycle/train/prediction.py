@@ -33,6 +33,8 @@ def prediction_lines(run: Run) -> list[str]:
         )
     times = run.config.evaluation.times
     validations = f"{times} validations" if times > 1 else "1 validation"
+    if run.config.final is not None:
+        validations += " and the final evaluation"
     device = "CPU" if run.fabric.device.type == "cpu" else "GPU"
     lines.append(
         f"In all {duration(prediction.total)} on the {device}: {plan.epochs:.3g} epochs in "

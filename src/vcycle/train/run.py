@@ -18,6 +18,7 @@ from vcycle.evaluate.processes import ending_together
 from vcycle.evaluate.setup import make_fabric
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
+from vcycle.train.final import final_evaluation
 from vcycle.train.loop import loop, share_bad_videos
 from vcycle.train.prediction import is_prepared, say_prediction
 from vcycle.train.progress import Display
@@ -92,4 +93,6 @@ def train(
             finally:
                 files.add_bad_videos({**run.loader.bad_videos, **run.val_loader.bad_videos})
             share_bad_videos(run)
-        return from_first(fabric, lambda: files.finish(run.plan))
+        with Activity(console) as activity:
+            final = final_evaluation(run, activity)
+        return from_first(fabric, lambda: files.finish(run.plan, final))

@@ -201,8 +201,11 @@ class RunFolder:
             text = json.dumps(self._bad_videos, indent=1) + "\n"
             write_atomic(self.path / "bad_videos.json", text)
 
-    def finish(self, plan: Plan) -> dict[str, Any]:
-        """Write the run's totals, with its last validation, and return them."""
+    def finish(self, plan: Plan, final: dict[str, Any] | None) -> dict[str, Any]:
+        """Write the run's totals, with its last validation and its final evaluation; return them.
+
+        ``final`` is None if no evaluation ends the run.
+        """
         validation = read_rows(self.path / "validation.jsonl")[-1]
         steps = read_rows(self.path / "metrics.jsonl")
         result = {
@@ -214,6 +217,7 @@ class RunFolder:
             "waiting_seconds": sum(row["waiting_seconds"] for row in steps),
             "bad_videos": len(self._bad_videos),
             "skipped_steps": sum(row["loss"] is None for row in steps),
+            **({} if final is None else {"final": final}),
         }
         write_atomic(self.path / "result.json", json.dumps(result, indent=1) + "\n")
         return result

@@ -21,6 +21,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.loaders import make_eval_loader, make_train_loader
 from vcycle.evaluate.setup import make_network, read_manifest, stop_broadcasting_buffers
+from vcycle.evaluate.views import check_num_clips
 from vcycle.models import SubBatchNorm3d, check_norm_group
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.plan import Plan
@@ -103,6 +104,8 @@ def start(
     """
     activity.begin(f"building {config.model.name}")
     plan = config.plan()
+    if config.final is not None:
+        check_num_clips(config.final.evaluation.num_clips, segments=config.data.segments)
     manifest = read_manifest(config)
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
     if len(train_videos) != config.baseline.num_videos:

@@ -96,7 +96,7 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a run will take, in seconds: its phases, its validations, and when it has to end."""
+    """What a run will take, in seconds: its phases, and its validations with the final one."""
 
     phases: tuple[float, ...]
     validations: float
@@ -114,10 +114,24 @@ class Prediction:
 
 def predict(config: RunConfig, plan: Plan, times: StepTimes, *, val_videos: int) -> Prediction:
     """What a run will take by measured times."""
-    views = val_videos * config.evaluation.num_clips * config.evaluation.num_crops
-    one = times.validation(config.baseline.shape, views)
+    one, final = _validation_seconds(config, times, val_videos)
     phases = tuple(times.phase(phase) for phase in plan.phases)
-    return Prediction(phases, one * config.evaluation.times)
+    return Prediction(phases, one * config.evaluation.times + final)
+
+
+def _validation_seconds(
+    config: RunConfig, times: StepTimes, val_videos: int
+) -> tuple[float, float]:
+    """Seconds of one validation, and of the final evaluation; 0 without one."""
+    one, final = (
+        times.validation(
+            each.baseline.shape, val_videos * each.evaluation.num_clips * each.evaluation.num_crops
+        )
+        if each is not None
+        else 0.0
+        for each in (config, config.final)
+    )
+    return one, final
 
 
 def fit_budget(
@@ -128,22 +142,22 @@ def fit_budget(
     Validations are fewer if they would take more than a tenth. Raises ValueError if the shortest
     plan takes longer; ``spent`` are seconds of the budget that are gone.
     """
-    views = val_videos * config.evaluation.num_clips * config.evaluation.num_crops
-    one = times.validation(config.baseline.shape, views)
+    one, final = _validation_seconds(config, times, val_videos)
     often = int(_VALIDATION_SHARE * seconds / one) if one else config.evaluation.times
     count = min(config.evaluation.times, max(1, often))
     config = replace(config, evaluation=replace(config.evaluation, times=count))
-    left = seconds - count * one
+    left = seconds - count * one - final
 
     def took(steps: int) -> float:
         return times.plan(with_steps(config, steps).plan())
 
     least = fewest_steps(config)
     if took(least) > left:
+        needed = took(least) + count * one + final
         raise ValueError(
             f"--time {seconds + spent:.0f}s: the shortest plan of {config.model.name} at "
-            f"{config.baseline.shape} takes {took(least) + count * one:.0f} s after {spent:.0f} s "
-            f"of measuring; give --time {spent + 1.1 * (took(least) + count * one):.0f}s, or "
+            f"{config.baseline.shape} takes {needed:.0f} s after {spent:.0f} s "
+            f"of measuring; give --time {spent + 1.1 * needed:.0f}s, or "
             f"another model or shape, such as {smaller(config)}"
         )
     most = least

@@ -1,0 +1,39 @@
+"""The evaluation that ends a run: the paper's own protocol for its recipes (section 4).
+
+In: a run whose last step is done. Out: what ``result.json`` keeps of it beside the last validation.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+from vcycle.evaluate.evaluate import score_videos, summary
+from vcycle.evaluate.intervals import details
+from vcycle.evaluate.loaders import make_eval_loader
+from vcycle.train.activity import Activity
+from vcycle.train.start import Run
+
+
+def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
+    """Score the validation videos by the views of ``config.final``; None if there is none.
+
+    All processes call this. Returns the protocol, its views, and every metric with its interval.
+    """
+    config = run.config.final
+    if config is None:
+        return None
+    activity.begin(f"final evaluation: {config.protocol}")
+    with closing(make_eval_loader(config, run.val_videos, run.fabric)) as loader:
+        scored = score_videos(run.network, loader, run.val_videos, fabric=run.fabric)
+        run.folder.add_bad_videos(loader.bad_videos)
+    found = details(scored)
+    found.pop("confusion", None)  # vcycle eval gives it; of 400 classes it is 160,000 numbers
+    return {
+        "protocol": config.protocol,
+        "num_clips": config.evaluation.num_clips,
+        "num_crops": config.evaluation.num_crops,
+        "shape": str(config.baseline.shape),
+        **summary(scored, run.val_videos),
+        **found,
+    }

@@ -1,0 +1,78 @@
+"""The evaluation that ends a run, named in its result and in its plan."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vcycle.cli.main import main
+from vcycle.config.recipes import PAPER_RECIPES, recipe
+from vcycle.config.run import Evaluation, RunConfig
+from vcycle.train.run import train
+
+
+def test_a_run_ends_with_the_protocol_of_its_recipe(
+    config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluation = Evaluation(times=1, batch_size=6, final_clips=3)
+    result = train(replace(config, evaluation=evaluation), tmp_path / "run")
+    final = result["final"]
+    assert final["protocol"] == "3 clips uniformly in time, centre crop, 8x32x32"
+    assert (final["num_clips"], final["num_crops"], final["shape"]) == (3, 1, "8x32x32")
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+    assert "final evaluation: 3 clips uniformly in time" in capsys.readouterr().out
+    # It is what `vcycle eval` says of the same views, not the last validation.
+    words = ["--evaluation.num_clips", "3", "--json"]
+    assert main(["eval", str(tmp_path / "run"), *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    for name in ("top1", "top5", "loss", "videos", "coverage"):
+        assert final[name] == pytest.approx(found[name]), name
+    assert final["intervals"] == found["intervals"]
+    assert final["loss"] != result["loss"]
+
+
+def test_a_run_that_was_killed_in_its_final_evaluation_does_it_again(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    evaluation = Evaluation(times=1, batch_size=6, final_clips=2)
+    before = train(replace(config, evaluation=evaluation), tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    after = train(replace(config, evaluation=evaluation), tmp_path / "run", resume=True)
+    assert after["final"] == before["final"]
+
+
+def test_every_recipe_of_the_paper_names_its_protocol(capsys: pytest.CaptureFixture[str]) -> None:
+    ten = "10 clips uniformly in time"
+    others = {
+        "ssv2-slowfast-r50": "one clip, a frame of each segment, centre crop",
+        "charades-slowfast-r50": f"{ten}, 3 crops along the longer side",
+    }
+    for name in PAPER_RECIPES:
+        final = recipe(name).final
+        assert final is not None
+        views = others.get(name, f"{ten}, centre crop")
+        assert final.protocol == f"{views}, {recipe(name).baseline.shape}"
+    assert main(["plan", "k400-slowfast-r50", "--json"]) == 0
+    protocol = "10 clips uniformly in time, centre crop, 32x224x224"
+    assert json.loads(capsys.readouterr().out)["final_evaluation"] == protocol
+    assert main(["plan", "k400-slowfast-r50"]) == 0
+    assert protocol in " ".join(capsys.readouterr().out.split())
+
+
+def test_ten_clips_of_segments_are_refused_before_the_first_step(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    segments = replace(config.data, segments=True)
+    evaluation = Evaluation(final_clips=10)
+    with pytest.raises(ValueError, match="num_clips 10: with segment sampling"):
+        train(replace(config, data=segments, evaluation=evaluation), tmp_path / "run")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(("field", "value"), [("final_clips", -1), ("final_crops", 2)])
+def test_impossible_views_are_refused(field: str, value: int) -> None:
+    with pytest.raises(ValueError, match=rf"evaluation\.{field} {value}: give"):
+        Evaluation(**{field: value})
