@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -47,6 +48,21 @@ def test_torch_round_trip(model: LoadedModel, tmp_path: Path) -> None:
     clips = torch.randn(3, 3, 5, 40, 33)
     with torch.no_grad():
         torch.testing.assert_close(program(clips), model.module(clips), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("format", ["torch", "onnx"])
+def test_a_transformer_is_exported_for_every_shape(
+    model: LoadedModel, tmp_path: Path, format: Literal["torch", "onnx"]
+) -> None:
+    """Its positions and the padding of part tubelets follow the sizes of the clips."""
+    options = {"width": 32, "depth": 1, "heads": 2}
+    classes = len(model.classes)
+    module = vcycle.build_model("video_vit_tiny", num_classes=classes, **options).eval()
+    trained = replace(model.trained, name="video_vit_tiny", options=options)
+    file = tmp_path / "model"
+    shapes = export_model(replace(model, module=module, trained=trained), file, format=format)
+    assert file.stat().st_size > 10_000
+    assert len({str(shape) for shape in shapes}) == 4
 
 
 def test_safetensors_round_trip(model: LoadedModel, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from vcycle.schedule.shape import Shape
 
 def test_every_name_and_alias_is_of_one_entry() -> None:
     names = [name for entry in MODELS for name in (entry.name, *entry.aliases)]
-    assert len(names) == len(set(names)) == 31
+    assert len(names) == len(set(names)) == 33
     for entry in MODELS:
         for name in (entry.name, *entry.aliases):
             assert find_model(name) is entry

@@ -63,6 +63,22 @@ def test_other_norms_shared_and_frozen_parameters() -> None:
     assert names_of(model, spared["params"]) == ["1.weight", "1.bias", "2.weight", "2.bias"]
 
 
+def test_a_model_may_name_what_does_not_decay() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Parameter(torch.zeros(1, 4))
+            self.linear = nn.Linear(4, 4)
+
+        def no_weight_decay(self) -> set[str]:
+            return {"first"}
+
+    model = Tokens()
+    decayed, spared = parameter_groups(model, weight_decay=1)
+    assert names_of(model, decayed["params"]) == ["linear.weight", "linear.bias"]
+    assert names_of(model, spared["params"]) == ["first"]
+
+
 def test_wrong_calls() -> None:
     with pytest.raises(ValueError, match="weight_decay -1: "):
         parameter_groups(nn.Linear(1, 1), weight_decay=-1)

@@ -8,10 +8,20 @@ from torch import Tensor, nn
 
 from vcycle.models import build_model
 from vcycle.models.blocks import Bottleneck
+from vcycle.models.count import multiply_adds, num_parameters
+from vcycle.models.entries import find_model
 from vcycle.models.nonlocal_block import NonLocalBlock
 from vcycle.models.slowfast import slow_frame_indices
+from vcycle.schedule.shape import Shape
 
-SMALL = ["c2d_r50", "slow_r50", "i3d_nl_r50", "slowfast_r50", "slowfast_r50_16f_alpha2_paper"]
+SMALL = [
+    "c2d_r50",
+    "slow_r50",
+    "i3d_nl_r50",
+    "slowfast_r50",
+    "slowfast_r50_16f_alpha2_paper",
+    "slowfast_tiny",
+]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -99,11 +109,13 @@ def test_nonlocal_block_against_brute_force(kind: str) -> None:
     ("name", "options", "message"),
     [
         ("slowfast_r50", {"alpha": 0}, "alpha 0: "),
-        ("slowfast_r50", {"beta_inverse": 7}, "beta_inverse 7: "),
+        ("slowfast_r50", {"beta_inverse": 7}, "beta_inverse 7: give a divisor of 64"),
+        ("slowfast_tiny", {"beta_inverse": 16}, "beta_inverse 16: give a divisor of 8"),
+        ("slowfast_r50", {"width": 0}, "width 0: "),
         ("slowfast_r50", {"fusion_kernel": 4}, "fusion_kernel 4: "),
         ("slowfast_r50", {"temporal_blocks_res4": (6,)}, "give two numbers up to 6"),
         ("slowfast_r50", {"temporal_blocks_res4": (-1, 6)}, "give two numbers up to 6"),
-        ("i3d_r50", {"depth": 18}, r"depth 18: choose one of \[50, 101\]"),
+        ("i3d_r50", {"depth": 18}, r"depth 18: choose one of \[26, 50, 101\]"),
         ("i3d_r50", {"nonlocal_kind": "gauss"}, "nonlocal_kind 'gauss': "),
         ("i3d_r50", {"aplha": 4}, "it takes depth, dropout"),
     ],
@@ -117,3 +129,23 @@ def test_slowfast_options_change_the_model() -> None:
     model = build_model("slowfast_r50", num_classes=2, alpha=2, fusion_kernel=5, beta_inverse=4)
     assert model.s1_fuse.conv_f2s.weight.shape == (32, 16, 5, 1, 1)
     assert model.s1_fuse.conv_f2s.stride == (2, 1, 1)
+
+
+def test_a_narrow_slowfast_has_every_layer_in_proportion() -> None:
+    """Channels by ``width``; the depth and the names of the layers are their own."""
+    with torch.device("meta"):
+        full = build_model("slowfast_r50", num_classes=2, depth=26, beta_inverse=4)
+        narrow = build_model("slowfast_r50", num_classes=2, depth=26, beta_inverse=4, width=16)
+    sizes = {name: value.shape for name, value in narrow.state_dict().items()}
+    for name, value in full.state_dict().items():
+        ratios = {a // b for a, b in zip(value.shape, sizes[name], strict=True)}
+        assert ratios <= {1, 4}, name
+        assert value.ndim == 0 or 4 in ratios or name == "head.projection.bias", name
+
+
+def test_slowfast_tiny_is_one_for_a_cpu() -> None:
+    model = build_model("slowfast_tiny", num_classes=8)
+    blocks = [module for module in model.modules() if isinstance(module, Bottleneck)]
+    assert (len(blocks), num_parameters(model)) == (16, 357_398)
+    assert multiply_adds(model, Shape(8, 96, 96)) == 86_006_272
+    assert find_model("slowfast_tiny").rule({}).frame_multiple == 2  # T/4 of eight frames

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from vcycle.models.nonlocal_block import NonLocalBlock
 
-_BLOCKS_PER_STAGE = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+_BLOCKS_PER_STAGE = {26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
 def check_clips(clips: Tensor) -> None:
@@ -25,7 +25,7 @@ def check_clips(clips: Tensor) -> None:
 
 
 def blocks_per_stage(depth: int) -> tuple[int, ...]:
-    """Number of blocks in res2 to res5. Raises ValueError if ``depth`` is not 50 or 101."""
+    """Number of blocks in res2 to res5. Raises ValueError if ``depth`` is not 26, 50 or 101."""
     if depth not in _BLOCKS_PER_STAGE:
         raise ValueError(f"depth {depth}: choose one of {sorted(_BLOCKS_PER_STAGE)}")
     return _BLOCKS_PER_STAGE[depth]

@@ -17,6 +17,7 @@ from vcycle.models.external import build_external
 from vcycle.models.resnet3d import C2D, I3D, Slow
 from vcycle.models.slowfast import SlowFast
 from vcycle.models.tiny import TinyResNet3d
+from vcycle.models.transformer import VideoTransformer
 
 FAMILIES: Mapping[Family, Callable[..., nn.Module]] = {
     "SlowFast": SlowFast,
@@ -24,6 +25,7 @@ FAMILIES: Mapping[Family, Callable[..., nn.Module]] = {
     "Slow": Slow,
     "C2D": C2D,
     "TinyResNet3d": TinyResNet3d,
+    "VideoTransformer": VideoTransformer,
 }
 
 

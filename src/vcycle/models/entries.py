@@ -18,7 +18,7 @@ from typing import Any, Literal
 from vcycle.schedule.cycles import ShapeRule
 from vcycle.schedule.shape import Shape
 
-Family = Literal["SlowFast", "I3D", "Slow", "C2D", "TinyResNet3d"]
+Family = Literal["SlowFast", "I3D", "Slow", "C2D", "TinyResNet3d", "VideoTransformer"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,15 @@ class ModelEntry:
         return self.arguments.get("alpha")
 
     def rule(self, options: Mapping[str, Any]) -> ShapeRule:
-        """The clips that it takes, built with ``options``: SlowFast wants whole slow frames."""
+        """The clips that it takes, built with ``options``.
+
+        SlowFast wants whole slow frames, a transformer whole tubelets.
+        """
+        if self.family == "VideoTransformer":
+            sizes = {**self.arguments, **options}
+            frames, side = sizes["patch_frames"], sizes["patch_side"]
+            fit = all(isinstance(size, int) and size >= 1 for size in (frames, side))
+            return ShapeRule(frame_multiple=frames, side_multiple=side) if fit else ShapeRule()
         alpha = options.get("alpha", self.alpha) if self.alpha else None
         if isinstance(alpha, int) and alpha >= 1:
             return ShapeRule(frame_multiple=alpha, min_frames=alpha)
@@ -99,6 +107,8 @@ _R101_50 = (6, 6)
 
 MODELS = (
     ModelEntry("resnet3d_tiny", "TinyResNet3d"),
+    _slowfast("slowfast_tiny", alpha=2, beta_inverse=4, depth=26, fusion_kernel=5, width=8),
+    ModelEntry("video_vit_tiny", "VideoTransformer", {"patch_frames": 2, "patch_side": 16}),
     _slowfast(
         "slowfast_r50",
         "slowfast_r50_8x8",

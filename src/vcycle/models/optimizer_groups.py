@@ -2,7 +2,7 @@
 
 In: a model. Out: two groups for a torch optimizer: weights and biases of norm layers, without
 decay, and all others, biases included, with it (paper: 1e-4; the official code takes 1e-6 for
-Something-Something).
+Something-Something). A model may name more that do not decay, as transformers do.
 """
 
 from __future__ import annotations
@@ -18,22 +18,27 @@ def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str,
 
     Each is in the order of ``model.parameters()``. Norm layers are batch norms and modules with
     'norm' in their class's name. ``convert_batch_norm`` does not change the groups, so optimizer
-    state loads into a plain and into a converted model. Frozen parameters are left out.
+    state loads into a plain and into a converted model. Frozen parameters are left out. A model
+    with a method ``no_weight_decay``, which returns names of parameters as in timm, spares those
+    too.
 
     Raises ValueError if ``weight_decay`` is negative or no parameter is trained.
     """
     if weight_decay < 0:
         raise ValueError(f"weight_decay {weight_decay}: give 0 or more, such as 1e-4")
-    of_norms = {
+    spared = {
         parameter
         for module in model.modules()
         if isinstance(module, _BatchNorm) or "norm" in type(module).__name__.lower()
         for parameter in module.parameters(recurse=False)
     }
+    no_weight_decay = getattr(model, "no_weight_decay", None)
+    named = no_weight_decay() if callable(no_weight_decay) else ()
+    spared |= {parameter for name, parameter in model.named_parameters() if name in named}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("model: no parameters to train; unfreeze some of its layers")
     return [
-        {"params": [p for p in trained if p not in of_norms], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p in of_norms], "weight_decay": 0.0},
+        {"params": [p for p in trained if p not in spared], "weight_decay": weight_decay},
+        {"params": [p for p in trained if p in spared], "weight_decay": 0.0},
     ]

@@ -31,9 +31,9 @@ class ResNet3d(nn.Module):
     """A stem, four residual stages (res2 to res5), global average pooling, a classifier.
 
     In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. Subclasses set
-    the temporal kernels. ``depth`` is 50 or 101. ``nonlocal_kind``, "dot_product" or "softmax",
-    adds five non-local blocks. ``pool_frames`` overrides the subclass's. Raises ValueError if
-    ``depth`` or ``nonlocal_kind`` is another.
+    the temporal kernels. ``depth`` is 26, 50 or 101. ``nonlocal_kind``, "dot_product" or "softmax",
+    adds five non-local blocks, two at depth 26. ``pool_frames`` overrides the subclass's. Raises
+    ValueError if ``depth`` or ``nonlocal_kind`` is another.
     """
 
     stem_frames: ClassVar[int]

@@ -87,13 +87,15 @@ def _stage(
 class SlowFast(nn.Module):
     """SlowFast: the fast pathway has ``alpha`` times the frames, 1 / ``beta_inverse`` the channels.
 
-    In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. ``depth`` is 50
-    or 101. ``fusion_kernel``, odd, is the temporal size of the lateral convolutions. In res4, the
-    first ``temporal_blocks_res4`` blocks (slow, fast) have temporal kernels of 3; None: all.
-    ``nonlocal_kind``, "dot_product" or "softmax", adds five non-local blocks to the slow pathway.
+    In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax. ``depth`` is
+    26, 50 or 101; the slow stem has ``width`` channels, and all layers are in proportion.
+    ``fusion_kernel``, odd, is the temporal size of the lateral convolutions. In res4, the first
+    ``temporal_blocks_res4`` blocks (slow, fast) have temporal kernels of 3; None: all.
+    ``nonlocal_kind``, "dot_product" or "softmax", adds five non-local blocks to the slow pathway,
+    two at depth 26.
 
     Raises ValueError if ``depth`` or ``nonlocal_kind`` is another, ``fusion_kernel`` is even,
-    ``alpha`` is below 1, ``beta_inverse`` does not divide 64, or there are fewer blocks than
+    ``alpha`` is below 1, ``beta_inverse`` does not divide ``width``, or there are fewer blocks than
     ``temporal_blocks_res4``.
     """
 
@@ -110,6 +112,7 @@ class SlowFast(nn.Module):
         *,
         num_classes: int,
         depth: int = 50,
+        width: int = 64,
         alpha: int = 4,
         beta_inverse: int = 8,
         fusion_kernel: int = 7,
@@ -118,11 +121,11 @@ class SlowFast(nn.Module):
         nonlocal_kind: str | None = None,
     ) -> None:
         super().__init__()
-        _check(alpha=alpha, beta_inverse=beta_inverse, fusion_kernel=fusion_kernel)
+        _check(alpha=alpha, width=width, beta_inverse=beta_inverse, fusion_kernel=fusion_kernel)
         self.alpha = alpha
         num_blocks = blocks_per_stage(depth)
         temporal_res4 = _temporal_blocks(temporal_blocks_res4, num_blocks=num_blocks[2])
-        widths = (64, 64 // beta_inverse)
+        widths = (width, width // beta_inverse)
         self.s1 = Pathways(
             [[("stem", StemPathway(w, frames=f))] for w, f in zip(widths, (1, 5), strict=True)]
         )
@@ -130,7 +133,7 @@ class SlowFast(nn.Module):
         channels = widths
         for i, blocks in enumerate(num_blocks):
             stage = i + 2
-            outs = (256 * 2**i, 256 * 2**i // beta_inverse)
+            outs = (4 * width * 2**i, 4 * width * 2**i // beta_inverse)
             temporal = temporal_res4 if stage == 4 else (blocks, blocks)
             frames = [
                 temporal_kernels(PATTERNS[p][i], num_blocks=blocks, num_temporal=temporal[p])
@@ -170,11 +173,13 @@ def _slow_frames(clips: Tensor, alpha: int) -> Tensor:
     return torch.stack([clips[:, :, i] for i in frames], 2)
 
 
-def _check(*, alpha: int, beta_inverse: int, fusion_kernel: int) -> None:
+def _check(*, alpha: int, width: int, beta_inverse: int, fusion_kernel: int) -> None:
     if alpha < 1:
         raise ValueError(f"alpha {alpha}: give at least 1")
-    if beta_inverse < 1 or 64 % beta_inverse:
-        raise ValueError(f"beta_inverse {beta_inverse}: give a divisor of 64")
+    if width < 1:
+        raise ValueError(f"width {width}: give at least 1 channel")
+    if beta_inverse < 1 or width % beta_inverse:
+        raise ValueError(f"beta_inverse {beta_inverse}: give a divisor of {width}, the width")
     if fusion_kernel < 1 or fusion_kernel % 2 == 0:
         raise ValueError(f"fusion_kernel {fusion_kernel}: give an odd number")
 
