@@ -20,6 +20,7 @@ from vcycle.config.run import Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.evaluate.metrics import VideoScores
 from vcycle.schedule.cycles import LongCycle, ShapeRule
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
@@ -85,13 +86,13 @@ def test_a_validation_is_no_time_of_a_phase(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What limits a phase is told by its steps; a validation may come in the middle of it."""
-    evaluate = loop.evaluate
+    score_videos = loop.score_videos
 
-    def evaluate_slowly(*args: Any, **others: Any) -> dict[str, float]:
+    def score_slowly(*args: Any, **others: Any) -> VideoScores:
         time.sleep(1)
-        return evaluate(*args, **others)
+        return score_videos(*args, **others)
 
-    monkeypatch.setattr(loop, "evaluate", evaluate_slowly)
+    monkeypatch.setattr(loop, "score_videos", score_slowly)
     train(config, tmp_path / "run")
     clips: Counter[int] = Counter()
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")

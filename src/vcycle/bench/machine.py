@@ -7,14 +7,12 @@ as plain values, and what to change about them.
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,8 @@ import av
 import torch
 
 from vcycle.data.decode.torchcodec import check_decoder
+from vcycle.train.origin import versions
 
-PACKAGES = ("vcycle", "torch", "av", "torchcodec", "lightning-fabric", "numpy")
 GIB = 2**30
 _DISK_BYTES = 64 * 2**20
 _LEAST_OPEN_FILES = 4096
@@ -77,8 +75,7 @@ def inspect_machine(folder: Path) -> Machine:
     cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
     return Machine(
         versions={
-            "python": platform.python_version(),
-            **{name: _version(name) for name in PACKAGES},
+            **versions(),
             "ffmpeg": av.ffmpeg_version_info,
         },
         cuda=torch.version.cuda,
@@ -151,20 +148,13 @@ def advice(machine: Machine) -> Iterator[str]:
         )
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def _gpu(index: int) -> Gpu:
     facts = torch.cuda.get_device_properties(index)
     return Gpu(facts.name, facts.total_memory / GIB, f"{facts.major}.{facts.minor}")
 
 
 def _decoder(name: str, device: torch.device) -> str:
-    if _version("torchcodec") is None:
+    if versions()["torchcodec"] is None:
         return "torchcodec is not installed; pip install 'vcycle[torchcodec]'"
     try:
         check_decoder(name, device)

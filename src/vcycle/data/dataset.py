@@ -116,7 +116,7 @@ class ClipDataset(Dataset[Clip]):
         index = request.index
         for attempt in range(1 + _MAX_SUBSTITUTES):
             video = self.manifest.videos[index]
-            grid = self._grid(video, request)
+            grid = self.grid(video, request)
             try:
                 if index in bad_indices:
                     raise UnreadableVideo(video.path, bad_indices[index])
@@ -131,7 +131,7 @@ class ClipDataset(Dataset[Clip]):
         reasons = {video.path: video.reason for video in bad}
         raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed(reasons)}")
 
-    def _grid(self, video: Video, request: ClipRequest) -> Grid:
+    def grid(self, video: Video, request: ClipRequest) -> Grid:
         """The request's grid, in the part of the video that its line of the manifest is about."""
         frames = video.frame_range
         if len(frames) == video.num_frames:

@@ -17,25 +17,13 @@ from vcycle.evaluate.metrics import VideoScores
 from vcycle.models import memory_format
 
 
-def evaluate(
-    network: nn.Module, loader: Loader, videos: Manifest, *, fabric: Fabric
-) -> dict[str, float]:
-    """Score the views of ``videos`` that the processes' loaders yield together.
-
-    ``network`` is the module itself, not what Fabric wraps around it for several processes: one
-    process may have fewer batches than the others.
-
-    ``videos`` counts the videos that were scored, and ``coverage`` is their share of those that the
-    data set lists.
-    """
-    return summary(score_videos(network, loader, videos, fabric=fabric), videos)
-
-
 def score_videos(
     network: nn.Module, loader: Loader, videos: Manifest, *, fabric: Fabric
 ) -> VideoScores:
-    """The combined scores of every video, in every process alike.
+    """Score the views that the processes' loaders yield together; in every process alike.
 
+    ``network`` is the module itself, not what Fabric wraps around it for several processes: one
+    process may have fewer batches than the others.
     A view that could not be read is left out, never replaced. The network is left in training mode.
     """
     collected = VideoScores(
@@ -56,7 +44,11 @@ def score_videos(
 
 
 def summary(collected: VideoScores, videos: Manifest) -> dict[str, float]:
-    """The accuracies of an evaluation, and of which share of the listed videos they are."""
+    """The accuracies of an evaluation.
+
+    ``videos`` counts the videos that were scored, and ``coverage`` is their share of those that the
+    data set lists.
+    """
     scores_of_run = collected.compute()
     found = videos.coverage(videos.videos[0].split)
     return {"coverage": found * scores_of_run["videos"] / len(videos), **scores_of_run}

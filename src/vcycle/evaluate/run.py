@@ -5,8 +5,6 @@ In: a run folder and its configuration, which may ask for other views. Out: the 
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
 import time
 from collections.abc import Sequence
@@ -19,7 +17,6 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from vcycle.config.run import RunConfig
-from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint
 from vcycle.evaluate.evaluate import score_videos, summary
@@ -28,6 +25,7 @@ from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.processes import ending_together
+from vcycle.evaluate.scores_file import write_scores
 from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
 from vcycle.evaluate.views import check_num_clips
 from vcycle.models import memory_format
@@ -125,20 +123,3 @@ def _milliseconds(network: nn.Module, shape: Shape, num_clips: int, fabric: Fabr
             seconds.append(time.perf_counter() - began)
     network.train()
     return 1000 * statistics.median(seconds[1:]) / num_clips
-
-
-def write_scores(file: Path, collected: VideoScores, videos: Manifest) -> None:
-    """A line of CSV a video that was scored: path, labels, views, and its combined scores."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(("path", "labels", "views", *videos.classes))
-    for number, video in enumerate(videos.videos):
-        views = int(collected.num_views[number])
-        if not views:
-            continue
-        total = collected.scores[number]
-        shares = total if collected.multi_label else total / views
-        labels = ";".join(videos.classes[label] for label in video.labels)
-        numbers = [f"{share:.6g}" for share in shares.tolist()]
-        table.writerow((str(video.source), labels, views, *numbers))
-    write_atomic(file, text.getvalue())

@@ -34,6 +34,13 @@ def compare_runs(
         raise ValueError(f"--at-accuracy {at_accuracy}: give a share above 0 and up to 1, as 0.9")
     runs = [read_run(folder) for folder in folders]
     check_same_videos(runs)
+    return comparison(runs, at_accuracy=at_accuracy)
+
+
+def comparison(runs: Sequence[RunRecord], *, at_accuracy: float | None = None) -> dict[str, Any]:
+    """``compare_runs`` of folders that are read. Raises ValueError if one has no validation."""
+    for run in runs:
+        run.check_validated()
     level = at_accuracy if at_accuracy is not None else runs[0].points[-1].accuracy
     rows = [_row(run, level) for run in runs]
     for row in rows:
@@ -100,13 +107,15 @@ def comparison_text(values: dict[str, Any]) -> str:
                 f"{last.steps:,} steps, {last.seconds:,.1f} s"
             )
             continue
-        cells = [_cell(row[name], row["times_less"][name] if number else None) for name in COSTS]
+        ratios = row["times_less"] if number else dict.fromkeys(COSTS)
+        cells = [comparison_cell(row[name], ratios[name]) for name in COSTS]
         lines.append(f"{row['folder']:<{width}}{''.join(f'{cell:>22}' for cell in cells)}")
     lines += [f"note: {note}" for note in values["notes"]]
     return "\n".join(lines)
 
 
-def _cell(value: float | None, times_less: float | None) -> str:
+def comparison_cell(value: float | None, times_less: float | None) -> str:
+    """A cost, and how many times less it is than the first run's."""
     if value is None:
         return "not counted"
     text = f"{value:.3g}" if value >= 1e6 else f"{round(value, 1):,}"

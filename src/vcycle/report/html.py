@@ -1,86 +1,92 @@
-"""A report of runs: one HTML file that needs no network, with every plot also a table.
+"""A report of runs: one HTML file that needs no network, with every chart also a table.
 
-In: run folders that are validated on the same videos. Out: accuracy over seconds, steps, clips and
-multiply-adds; the plan of each run; what each phase was limited by; configurations and versions.
+In: run folders that are validated on the same videos, complete or not. Out: accuracy over seconds,
+steps, clips and multiply-adds; the plan of each run, what limited its phases, what it confuses and
+its worst mistakes; a video at every shape; configurations, versions and commands.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import re
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from html import escape
 from importlib.metadata import version
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-from matplotlib.figure import Figure
-
 from vcycle.config.flags import read_config
 from vcycle.data.atomic import write_atomic
-from vcycle.data.json_lines import read_rows
-from vcycle.report.compare import COSTS
-from vcycle.report.curves import COLOURS, LABELS
-from vcycle.report.plan_plot import draw_plans
+from vcycle.report.charts import (
+    COST_TITLES,
+    SERIES,
+    accuracy_chart,
+    step_chart,
+)
+from vcycle.report.compare import COSTS, comparison, comparison_cell
+from vcycle.report.curves import LABELS
+from vcycle.report.frames import SampledVideo, Strip, ValidationVideos
+from vcycle.report.page import (
+    Table,
+    chart_html,
+    details_html,
+    heading_html,
+    json_html,
+    page_html,
+    paragraph_html,
+)
+from vcycle.report.run_section import run_section
 from vcycle.report.runs import RunRecord, check_same_videos, read_run
 
-_STYLE = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
-body { max-width: 72rem; margin: 0 auto; padding: 1rem; }
-figure { margin: 1rem 0; background: #fff; color: #2e3440; border-radius: .4rem; overflow-x: auto; }
-figure svg { width: 100%; height: auto; min-width: 34rem; display: block; }
-figcaption { padding: .4rem .8rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .7rem; border-bottom: 1px solid #8886; text-align: right; }
-th:first-child, td:first-child, .text td { text-align: left; }
-summary { cursor: pointer; padding: .3rem 0; }
-pre { overflow-x: auto; padding: .6rem; border: 1px solid #8886; }
-@media print { figure { break-inside: avoid; } :root { font-size: 11px; } }
-"""
+Runs = dict[str, RunRecord]
+_MARKS = "\u25cf\u25a0\u25c6\u25b2\u2715"  # as the charts' markers
+_AS_TABLE = "The same as a table"
 
 
 def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
     """Write the report of run folders to ``file``, atomically.
 
-    Raises ValueError if a folder cannot be read, or runs are validated on different videos.
+    A run that is not complete is reported as far as it is. Raises ValueError if a folder cannot be
+    read or has no steps yet, or runs are validated on different videos.
     """
-    runs = [read_run(folder) for folder in folders]
-    check_same_videos(runs)
-    body = [
-        f"<h1>{escape(', '.join(Path(run.folder).name for run in runs))}</h1>",
-        f"<p>{runs[0].validation['num_videos']} validation videos, "
-        f"{len(runs[0].validation['classes'])} classes. vcycle {version('vcycle')}.</p>",
-        "<h2>Accuracy</h2>",
-        _figure(_accuracy_svg(runs), "Accuracy of every validation over what it took."),
-        _details("The same as a table", _accuracy_table(runs)),
-        "<h2>Loss and learning rate</h2>",
-        _figure(_loss_svg(runs), "Loss and learning rate of every step."),
-        _details("The same as a table, at the end of every phase", _loss_table(runs)),
-    ]
-    for run in runs:
-        body += _run_section(run)
-    data = json.dumps([_values(run) for run in runs]).replace("<", "\\u003c")
-    title = escape(", ".join(run.folder for run in runs))
-    write_atomic(
-        Path(file),
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(body)
-        + f'\n</main>\n<script type="application/json" id="runs">{data}</script>\n'
-        + "</body>\n</html>\n",
-    )
+    records = [read_run(folder) for folder in folders]
+    check_same_videos(records)
+    runs = dict(zip(_titles(records), records, strict=True))
+    configs = {title: read_config(Path(run.folder) / "config.yaml") for title, run in runs.items()}
+    videos = {
+        title: ValidationVideos(configs[title], run.validation) for title, run in runs.items()
+    }
+    widest = max(configs, key=lambda title: len(configs[title].plan().shapes))
+    links = [("summary", "Summary"), ("accuracy", "Accuracy"), ("training", "Loss and rate")]
+    sections = [_summary(runs), _accuracy(runs), _training(runs)]
+    for number, (title, run) in enumerate(runs.items()):
+        links.append((f"run-{number}", title))
+        sections.append(
+            run_section(title, run, configs[title], videos[title], name=f"run-{number}")
+        )
+    links.append(("shapes", "A video at every shape"))
+    shapes = sorted({configs[widest].baseline.shape, *configs[widest].plan().shapes})
+    sampled = videos[widest].sampled(shapes)
+    sections += [_shapes(sampled, widest, videos[widest].reason)]
+    sections.append(json_html([_values(title, run) for title, run in runs.items()], name="runs"))
+    heading = f"vcycle report: {', '.join(runs)}"
+    write_atomic(Path(file), page_html(heading, sections, links=links))
 
 
-def _values(run: RunRecord) -> dict[str, Any]:
+def _titles(runs: Sequence[RunRecord]) -> list[str]:
+    """The folders' names, or if two are the same, the folders as they were given."""
+    names = [Path(run.folder).resolve().name for run in runs]
+    if len(set(names)) == len(names):
+        return names
+    folders = [run.folder for run in runs]
+    for folder in folders:
+        if folders.count(folder) > 1:
+            raise ValueError(f"run folder {folder}: given more than once; give each run once")
+    return folders
+
+
+def _values(title: str, run: RunRecord) -> dict[str, Any]:
     return {
+        "title": title,
         "folder": run.folder,
         "metric": run.metric,
         "points": [asdict(point) for point in run.points],
@@ -88,128 +94,176 @@ def _values(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def _run_section(run: RunRecord) -> list[str]:
-    """The plan, the phases and the configuration of a run."""
-    path = Path(run.folder)
-    config = read_config(path / "config.yaml")
-    with tempfile.TemporaryDirectory() as scratch:
-        draw_plans({path.name: config.plan()}, Path(scratch) / "plan.svg")
-        plan = (Path(scratch) / "plan.svg").read_text()
-    phases = json.loads((path / "plan.json").read_text())["phases"]
-    speeds = {row["phase"]: row for row in read_rows(path / "phases.jsonl")}
+def _summary(runs: Runs) -> str:
+    first = next(iter(runs.values()))
+    metric = LABELS[first.metric]
     rows = []
-    for number, phase in enumerate(phases):
-        speed = speeds.get(number)
+    for title, run in runs.items():
+        last = run.points[-1] if run.points else None
         rows.append(
             (
-                number + 1,
-                f"{phase['batch_size']} x {phase['shape']}",
-                f"{phase['first_step'] + 1:,} to {phase['last_step'] + 1:,}",
-                f"{speed['clips_per_second']:.0f}" if speed else "",
-                f"{speed['wait_share']:.0%}" if speed else "",
-                speed["verdict"].split(" (")[0] if speed else "not done",
+                title,
+                "complete" if run.is_complete else "not complete",
+                "-" if last is None else f"{last.accuracy:.1%}",
+                "-" if last is None else f"{run.best:.1%}",
+                f"{run.steps[-1]['seconds']:,.1f}",
+                f"{len(run.steps):,}",
+                f"{sum(step['batch_size'] for step in run.steps):,}",
+                _number(run.multiply_adds),
             )
         )
-    head = ("phase", "clips", "steps", "clips/s", "waiting", "limited by")
-    text = escape((path / "config.yaml").read_text())
-    return [
-        f"<h2>{escape(run.folder)}</h2>",
-        _figure(plan, "The plan: shapes and batches over the steps, the learning rate beneath."),
-        _table(head, rows),
-        _details("Configuration", f"<pre>{text}</pre>"),
+    head = ("run", "state", f"{metric}, last", "best", *_cost_heads())
+    caption = "What each run reached, and what it took until now"
+    parts = [
+        paragraph_html(
+            f"{first.validation['num_videos']:,} validation videos of "
+            f"{len(first.validation['classes']):,} classes. Written by vcycle {version('vcycle')}.",
+            soft=True,
+        ),
+        heading_html(2, "Summary", name="summary"),
+        Table(caption, head, rows).html(),
     ]
+    if len(runs) > 1 and all(run.points for run in runs.values()):
+        parts.append(_comparison(runs))
+    return "\n".join(parts)
 
 
-def _accuracy_svg(runs: Sequence[RunRecord]) -> str:
-    figure = Figure(figsize=(9, 6.4), layout="constrained")
-    for axes, cost in zip(figure.subplots(2, 2, sharey=True).flat, COSTS, strict=True):
-        for run, colour in zip(runs, cycle(COLOURS), strict=False):
-            known = [point for point in run.points if getattr(point, cost) is not None]
-            axes.plot(
-                [getattr(point, cost) for point in known],
-                [100 * point.accuracy for point in known],
-                color=colour,
-                marker="o",
-                markersize=4,
-                label=Path(run.folder).name,
-            )
-        axes.set_xlabel(cost.replace("_", "-"))
-        axes.set_xlim(left=0)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.supylabel(f"{LABELS[runs[0].metric]} (%)", fontsize="medium")
-    figure.axes[0].legend(frameon=False)
-    return _svg(figure)
+def _comparison(runs: Runs) -> str:
+    """What each run took to reach the first run's last accuracy."""
+    values = comparison(list(runs.values()))
+    rows = []
+    for number, (title, row) in enumerate(zip(runs, values["runs"], strict=True)):
+        if row["reached"]:
+            ratios = row["times_less"] if number else dict.fromkeys(COSTS)
+            cells = [comparison_cell(row[cost], ratios[cost]) for cost in COSTS]
+        else:
+            cells = [f"not reached: at best {row['best']:.1%}", *["-"] * (len(COSTS) - 1)]
+        rows.append((title, *cells))
+    caption = (
+        f"What each run took to its first validation at {values['accuracy']:.1%} or above, the "
+        f"last accuracy of {next(iter(runs))}"
+    )
+    notes = "".join(paragraph_html(f"Note: {note}.", soft=True) for note in values["notes"])
+    return Table(caption, ("run", *_cost_heads()), rows).html() + notes
 
 
-def _loss_svg(runs: Sequence[RunRecord]) -> str:
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    for axes, name in zip(figure.subplots(1, 2), ("loss", "learning_rate"), strict=True):
-        for run, colour in zip(runs, cycle(COLOURS), strict=False):
-            rows = [row for row in run.steps if row.get(name) is not None]
-            axes.plot([row["step"] + 1 for row in rows], [row[name] for row in rows], color=colour)
-        axes.set_xlabel("steps")
-        axes.set_ylabel(name.replace("_", " "))
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    return _svg(figure)
+def _cost_heads() -> list[str]:
+    return [COST_TITLES[cost] for cost in COSTS]
 
 
-def _svg(figure: Figure) -> str:
-    """A figure's SVG, the same bytes each time."""
-    text = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "vcycle", "svg.fonttype": "none"}):
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()
+def _legend(runs: Runs) -> str:
+    items = "".join(
+        f'<li class="s{number % SERIES}">{_MARKS[number % SERIES]} {escape(title)}</li>'
+        for number, title in enumerate(runs)
+    )
+    return f'<ul class="legend" aria-label="Runs">{items}</ul>'
 
 
-def _figure(svg: str, caption: str) -> str:
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # Each SVG's ids are its own: a page has them all.
-    prefix = hashlib.sha256(svg.encode()).hexdigest()[:8]
-    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
-    label = escape(caption, quote=True)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
-    return f'<figure tabindex="0">{svg}<figcaption>{escape(caption)}</figcaption></figure>'
-
-
-def _accuracy_table(runs: Iterable[RunRecord]) -> str:
+def _accuracy(runs: Runs) -> str:
+    parts = [heading_html(2, "Accuracy", name="accuracy")]
+    if not any(run.points for run in runs.values()):
+        return parts[0] + paragraph_html("No validation has been done yet.")
+    metric = LABELS[next(iter(runs.values())).metric]
+    charts = [
+        chart_html(
+            accuracy_chart(runs, cost),
+            name=f"accuracy-{cost}",
+            caption=f"{metric.capitalize()} over {COST_TITLES[cost]}.",
+        )
+        for cost in COSTS
+        if any(getattr(point, cost) is not None for run in runs.values() for point in run.points)
+    ]
     rows = [
         (
-            run.folder,
+            title,
             f"{point.accuracy:.2%}",
             f"{point.seconds:,.1f}",
             f"{point.steps:,}",
             f"{point.clips:,}",
-            "" if point.multiply_adds is None else f"{point.multiply_adds:.4g}",
+            _number(point.multiply_adds),
         )
-        for run in runs
+        for title, run in runs.items()
         for point in run.points
     ]
-    return _table(("run", "accuracy", *(cost.replace("_", "-") for cost in COSTS)), rows)
+    table = Table("Every validation", ("run", metric, *_cost_heads()), rows)
+    parts += [
+        paragraph_html(
+            "Every validation is at the full shape. Seconds are those of training alone; "
+            "multiply-adds are those of the clips' forward passes.",
+            soft=True,
+        ),
+        _legend(runs),
+        f'<div class="charts">{"".join(charts)}</div>',
+        details_html(_AS_TABLE, table.html()),
+    ]
+    return "\n".join(parts)
 
 
-def _loss_table(runs: Iterable[RunRecord]) -> str:
+def _training(runs: Runs) -> str:
+    charts = [
+        chart_html(step_chart(runs, name), name=name, caption=caption)
+        for name, caption in (
+            ("loss", "Training loss over steps, the mean of neighbours where there are many."),
+            ("learning_rate", "Learning rate over steps, on a logarithmic scale."),
+        )
+    ]
     rows = []
-    for run in runs:
-        last_of_phase = {row.get("phase"): row for row in run.steps}
-        for row in last_of_phase.values():
-            loss = "not finite" if row["loss"] is None else f"{row['loss']:.4f}"
-            rows.append((run.folder, f"{row['step'] + 1:,}", loss, f"{row['learning_rate']:.4g}"))
-    return _table(("run", "step", "loss", "learning rate"), rows)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    lines = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
+    for title, run in runs.items():
+        for step in {row["phase"]: row for row in run.steps}.values():
+            loss = "not finite" if step["loss"] is None else f"{step['loss']:.4f}"
+            rows.append((title, f"{step['step'] + 1:,}", loss, f"{step['learning_rate']:.4g}"))
+    head = ("run", "step", "loss", "learning rate")
+    table = Table("The last step of every phase", head, rows)
+    return "\n".join(
+        [
+            heading_html(2, "Loss and learning rate", name="training"),
+            _legend(runs),
+            f'<div class="charts">{"".join(charts)}</div>',
+            details_html(f"{_AS_TABLE}, at the end of every phase", table.html()),
+        ]
     )
+
+
+def _shapes(sampled: SampledVideo | None, title: str, reason: str) -> str:
+    """One video as training sees it, from the fewest pixels to the most."""
+    heading = heading_html(2, "A video at every shape", name="shapes")
+    if sampled is None:
+        return heading + paragraph_html(f"Left out: {reason}.")
+    video = sampled.video
+    text = (
+        f"{video.path}: {video.num_frames:,} frames of {video.width} x {video.height} pixels. "
+        f"Left, the part of the frame that a clip covers; right, frames of the clip, each pixel "
+        f"as the model gets it. Strides, starts and crops are drawn at random, as in training: a "
+        f"coarser grid covers as much of the video in larger steps. The shapes are those of "
+        f"{title}."
+    )
+    clips = "\n".join(_clip(sampled, strip) for strip in sampled.strips)
+    return heading + paragraph_html(text, soft=True) + f'<div class="shapes">{clips}</div>'
+
+
+def _clip(sampled: SampledVideo, strip: Strip) -> str:
+    video, grid, box = sampled.video, strip.grid, strip.grid.box
+    shown = f", {len(strip.frames)} of them shown" if len(strip.frames) < len(grid.frames) else ""
+    mirrored = ", mirrored" if grid.flip else ""
+    text = (
+        f"frames {grid.frames[0]:,} to {grid.frames[-1]:,}{shown}; {box.width} x {box.height} "
+        f"pixels from ({box.left}, {box.top}) become {grid.width} x {grid.height}{mirrored}"
+    )
+    label = escape(f"Clip of {strip.shape}: {text}")
+    line = max(video.width, video.height) / 60
+    whole = (
+        f'<svg viewBox="0 0 {video.width} {video.height}" aria-hidden="true">'
+        f'<image href="{sampled.whole}" width="{video.width}" height="{video.height}"/>'
+        f'<rect x="{box.left}" y="{box.top}" width="{box.width}" height="{box.height}" '
+        f'stroke-width="{line:.2f}"/></svg>'
+    )
+    tiles = "".join(f'<img src="{frame}" alt="">' for frame in strip.frames)
     return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{heads}</tr></thead>'
-        f"<tbody>\n{lines}\n</tbody></table></div>"
+        f'<figure class="clip">{whole}<div><figcaption><strong>{escape(str(strip.shape))}</strong> '
+        f'{escape(text)}</figcaption><div class="tiles" role="img" aria-label="{label}">{tiles}'
+        f"</div></div></figure>"
     )
 
 
-def _details(title: str, content: str) -> str:
-    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"

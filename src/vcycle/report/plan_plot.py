@@ -8,7 +8,7 @@ clips of a step. Bands within a box are what the short cycle visits.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,13 @@ HEADROOM = 1.72
 """Height of the upper panel, in heights of the baseline's box."""
 
 
-def draw_plans(plans: Mapping[str, Plan], file: Path) -> None:
-    """Draw each plan under its title, two in a row; ValueError for other than .png and .svg."""
+def draw_plans(
+    plans: Mapping[str, Plan], file: Path, *, evaluations: Mapping[str, Sequence[int]] | None = None
+) -> None:
+    """Draw each plan under its title, two in a row; ValueError for other than .png and .svg.
+
+    ``evaluations`` has for a title the numbers of steps after which there was one: they are marked.
+    """
     if file.suffix.lower() not in (".png", ".svg"):
         raise ValueError(f"plot {file}: name a file that ends in .png or .svg")
     columns = min(2, len(plans))
@@ -55,7 +60,8 @@ def draw_plans(plans: Mapping[str, Plan], file: Path) -> None:
         parts = figure.subfigures(rows, columns, squeeze=False, hspace=0.05, wspace=0.04)
         batches = {each.batch_size for plan in plans.values() for each in plan.mini_batches()}
         for part, (title, plan) in zip(parts.flat, plans.items(), strict=False):
-            _draw_plan(part, plan, title=title, batches=sorted(batches))
+            marks = (evaluations or {}).get(title, ())
+            _draw_plan(part, plan, title=title, batches=sorted(batches), marks=marks)
         vector = file.suffix.lower() == ".svg"
         metadata = {"Date": None, "Creator": None} if vector else None
         figure.savefig(file, dpi=150, metadata=metadata)
@@ -70,7 +76,9 @@ def _number_clip_paths(svg: str) -> str:
     return re.sub(pattern, lambda match: numbers[match[0]], svg)
 
 
-def _draw_plan(part: SubFigure, plan: Plan, *, title: str, batches: list[int]) -> None:
+def _draw_plan(
+    part: SubFigure, plan: Plan, *, title: str, batches: list[int], marks: Sequence[int]
+) -> None:
     part.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
     boxes, clips, rates = part.subplots(
         3, 1, sharex=True, gridspec_kw={"height_ratios": [1.7, 1.0, 1.0]}
@@ -85,6 +93,12 @@ def _draw_plan(part: SubFigure, plan: Plan, *, title: str, batches: list[int]) -
     rates.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
     for axes in (boxes, clips, rates):
         axes.spines[["top", "right"]].set_visible(False)
+    if marks:
+        rates.set_title("\u25b2 evaluation", loc="right", fontsize=8)
+        places = rates.get_xaxis_transform()
+        rates.plot(
+            marks, [0.04] * len(marks), "^", transform=places, color=TEXT, ms=5, clip_on=False
+        )
     for start in _stage_starts(plan)[1:]:
         for axes in (clips, rates):
             axes.axvline(start, color=GRID, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
@@ -182,7 +196,7 @@ def _label_box(axes: Axes, phase: Phase, colours: Mapping[Shape, str], *, steps:
 
 def _ink(background: str) -> str:
     red, green, blue = to_rgb(background)
-    return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else TEXT
+    return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else EDGE
 
 
 def _sizes(shape: Shape) -> str:

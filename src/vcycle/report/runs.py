@@ -1,4 +1,4 @@
-"""A run folder as a report reads it: its validations, and what had been spent by each.
+"""A run folder as a report reads it: its steps, its validations, and what had been spent by each.
 
 In: a run folder, complete or not. Out: a RunRecord. Seconds are those of training, validations and
 checkpoints left out; multiply-adds are those of the clips' forward passes, as counted on the run's
@@ -36,9 +36,11 @@ class RunRecord:
     Args:
         folder: as it was named.
         metric: ``top1``, or ``map`` if videos have several labels.
-        points: its validations, in order.
+        points: its validations, in order; none if it has not come to the first.
         validation: the identity of its validation videos, and how they are scored.
-        steps: the rows of its steps.
+        steps: the rows of its steps; at least one.
+        multiply_adds: of its steps together; None if they were not counted.
+        is_complete: whether its last step is done.
     """
 
     folder: str
@@ -46,11 +48,18 @@ class RunRecord:
     points: tuple[Point, ...]
     validation: dict[str, Any]
     steps: tuple[dict[str, Any], ...]
+    multiply_adds: float | None
+    is_complete: bool
 
     @property
     def best(self) -> float:
         """The greatest accuracy of its validations."""
         return max(point.accuracy for point in self.points)
+
+    def check_validated(self) -> None:
+        """Raise ValueError if it has not come to its first validation."""
+        if not self.points:
+            raise ValueError(f"run folder {self.folder}: no validation yet; wait for its first")
 
     def first_at(self, accuracy: float) -> Point | None:
         """The first validation with at least this accuracy; None if none has."""
@@ -59,23 +68,23 @@ class RunRecord:
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """Read a run folder. Raises ValueError, in one line, if it has no validation to read."""
+    """Read a run folder. Raises ValueError, in one line, if it has no step to read."""
     path = Path(folder)
     if not path.is_dir():
         raise ValueError(f"run folder {folder}: no such folder; give one of vcycle train")
     for name in ("dataset.json", "metrics.jsonl", "validation.jsonl"):
         if not (path / name).is_file():
             raise ValueError(f"run folder {folder}: no {name} in it; give a folder of vcycle train")
-    rows = read_rows(path / "validation.jsonl")
-    if not rows:
-        raise ValueError(f"run folder {folder}: no validation yet; wait for its first")
-    metric = "map" if "map" in rows[0] else "top1"
+    validation = json.loads((path / "dataset.json").read_text())["validation"]
+    metric = "map" if validation["multi_label"] else "top1"
     steps = read_rows(path / "metrics.jsonl")
+    if not steps:
+        raise ValueError(f"run folder {folder}: no metrics yet; wait for its first steps")
     clips, costs = [0], _costs(path, steps)
     for step in steps:
         clips.append(clips[-1] + step["batch_size"])
     points = []
-    for row in rows:
+    for row in read_rows(path / "validation.jsonl"):
         done = min(row["step"] + 1, len(steps))
         cost = None if costs is None else costs[done]
         points.append(Point(row[metric], row["step"] + 1, clips[done], row["seconds"], cost))
@@ -83,8 +92,10 @@ def read_run(folder: str | Path) -> RunRecord:
         folder=str(folder),
         metric=metric,
         points=tuple(points),
-        validation=json.loads((path / "dataset.json").read_text())["validation"],
+        validation=validation,
         steps=tuple(steps),
+        multiply_adds=None if costs is None else costs[-1],
+        is_complete=(path / "result.json").is_file(),
     )
 
 

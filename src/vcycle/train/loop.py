@@ -18,9 +18,10 @@ from torch.nn import functional as F
 from vcycle.data.batch import normalize
 from vcycle.data.randomness import indexed_seeds
 from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
-from vcycle.evaluate.evaluate import evaluate
+from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.processes import Stopped
+from vcycle.evaluate.scores_file import write_scores
 from vcycle.models import (
     commit_statistics,
     memory_format,
@@ -192,12 +193,15 @@ def validate(run: Run, display: Display, *, next_step: int, seconds: float) -> N
     """Score the validation videos and write the row."""
     began = time.perf_counter()
     display.doing(f"validating on {len(run.val_videos)} videos")
-    scores = evaluate(run.network, run.val_loader, run.val_videos, fabric=run.fabric)
+    scored = score_videos(run.network, run.val_loader, run.val_videos, fabric=run.fabric)
+    scores = summary(scored, run.val_videos)
     took = time.perf_counter() - began
     row = {"step": next_step - 1, "seconds": seconds, "validation_seconds": took, **scores}
     if run.fabric.is_global_zero and run.folder.is_best(scores):
         # Before the row is there: a run that is killed in between validates again.
         link(run.folder.path / "checkpoint", run.folder.path / "best")
+    if run.fabric.is_global_zero and next_step == len(run.plan):
+        write_scores(run.folder.path / "scores.csv", scored, run.val_videos)
     run.folder.add_validation(row)
     display.validation(row)
 

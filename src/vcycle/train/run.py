@@ -20,6 +20,7 @@ from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.final import final_evaluation
 from vcycle.train.loop import loop, share_bad_videos
+from vcycle.train.origin import origin
 from vcycle.train.prediction import is_prepared, say_prediction
 from vcycle.train.progress import Display
 from vcycle.train.run_folder import Resume, RunFolder
@@ -78,6 +79,7 @@ def train(
             )
             costs = clip_multiply_adds(run.network, run.plan, fabric)
             files.describe(run.config, run.val_videos, costs)
+            files.add_start(origin(fabric, first_step=run.first_step))
         display = Display(
             run.plan,
             run.times.step,

@@ -7,6 +7,8 @@
     metrics.jsonl      a line a step
     phases.jsonl       a line a phase: what limited it, the model or the loader
     validation.jsonl   a line a validation
+    starts.jsonl       a line each time that the run starts or goes on: command, versions, devices
+    scores.csv         of every validation video, by the last validation
     checkpoint.pt      and what else ``vcycle.train.checkpoint`` writes
     bad_videos.json    videos that no process could read, and why, if there are any
     nonfinite.jsonl    a line for each step whose loss was not finite, if there are any
@@ -41,7 +43,7 @@ Resume: TypeAlias = bool | Literal["auto"]
 _ROWS = ("metrics.jsonl", "phases.jsonl", "validation.jsonl", "nonfinite.jsonl")
 _NAMES = (
     *("config.yaml", "plan.json", "dataset.json", "multiply_adds.json"),
-    *(*_ROWS, "bad_videos.json", "result.json"),
+    *(*_ROWS, "bad_videos.json", "scores.csv", "result.json"),
 )
 
 
@@ -164,6 +166,10 @@ class RunFolder:
         write_atomic(self.path / "dataset.json", text)
         counts = {str(shape): count for shape, count in multiply_adds.items()}
         write_atomic(self.path / "multiply_adds.json", json.dumps(counts, indent=1) + "\n")
+
+    def add_start(self, row: dict[str, Any]) -> None:
+        """Append what started the run, or has it go on."""
+        self._append("starts.jsonl", [row])
 
     def add_steps(self, rows: Sequence[dict[str, Any]]) -> None:
         """Append the rows of steps."""
