@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +133,12 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
     phases = read_rows(tmp_path / "cut" / "phases.jsonl")
     assert [row["phase"] for row in phases] == list(range(len(config.plan().phases)))
+    starts = read_rows(tmp_path / "cut" / "starts.jsonl")
+    assert [row["step"] for row in starts] == [0, interrupt_at]
+    assert starts[0]["command"] == shlex.join(sys.orig_argv)
+    assert starts[0]["versions"]["torch"] == version("torch")
+    scores = [(tmp_path / name / "scores.csv").read_text() for name in ("whole", "cut")]
+    assert scores[0] == scores[1]
     whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
 

@@ -112,8 +112,8 @@ def _summary(runs: Runs) -> str:
                 _number(run.multiply_adds),
             )
         )
-    head = ("run", "state", f"{metric}, last", "best", *_cost_heads())
-    caption = "What each run reached, and what it took until now"
+    head = ("run", "state", "last", "best", *_cost_heads())
+    caption = f"The {metric} of the last and of the best validation, and what the run took"
     parts = [
         paragraph_html(
             f"{first.validation['num_videos']:,} validation videos of "
@@ -148,7 +148,7 @@ def _comparison(runs: Runs) -> str:
 
 
 def _cost_heads() -> list[str]:
-    return [COST_TITLES[cost] for cost in COSTS]
+    return [cost.replace("_", "-") for cost in COSTS]
 
 
 def _legend(runs: Runs) -> str:

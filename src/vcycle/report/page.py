@@ -35,7 +35,7 @@ class Table:
 
     def html(self) -> str:
         heads = "".join(
-            f'<th scope="col"{" class=text" if k == 0 or k in self.text else ""}>{escape(name)}</th>'
+            f'<th scope="col"{" class=text" if k in (0, *self.text) else ""}>{escape(name)}</th>'
             for k, name in enumerate(self.head)
         )
         lines = "\n".join(f"<tr>{self._cells(row)}</tr>" for row in self.rows)

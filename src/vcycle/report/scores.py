@@ -46,21 +46,25 @@ class Mistake:
 
 def read_scores(file: Path, classes: Sequence[str], *, multi_label: bool) -> Scores:
     """Read scores. Raises ValueError if the file is not one of scores for these classes."""
-    numbers = {name: label for label, name in enumerate(classes)}
-    paths, labels, shares = [], [], []
     try:
         with file.open(newline="", encoding="utf-8") as text:
-            head, *rows = csv.reader(text)
-        if head != ["path", "labels", "views", *classes]:
-            raise ValueError(f"scores file {file}: it is of other classes than the run; {_AGAIN}")
-        for path, names, _, *scores in rows:
-            paths.append(path)
-            several = (names.split(";") if names else []) if multi_label else [names]
-            labels.append(tuple(numbers[name] for name in several))
-            shares.append([float(score) for score in scores])
-        probabilities = np.array(shares, np.float64).reshape(len(rows), len(classes))
-    except (KeyError, csv.Error) as error:
+            lines = list(csv.reader(text))
+        if lines[:1] == [["path", "labels", "views", *classes]]:
+            return _scores(lines[1:], classes, multi_label=multi_label)
+    except (KeyError, ValueError, csv.Error) as error:
         raise ValueError(f"scores file {file}: it cannot be read ({error}); {_AGAIN}") from None
+    raise ValueError(f"scores file {file}: it is of other classes than the run; {_AGAIN}")
+
+
+def _scores(lines: list[list[str]], classes: Sequence[str], *, multi_label: bool) -> Scores:
+    numbers = {name: label for label, name in enumerate(classes)}
+    paths, labels, shares = [], [], []
+    for path, names, _, *scores in lines:
+        several = (names.split(";") if names else []) if multi_label else [names]
+        paths.append(path)
+        labels.append(tuple(numbers[name] for name in several))
+        shares.append([float(score) for score in scores])
+    probabilities = np.array(shares, np.float64).reshape(len(lines), len(classes))
     return Scores(tuple(paths), tuple(labels), probabilities)
 
 

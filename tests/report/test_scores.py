@@ -1,0 +1,76 @@
+"""Scores of videos: what is confused, what the worst mistakes are, files that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vcycle.cli.main import main
+from vcycle.report.scores import Scores, confusion, read_scores, worst_mistakes
+
+CLASSES = ("a", "b;c", "d")
+
+
+def write(file: Path, *lines: str, head: str = "path,labels,views,a,b;c,d") -> Path:
+    file.write_text("".join(f"{line}\n" for line in (head, *lines)))
+    return file
+
+
+def test_the_scores_of_a_run_are_those_of_eval(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run leaves the file that ``vcycle eval --scores`` writes, and they count alike."""
+    file = tmp_path / "scores.csv"
+    assert main(["eval", str(trained_run), "--scores", str(file), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (trained_run / "scores.csv").read_bytes() == file.read_bytes()
+    classes = json.loads((trained_run / "dataset.json").read_text())["validation"]["classes"]
+    scores = read_scores(file, classes, multi_label=False)
+    assert confusion(scores).tolist() == result["confusion"]
+    mistakes = worst_mistakes(scores, 1000, multi_label=False)
+    assert len(mistakes) == round((1 - result["top1"]) * result["videos"]) > 0
+    shares = [mistake.probability for mistake in mistakes]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_a_class_may_be_named_with_what_separates_several(tmp_path: Path) -> None:
+    file = write(tmp_path / "scores.csv", "x.mp4,b;c,10,0.7,0.2,0.1")
+    scores = read_scores(file, CLASSES, multi_label=False)
+    assert scores.labels == ((1,),)
+    (mistake,) = worst_mistakes(scores, 12, multi_label=False)
+    assert (mistake.predicted, mistake.probability, mistake.label_probability) == (0, 0.7, 0.2)
+
+
+def test_of_several_labels_a_mistake_is_more_probable_than_one_that_holds() -> None:
+    scores = Scores(
+        ("right.mp4", "wrong.mp4", "none.mp4"),
+        ((0, 1), (0, 1), ()),
+        np.array([[0.9, 0.8, 0.7], [0.9, 0.3, 0.6], [0.1, 0.2, 0.4]]),
+    )
+    found = worst_mistakes(scores, 12, multi_label=True)
+    assert [(m.path, m.predicted, m.probability) for m in found] == [
+        ("wrong.mp4", 2, 0.6),
+        ("none.mp4", 2, 0.4),
+    ]
+    assert [m.label_probability for m in found] == [0.9, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "message"),
+    [
+        ("path,labels,views,a,b", "x.mp4,a,1,1,0", "of other classes than the run"),
+        ("path,labels,views,a,b;c,d", "x.mp4,e,1,1,0,0", "cannot be read"),
+        ("path,labels,views,a,b;c,d", "x.mp4,a,1,1,0", "cannot be read"),
+        ("path,labels,views,a,b;c,d", "x.mp4,a,1,1,0,zero", "cannot be read"),
+        ("path,labels,views,a,b;c,d", "x.mp4", "cannot be read"),
+        ("", "", "of other classes than the run"),
+    ],
+)
+def test_a_file_that_is_none_is_named(tmp_path: Path, head: str, line: str, message: str) -> None:
+    file = write(tmp_path / "scores.csv", line, head=head)
+    with pytest.raises(ValueError, match=message) as error:
+        read_scores(file, CLASSES, multi_label=False)
+    assert str(file) in str(error.value)
