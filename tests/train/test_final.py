@@ -11,6 +11,7 @@ import pytest
 from vcycle.cli.main import main
 from vcycle.config.recipes import PAPER_RECIPES, recipe
 from vcycle.config.run import Evaluation, RunConfig
+from vcycle.report.html import write_report
 from vcycle.train.run import train
 
 
@@ -32,6 +33,11 @@ def test_a_run_ends_with_the_protocol_of_its_recipe(
         assert final[name] == pytest.approx(found[name]), name
     assert final["intervals"] == found["intervals"]
     assert final["loss"] != result["loss"]
+    rows = (tmp_path / "run" / "scores.csv").read_text().splitlines()[1:]
+    assert {row.split(",")[2] for row in rows} == {"3"}  # views of each video
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert f"<p>Final evaluation, {final['protocol']}: top1 {final['top1']:.1%} (95%" in text
 
 
 def test_a_run_that_was_killed_in_its_final_evaluation_does_it_again(

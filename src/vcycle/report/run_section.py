@@ -36,6 +36,7 @@ def run_section(
     path = Path(run.folder)
     parts = [
         heading_html(2, title, name=name),
+        _final(path),
         _plan(run, config),
         _speed(path, config, name=name),
         _scores(path, run, videos, name=name),
@@ -43,6 +44,20 @@ def run_section(
         _start(path),
     ]
     return "\n".join(parts)
+
+
+def _final(path: Path) -> str:
+    """What the evaluation that ended the run found, if one did."""
+    file = path / "result.json"
+    final = json.loads(file.read_text()).get("final") if file.is_file() else None
+    if final is None:
+        return ""
+    metrics = final["intervals"].items() if "intervals" in final else ()
+    found = ", ".join(
+        f"{name.replace('_', ' ')} {final[name]:.1%} (95% interval {low:.1%} to {high:.1%})"
+        for name, (low, high) in metrics
+    )
+    return paragraph_html(f"Final evaluation, {final['protocol']}: {found or 'no video scored'}.")
 
 
 def _plan(run: RunRecord, config: RunConfig) -> str:

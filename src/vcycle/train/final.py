@@ -1,6 +1,7 @@
 """The evaluation that ends a run: the paper's own protocol for its recipes (section 4).
 
-In: a run whose last step is done. Out: what ``result.json`` keeps of it beside the last validation.
+In: a run whose last step is done. Out: what ``result.json`` keeps of it beside the last validation;
+``scores.csv`` is now its.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.intervals import details
 from vcycle.evaluate.loaders import make_eval_loader
+from vcycle.evaluate.scores_file import write_scores
 from vcycle.train.activity import Activity
 from vcycle.train.start import Run
 
@@ -27,6 +29,8 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
     with closing(make_eval_loader(config, run.val_videos, run.fabric)) as loader:
         scored = score_videos(run.network, loader, run.val_videos, fabric=run.fabric)
         run.folder.add_bad_videos(loader.bad_videos)
+    if run.fabric.is_global_zero:
+        write_scores(run.folder.path / "scores.csv", scored, run.val_videos)
     found = details(scored)
     found.pop("confusion", None)  # vcycle eval gives it; of 400 classes it is 160,000 numbers
     return {

@@ -8,7 +8,7 @@
     phases.jsonl       a line a phase: what limited it, the model or the loader
     validation.jsonl   a line a validation
     starts.jsonl       a line each time that the run starts or goes on: command, versions, devices
-    scores.csv         of every validation video, by the last validation
+    scores.csv         of every validation video, by the last validation or the final evaluation
     checkpoint.pt      and what else ``vcycle.train.checkpoint`` writes
     bad_videos.json    videos that no process could read, and why, if there are any
     nonfinite.jsonl    a line for each step whose loss was not finite, if there are any
