@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vcycle.data.grid import GridRange
-from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint, read_trained_model
+from vcycle.evaluate.checkpoint import TrainedModel, load_tensors, read_trained_model
 from vcycle.models import build_model
 from vcycle.schedule.shape import Shape
 
@@ -81,19 +80,10 @@ def load_model(
             f"{file}: its model is the function {trained.name}, which is code of its own; if you "
             f"know it, give trust_code=True, --trust-code at the command line"
         )
-    is_weights = file.suffix == ".safetensors"
-    tensors = load_file(file) if is_weights else load_checkpoint(file)["model"]
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices):  # fresh weights are drawn, and replaced at once
         module = build_model(trained.name, num_classes=len(trained.classes), **trained.options)
-    try:
-        module.load_state_dict(tensors)
-    except RuntimeError as error:
-        lines = [" ".join(line.split()) for line in str(error).splitlines()]
-        raise ValueError(
-            f"{file}: its weights are not those of {trained.name} with {len(trained.classes)} "
-            f"classes ({lines[min(1, len(lines) - 1)][:200]}); give a file of vcycle train"
-        ) from None
+    load_tensors(module, file, trained)
     return LoadedModel(module.eval().to(device), trained, file)
 
 
