@@ -74,9 +74,7 @@ def test_a_file_of_a_run_scores_as_the_run(
 def test_published_weights_score_as_the_run_that_they_are_of(
     trained_run: Path, imported: Path, clips: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert scores([str(imported), *clips], capsys) == scores(
-        [str(trained_run)], capsys
-    )
+    assert scores([str(imported), *clips], capsys) == scores([str(trained_run)], capsys)
     assert main(["eval", str(imported), *clips]) == 0
     assert "imported weights" in capsys.readouterr().out
 

@@ -1,8 +1,8 @@
 """A trained model as a plain module, from whatever ``vcycle train`` left behind.
 
-In: a run folder, a checkpoint or its ``.safetensors``. Out: a LoadedModel: the module in evaluation
-mode, with ``nn.BatchNorm3d`` layers and no trace of multigrid, and all that its clips and scores
-need beside it.
+In: a run folder, a checkpoint or its ``.safetensors``, or a folder for the hub. Out: a LoadedModel:
+the module in evaluation mode, with ``nn.BatchNorm3d`` layers and no trace of multigrid, and all
+that its clips and scores need beside it.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ def load_model(
 ) -> LoadedModel:
     """Load the model of a run folder, a checkpoint, or a ``.safetensors`` file with metadata.
 
+    A folder that ``vcycle export --hub`` wrote, downloaded again or not, is as good as a run's.
+
     Of a run folder the newest checkpoint is taken, with ``best`` that with the best validation. A
     file may name a function of somebody's own code as its model; it is called only with
     ``trust_code``. Further training with norm groups starts from
@@ -88,7 +90,7 @@ def load_model(
 
 
 def find_checkpoint(path: str | Path, *, best: bool = False) -> Path:
-    """The file of a model: ``path`` itself, or the checkpoint in a run folder.
+    """The file of a model: ``path`` itself, or the checkpoint in a run folder or one for the hub.
 
     Raises ValueError if there is none.
     """
@@ -98,7 +100,8 @@ def find_checkpoint(path: str | Path, *, best: bool = False) -> Path:
     if not path.exists():
         raise ValueError(f"{path}: no such run folder or checkpoint; give one of vcycle train")
     name = "best" if best else "checkpoint"
-    for file in (path / f"{name}.safetensors", path / f"{name}.pt"):
+    names = (f"{name}.safetensors", f"{name}.pt", *(() if best else ("model.safetensors",)))
+    for file in (path / each for each in names):
         if file.is_file():
             return file
     raise ValueError(f"run folder {path}: no {name}.pt in it; give a folder of vcycle train")
