@@ -120,6 +120,17 @@ def test_code_that_a_file_names_does_not_run_unasked(
     assert scores([*words, "--model", name], capsys)["videos"] == 12
 
 
+def test_a_run_folder_without_its_checkpoint(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(trained_run / "config.yaml", tmp_path)
+    missing = f"checkpoint {tmp_path / 'checkpoint.pt'}: no such file; give a run folder"
+    assert missing in error_of([str(tmp_path)], capsys)
+    whole = (trained_run / "checkpoint.pt").read_bytes()
+    (tmp_path / "checkpoint.pt").write_bytes(whole[: len(whole) // 2])
+    assert "it is damaged" in error_of([str(tmp_path)], capsys)
+
+
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
 def test_a_damaged_file_names_the_next_step(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str

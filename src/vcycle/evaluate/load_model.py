@@ -100,7 +100,9 @@ def find_checkpoint(path: str | Path, *, best: bool = False) -> Path:
     if not path.exists():
         raise ValueError(f"{path}: no such run folder or checkpoint; give one of vcycle train")
     name = "best" if best else "checkpoint"
-    names = (f"{name}.safetensors", f"{name}.pt", *(() if best else ("model.safetensors",)))
+    names = [f"{name}.safetensors", f"{name}.pt"]
+    if not best:
+        names.append("model.safetensors")
     for file in (path / each for each in names):
         if file.is_file():
             return file

@@ -22,6 +22,7 @@ from torch import nn
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate.checkpoint import find_trained_model, read_trained_model
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.frontier import mark_frontiers
 from vcycle.evaluate.intervals import details
@@ -62,9 +63,11 @@ def evaluate_run(
     check_num_clips(config.evaluation.num_clips, segments=config.data.segments)
     fabric = make_fabric(config)
     with ending_together(fabric):
-        file = path if path.is_file() else path / f"{checkpoint}.pt"
+        is_file = path.is_file()
+        file = path if is_file else path / f"{checkpoint}.pt"
+        trained = find_trained_model(file) if is_file else read_trained_model(file)
         network = make_network(config, num_classes=manifest.num_classes, fabric=fabric, fresh=False)
-        trained = load_scored(network, config, manifest, file)
+        load_scored(network, config, manifest, file, trained)
         model = fabric.setup_module(network)
         if config.evaluation.precise_bn:
             estimate_norms(model, config, manifest.split("train"), fabric)

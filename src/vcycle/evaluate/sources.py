@@ -90,16 +90,19 @@ def _config(shape: Shape, data: Data, model: Model) -> RunConfig:
 
 
 def load_scored(
-    network: nn.Module, config: RunConfig, manifest: Manifest, file: Path
-) -> TrainedModel | None:
-    """Load the weights in ``file`` into ``network``; what they say of themselves, if anything.
+    network: nn.Module,
+    config: RunConfig,
+    manifest: Manifest,
+    file: Path,
+    trained: TrainedModel | None,
+) -> None:
+    """Load the weights in ``file`` into ``network``; ``trained`` is what they say of themselves.
 
     Raises ValueError if they are of another model or of other classes than the manifest.
     """
-    trained = find_trained_model(file)
     if trained is None:
         _load_imported(network, manifest, file)
-        return None
+        return
     if trained.classes != manifest.classes:
         raise ValueError(
             f"{manifest.root / 'classes.txt'}: its classes are not those that {file} was "
@@ -111,7 +114,6 @@ def load_scored(
             f"{trained.options}; leave --model out"
         )
     load_tensors(network, file, trained)
-    return trained
 
 
 def _load_imported(network: nn.Module, manifest: Manifest, file: Path) -> None:

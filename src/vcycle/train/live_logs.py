@@ -104,18 +104,18 @@ class _TensorBoard:
         for old in place.glob("events.out.tfevents.*"):
             old.unlink()
         # A TensorBoard that has read those forgets them, too.
-        self._writer = SummaryWriter(str(place), purge_step=0, flush_secs=20)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(place), purge_step=0, flush_secs=20)
         self._began = began
 
     def add(self, values: Series, *, step: int, clips: int, seconds: float) -> None:
         for name, value in values.items():
             at = {"walltime": self._began + seconds}
-            self._writer.add_scalar(name, value, step, **at)  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, step, **at)
             if name in _OVER_CLIPS:
-                self._writer.add_scalar(f"over_clips/{name}", value, clips, **at)  # type: ignore[no-untyped-call]
+                self._writer.add_scalar(f"over_clips/{name}", value, clips, **at)
 
     def close(self, *, complete: bool) -> None:
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
 
 class _WandB:
