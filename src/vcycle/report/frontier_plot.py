@@ -14,6 +14,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from vcycle.evaluate.frontier import COSTS, metric_of
 from vcycle.report.curves import COLOURS, LABELS
@@ -32,6 +33,9 @@ def draw_frontiers(runs: Mapping[str, Sequence[dict[str, Any]]], file: Path) -> 
             for (name, rows), colour in zip(runs.items(), cycle(COLOURS), strict=False):
                 _draw_run(axes, rows, cost, name=name, colour=colour)
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.xaxis.set_minor_locator(NullLocator())
             axes.set_xlabel(_AXES[cost])
             axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
             axes.spines[["top", "right"]].set_visible(False)
@@ -73,7 +77,7 @@ def _draw_run(
         axes.annotate(
             row["shape"],
             (row[cost], score),
-            xytext=(5, 5),
+            xytext=(6, -11),
             textcoords="offset points",
             fontsize=7.5,
             alpha=1 if chosen else 0.6,
