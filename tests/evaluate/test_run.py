@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +67,32 @@ def test_ten_clips_of_segments_are_refused(
 def test_scores_are_of_one_run(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", str(trained_run), str(trained_run), "--scores", "x.csv"]) == 2
     assert "one run at a time" in capsys.readouterr().err
+
+
+def test_two_processes_score_as_one(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a video's six views some are scored by one process, some by the other."""
+    views = ["--evaluation.num_clips", "2", "--evaluation.num_crops", "3"]
+    words = ["eval", str(trained_run), *views, "--evaluation.batch_size", "5", "--json"]
+    files = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    assert main([*words, "--scores", str(files[0])]) == 0
+    one = json.loads(capsys.readouterr().out)
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "vcycle"]
+    done = subprocess.run(
+        [sys.executable, "-m", *torchrun, *words, "--scores", str(files[1])],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    two = json.loads(done.stdout)
+    assert two.pop("loss") == pytest.approx(one.pop("loss"), rel=1e-5)
+    assert two == one
+    tables = [list(csv.reader(file.read_text().splitlines())) for file in files]
+    for single, sharded in zip(*tables, strict=True):
+        assert sharded[:3] == single[:3]  # path, labels, views
+        if single != tables[0][0]:
+            found, expected = (list(map(float, row[3:])) for row in (sharded, single))
+            assert found == pytest.approx(expected, rel=1e-5)

@@ -1,6 +1,6 @@
-"""``vcycle eval``: the accuracy of a run's checkpoint, over any views of any split.
+"""``vcycle eval``: the accuracy of a checkpoint, over any views of any split.
 
-In: a run folder and flags. Out: the scores, printed.
+In: a run folder or a file of weights, and flags. Out: the scores, printed, and drawn if asked.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import add_field_flags, read_config
+from vcycle.config.flags import add_field_flags
 from vcycle.config.run import RunConfig
+from vcycle.evaluate.frontier import metric_of
 from vcycle.schedule.shape import Shape
 
 
@@ -21,7 +22,12 @@ def add_eval_flags(parser: FlagParser) -> None:
     """Add the flags of ``vcycle eval``, and those of fields."""
     parser.usage = f"{parser.prog} RUN [RUN ...] [flags]"
     add_field_flags(parser)
-    parser.add_argument("folders", nargs="+", metavar="RUN", help="a run folder")
+    parser.add_argument(
+        "folders",
+        nargs="+",
+        metavar="RUN",
+        help="a run folder; or weights: of one, or published ones, which need --data and more",
+    )
     parser.add_argument("--split", default="val", help="of the manifest (default: val)")
     parser.add_argument(
         "--best", action="store_true", help="not the newest checkpoint but the best"
@@ -30,6 +36,9 @@ def add_eval_flags(parser: FlagParser) -> None:
         "--shapes",
         metavar="all|TxHxW,...",
         help="also at these shapes; all: every one that it was trained on",
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw the accuracy of --shapes over their costs, PNG or SVG"
     )
     parser.add_argument(
         "--scores", metavar="FILE", help="write the scores of every video as CSV, of one run"
@@ -42,10 +51,26 @@ def run_eval_command(options: argparse.Namespace) -> None:
     """Score one run after the other and print. Raises ValueError for what a user got wrong."""
     if options.scores and len(options.folders) > 1:
         raise ValueError("--scores: give one run at a time; each has scores of its own")
-    runs = [(folder, _config(Path(folder), options)) for folder in options.folders]
+    if options.plot is not None and options.shapes is None:
+        raise ValueError("--plot: it draws several shapes; give --shapes all too")
+    if options.plot is not None:
+        from vcycle.report.plot_file import check_plot_file
+
+        check_plot_file(Path(options.plot))
 
     from vcycle.evaluate.run import evaluate_run
     from vcycle.evaluate.setup import destroy_process_group
+    from vcycle.evaluate.sources import FROM_A_FILE, evaluation_config
+
+    runs = [(path, evaluation_config(Path(path), options.fields)) for path in options.folders]
+    for path, config in runs:
+        if Path(path).is_file() and options.best:
+            raise ValueError(f"--best: {path} is one checkpoint; leave it out, or give its folder")
+        if config.recipe == FROM_A_FILE and options.shapes == "all":
+            raise ValueError(
+                f"--shapes all: {path} does not say what it was trained on; give --shapes "
+                f"{config.baseline.shape},..."
+            )
 
     checkpoint = "best" if options.best else "checkpoint"
     prints = int(os.environ.get("RANK", 0)) == 0  # of several processes one
@@ -63,20 +88,17 @@ def run_eval_command(options: argparse.Namespace) -> None:
                 )
             )
             if prints and not options.json:
-                print(_line(folder, options.split, results[-1]), flush=True)
+                print(_line(folder, results[-1]), flush=True)
     finally:
         destroy_process_group()
+    if prints and options.plot is not None:
+        from vcycle.report.frontier_plot import draw_frontiers
+
+        shapes = {f: r["shapes"] for f, r in zip(options.folders, results, strict=True)}
+        draw_frontiers(shapes, Path(options.plot))
     if prints and options.json:
         named = [{"folder": f, **r} for f, r in zip(options.folders, results, strict=True)]
         print(json.dumps(results[0] if len(results) == 1 else named, indent=1))
-
-
-def _config(folder: Path, options: argparse.Namespace) -> RunConfig:
-    if not (folder / "config.yaml").is_file():
-        raise ValueError(
-            f"run folder {folder}: no config.yaml in it; give a folder of vcycle train"
-        )
-    return read_config(folder / "config.yaml", options.fields)
 
 
 def _shapes(config: RunConfig, text: str | None) -> list[Shape]:
@@ -90,23 +112,34 @@ def _shapes(config: RunConfig, text: str | None) -> list[Shape]:
     return sorted(shapes, key=lambda shape: shape.num_pixels)
 
 
-def _line(folder: str, split: str, result: dict[str, Any]) -> str:
+def _line(folder: str, result: dict[str, Any]) -> str:
     scores = ", ".join(
         _score(key, result)
         for key in ("top1", "top5", "mean_class_accuracy", "map")
         if key in result
     )
     line = (
-        f"{folder}: {scores} on {result['videos']} videos of {split}, "
+        f"{folder}: {scores} on {result['videos']} videos of {result['split']}, "
         f"{result['coverage']:.1%} of those listed "
-        f"({result['views']} views each, after {result['steps']} steps)"
+        f"({result['views']} views each, {_origin(result)})"
     )
-    rows = [
-        f"  {row['shape']:>12}  {row.get('top1', row.get('map')):7.2%}"
-        f"  {row['multiply_adds']:>18,} multiply-adds  {row['milliseconds']:9.2f} ms a clip"
-        for row in result.get("shapes", [])
+    rows = result.get("shapes", [])
+    lines = [
+        f"  {row['shape']:>12}  {row[metric_of(row)]:7.2%}"
+        f"  {row['multiply_adds']:>18,}{_mark(row, 'multiply_adds')} multiply-adds"
+        f"  {row['milliseconds']:9.2f}{_mark(row, 'milliseconds')} ms a clip"
+        for row in rows
     ]
-    return "\n".join([line, *rows])
+    note = ["  * no shape that costs less of it is as accurate"] if rows else []
+    return "\n".join([line, *lines, *note])
+
+
+def _mark(row: dict[str, Any], cost: str) -> str:
+    return "*" if cost in row["frontier"] else " "
+
+
+def _origin(result: dict[str, Any]) -> str:
+    return "imported weights" if result["steps"] is None else f"after {result['steps']} steps"
 
 
 def _score(key: str, result: dict[str, Any]) -> str:

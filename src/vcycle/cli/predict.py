@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vcycle.cli.trained_model import add_model_flags, model_of
 from vcycle.config.flag_parser import FlagParser
 from vcycle.schedule.shape import Shape
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def add_predict_flags(parser: FlagParser) -> None:
     """Add the flags of ``vcycle predict``."""
-    parser.add_argument("model", metavar="RUN", help="a run folder, or a checkpoint of one")
+    add_model_flags(parser)
     parser.add_argument(
         "videos",
         nargs="+",
@@ -51,12 +52,6 @@ def add_predict_flags(parser: FlagParser) -> None:
         help="clips of a video (default: 10) or window (default: 1)",
     )
     parser.add_argument("--shape", metavar="TxHxW", help="of a clip (default: as in training)")
-    parser.add_argument("--best", action="store_true", help="the best checkpoint, not the newest")
-    parser.add_argument(
-        "--trust-code",
-        action="store_true",
-        help="let the checkpoint name a function of your own code as its model",
-    )
     parser.set_defaults(run=run_predict_command)
 
 
@@ -72,14 +67,11 @@ def run_predict_command(options: argparse.Namespace) -> None:
     import torch
 
     from vcycle.data.metadata import UnreadableVideo
-    from vcycle.evaluate.load_model import load_model
     from vcycle.evaluate.predict import predict
     from vcycle.evaluate.video_arguments import find_videos
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = load_model(
-        options.model, best=options.best, trust_code=options.trust_code, device=device
-    )
+    model = model_of(options, device=device)
     rows: list[dict[str, Any]] = []
     bad: list[UnreadableVideo] = []
     with _standard_input(options.videos) as words:
@@ -103,7 +95,7 @@ def run_predict_command(options: argparse.Namespace) -> None:
         print(json.dumps({"model": str(model.path), "predictions": rows}, indent=1))
     if bad:
         more = f"; {len(bad) - 1} more do not decode" if len(bad) > 1 else ""
-        raise ValueError(f"video {bad[0]}{more}")
+        raise ValueError(f"video {bad[0]}{more}; encode it again, or leave it out")
 
 
 def _text(prediction: Prediction, options: argparse.Namespace) -> str:

@@ -100,6 +100,8 @@ def typed(hint: Any, value: object, name: str) -> Any:
     parsed = value
     if isinstance(value, str) and plain is not str and origin is not Literal:
         parsed = _parsed(value)
+    if origin is tuple and isinstance(parsed, str) and inner[0] is not str:
+        parsed = parsed.split(",")  # 36,48 as well as [36, 48]
     if isinstance(plain, type) and dataclasses.is_dataclass(plain) and isinstance(parsed, Mapping):
         return _built(plain, parsed, f"{name}.")
     if origin is Literal and parsed in inner:

@@ -64,6 +64,7 @@ _SHORT_NAMES = {
     "baseline.batch_size": ("--batch-size", "clips of a step; rate and steps follow"),
     "baseline.learning_rate.base": ("--lr", "the learning rate at this batch size"),
     "data.manifest": ("--data", "the manifest of the videos"),
+    "log": ("--log", "tensorboard, wandb or both with a comma: live logs in the run folder"),
     "model.name": ("--model", "a name of vcycle models, or package.module:function"),
     "model.weights": ("--weights", "a checkpoint to start from"),
 }
@@ -80,7 +81,7 @@ def add_field_flags(parser: FlagParser) -> None:
     for field, hint in field_types().items():
         short, text = _SHORT_NAMES.get(field, (None, argparse.SUPPRESS))
         parser.add_argument(
-            *filter(None, (short, f"--{field}")),
+            *dict.fromkeys(filter(None, (short, f"--{field}"))),
             action=TypedFlag,
             hint=hint,
             store=lambda value, field=field: {field: value},

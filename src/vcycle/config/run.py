@@ -186,6 +186,7 @@ class RunConfig:
             trains in contiguous memory.
         nonfinite: a loss that is not finite stops the run, or its step is skipped and counted;
             skipping reads the loss before every update, which waits for the device.
+        log: live logs beside ``metrics.jsonl``: tensorboard and wandb, if they are installed.
         threads: CPU threads of the training process; 0 leaves it to torch.
         notes: what the recipe chose and why, a line each, printed with the plan.
         steps_note: why the run is as long as it is, printed after them.
@@ -205,6 +206,7 @@ class RunConfig:
     compile: bool = False
     channels_last: bool = True
     nonfinite: Literal["stop", "skip"] = "stop"
+    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
     threads: int = 0
     notes: tuple[str, ...] = ()
     steps_note: str = ""

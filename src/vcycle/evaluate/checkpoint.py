@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import MEAN, STD
 from vcycle.data.manifest import Manifest
 
 FORMAT = 2
+_GIVE_ANOTHER = "give another file of a run folder, such as one in its checkpoints/"
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,49 @@ def read_trained_model(path: Path) -> TrainedModel:
     """
     if path.suffix != ".safetensors":
         return TrainedModel.from_dict(load_checkpoint(path)["trained"])
+    trained = find_trained_model(path)
+    if trained is None:
+        raise ValueError(f"weights {path}: not written by vcycle train; {_GIVE_ANOTHER}")
+    return trained
+
+
+def find_trained_model(path: Path) -> TrainedModel | None:
+    """As ``read_trained_model``, but None if another program wrote the file, or none that can be
+    read: ``vcycle.models.load_weights`` takes the former and says what is wrong with the latter.
+    """
+    if path.suffix != ".safetensors":
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except Exception:  # what torch may raise for a file that it did not write is not said
+            return None
+        is_own = isinstance(state, dict) and {"format", "trained"} <= state.keys()
+        return read_trained_model(path) if is_own else None
     try:
         with safe_open(path, framework="pt") as file:
-            return TrainedModel.from_dict(json.loads(file.metadata()["vcycle"]))
-    except Exception as error:  # safetensors has an error of its own for each way to be damaged
+            metadata = file.metadata() or {}
+        return (
+            TrainedModel.from_dict(json.loads(metadata["vcycle"])) if "vcycle" in metadata else None
+        )
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise ValueError(f"weights {path}: it is damaged ({reason}); {_GIVE_ANOTHER}") from error
+
+
+def load_tensors(module: nn.Module, file: Path, trained: TrainedModel) -> None:
+    """Load the weights of a file of ``vcycle train`` into the module that it is of.
+
+    Raises ValueError if the file is damaged, or its tensors are not those of the module.
+    """
+    is_weights = file.suffix == ".safetensors"
+    tensors = load_file(file) if is_weights else load_checkpoint(file)["model"]
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        lines = [" ".join(line.split()) for line in str(error).splitlines()]
         raise ValueError(
-            f"weights {path}: not written by vcycle train; give a file of a run folder"
-        ) from error
+            f"{file}: its weights are not those of {trained.name} with {len(trained.classes)} "
+            f"classes ({lines[min(1, len(lines) - 1)][:200]}); give a file of vcycle train"
+        ) from None
 
 
 def load_checkpoint(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -106,7 +145,7 @@ def load_checkpoint(path: Path, *, device: torch.device | str = "cpu") -> dict[s
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "unreadable"
         raise ValueError(
-            f"checkpoint {path}: it is damaged or unsafe ({reason}); give another"
+            f"checkpoint {path}: it is damaged or unsafe ({reason}); {_GIVE_ANOTHER}"
         ) from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise ValueError(
@@ -127,6 +166,8 @@ def check_intact(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"checkpoint {path}: it is damaged ({error})") from None
+        raise ValueError(f"checkpoint {path}: it is damaged ({error}); {_GIVE_ANOTHER}") from None
     if bad is not None:
-        raise ValueError(f"checkpoint {path}: it is damaged ({bad} has another checksum)")
+        raise ValueError(
+            f"checkpoint {path}: it is damaged ({bad} has another checksum); {_GIVE_ANOTHER}"
+        )

@@ -65,7 +65,7 @@ def export_model(
     if format == "safetensors":
         if normalise:
             raise ValueError("--normalise: safetensors holds weights only; give onnx or torch")
-        _write_weights(model, Path(file))
+        write_weights(model, Path(file))
         return []
     if format == "onnx":
         _require_onnx()
@@ -172,7 +172,8 @@ def _require_onnx() -> None:
         ) from None
 
 
-def _write_weights(model: LoadedModel, file: Path) -> None:
+def write_weights(model: LoadedModel, file: Path) -> None:
+    """Write the weights with the TrainedModel in their metadata, atomically."""
     tensors: dict[str, Any] = {
         name: value.detach().cpu().contiguous().clone()
         for name, value in model.module.state_dict().items()

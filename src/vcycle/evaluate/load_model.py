@@ -1,8 +1,8 @@
 """A trained model as a plain module, from whatever ``vcycle train`` left behind.
 
-In: a run folder, a checkpoint or its ``.safetensors``. Out: a LoadedModel: the module in evaluation
-mode, with ``nn.BatchNorm3d`` layers and no trace of multigrid, and all that its clips and scores
-need beside it.
+In: a run folder, a checkpoint or its ``.safetensors``, or a folder for the hub. Out: a LoadedModel:
+the module in evaluation mode, with ``nn.BatchNorm3d`` layers and no trace of multigrid, and all
+that its clips and scores need beside it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vcycle.data.grid import GridRange
-from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint, read_trained_model
+from vcycle.evaluate.checkpoint import TrainedModel, load_tensors, read_trained_model
 from vcycle.models import build_model
 from vcycle.schedule.shape import Shape
 
@@ -66,6 +65,8 @@ def load_model(
 ) -> LoadedModel:
     """Load the model of a run folder, a checkpoint, or a ``.safetensors`` file with metadata.
 
+    A folder that ``vcycle export --hub`` wrote, downloaded again or not, is as good as a run's.
+
     Of a run folder the newest checkpoint is taken, with ``best`` that with the best validation. A
     file may name a function of somebody's own code as its model; it is called only with
     ``trust_code``. Further training with norm groups starts from
@@ -81,24 +82,15 @@ def load_model(
             f"{file}: its model is the function {trained.name}, which is code of its own; if you "
             f"know it, give trust_code=True, --trust-code at the command line"
         )
-    is_weights = file.suffix == ".safetensors"
-    tensors = load_file(file) if is_weights else load_checkpoint(file)["model"]
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices):  # fresh weights are drawn, and replaced at once
         module = build_model(trained.name, num_classes=len(trained.classes), **trained.options)
-    try:
-        module.load_state_dict(tensors)
-    except RuntimeError as error:
-        lines = [" ".join(line.split()) for line in str(error).splitlines()]
-        raise ValueError(
-            f"{file}: its weights are not those of {trained.name} with {len(trained.classes)} "
-            f"classes ({lines[min(1, len(lines) - 1)][:200]}); give a file of vcycle train"
-        ) from None
+    load_tensors(module, file, trained)
     return LoadedModel(module.eval().to(device), trained, file)
 
 
 def find_checkpoint(path: str | Path, *, best: bool = False) -> Path:
-    """The file of a model: ``path`` itself, or the checkpoint in a run folder.
+    """The file of a model: ``path`` itself, or the checkpoint in a run folder or one for the hub.
 
     Raises ValueError if there is none.
     """
@@ -108,7 +100,10 @@ def find_checkpoint(path: str | Path, *, best: bool = False) -> Path:
     if not path.exists():
         raise ValueError(f"{path}: no such run folder or checkpoint; give one of vcycle train")
     name = "best" if best else "checkpoint"
-    for file in (path / f"{name}.safetensors", path / f"{name}.pt"):
+    names = [f"{name}.safetensors", f"{name}.pt"]
+    if not best:
+        names.append("model.safetensors")
+    for file in (path / each for each in names):
         if file.is_file():
             return file
     raise ValueError(f"run folder {path}: no {name}.pt in it; give a folder of vcycle train")

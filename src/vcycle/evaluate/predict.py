@@ -154,7 +154,10 @@ def _scores(model: LoadedModel, clips: Tensor, shape: Shape) -> Tensor:
         scores: Tensor = model.module(clips)
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:150]
-        raise ValueError(f"shape {shape}: the model does not take it ({reason})") from error
+        raise ValueError(
+            f"--shape {shape}: the model does not take it ({reason}); leave --shape out for "
+            f"{model.shape}, that of training"
+        ) from error
     return scores
 
 

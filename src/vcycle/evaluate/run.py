@@ -1,6 +1,7 @@
-"""The accuracy of a run's checkpoint, over any views of any split.
+"""The accuracy of a checkpoint, over any views of any split.
 
-In: a run folder and its configuration, which may ask for other views. Out: the scores.
+In: a run folder or a file of weights, and a configuration, which may ask for other views. Out: the
+scores.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
-from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint
+from vcycle.evaluate.checkpoint import find_trained_model, read_trained_model
 from vcycle.evaluate.evaluate import score_videos, summary
+from vcycle.evaluate.frontier import mark_frontiers
 from vcycle.evaluate.intervals import details
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.metrics import VideoScores
@@ -27,6 +29,7 @@ from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.processes import ending_together
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
+from vcycle.evaluate.sources import load_scored
 from vcycle.evaluate.views import check_num_clips
 from vcycle.models import memory_format
 from vcycle.models.count import multiply_adds
@@ -37,57 +40,71 @@ _TIMED = 5
 
 def evaluate_run(
     config: RunConfig,
-    folder: Path,
+    path: Path,
     *,
     split: str,
     checkpoint: str = "checkpoint",
     shapes: Sequence[Shape] = (),
     scores_file: Path | None = None,
 ) -> dict[str, Any]:
-    """The scores of a checkpoint in ``folder`` on a split of the configuration's manifest.
+    """The scores of the weights at ``path`` on a split of the configuration's manifest.
 
-    ``checkpoint`` is the newest one's name, or "best". With ``shapes`` the result also has a row
-    for each, under ``shapes``: its scores, the multiply-adds of a clip, and the milliseconds of the
-    network on a clip, in batches and measured on this device. ``scores_file`` gets a line of CSV a
-    video, at the baseline's shape. Raises ValueError if the checkpoint is of another model or of
-    other classes.
+    ``path`` is a file (see ``sources``), or a run folder, of which ``checkpoint`` is taken: the
+    newest one's name, or "best". With ``shapes`` the result also has a row for each, under
+    ``shapes``: its scores, the multiply-adds of a clip, the milliseconds of the network on a clip,
+    in batches and measured on this device, and for which of the two no cheaper shape is as good.
+    ``scores_file`` gets a line of CSV a video, at the baseline's shape. Raises ValueError if the
+    weights are of another model or of other classes.
     """
     manifest = read_manifest(config)
     videos = manifest.split(split)
     check_num_clips(config.evaluation.num_clips, segments=config.data.segments)
     fabric = make_fabric(config)
     with ending_together(fabric):
-        state = load_checkpoint(folder / f"{checkpoint}.pt")
-        _check_same(config, manifest, TrainedModel.from_dict(state["trained"]), folder)
+        is_file = path.is_file()
+        file = path if is_file else path / f"{checkpoint}.pt"
+        trained = find_trained_model(file) if is_file else read_trained_model(file)
         network = make_network(config, num_classes=manifest.num_classes, fabric=fabric, fresh=False)
-        network.load_state_dict(state["model"])
+        load_scored(network, config, manifest, file, trained)
         model = fabric.setup_module(network)
         if config.evaluation.precise_bn:
             estimate_norms(model, config, manifest.split("train"), fabric)
+        for shape in shapes:
+            _check_shape(network, shape, fabric)
         scored = _score(network, config, videos, fabric, config.baseline.shape)
         rows = []
         for shape in shapes:
             is_base = shape == config.baseline.shape
             found = scored if is_base else _score(network, config, videos, fabric, shape)
-            rows.append(_shape_row(network, config, shape, summary(found, videos), fabric))
+            rows.append(_shape_row(network, config, shape, found, videos, fabric))
     if scores_file is not None and fabric.is_global_zero:
         write_scores(scores_file, scored, videos)
-    views = config.evaluation.num_clips * config.evaluation.num_crops
-    result = {"views": views, "steps": state["next_step"], **summary(scored, videos)}
-    return {**result, **details(scored), **({"shapes": rows} if rows else {})}
+    result = {
+        "dataset": manifest.root.name,
+        "split": split,
+        "protocol": config.protocol,
+        "views": config.evaluation.num_clips * config.evaluation.num_crops,
+        "steps": trained.steps if trained is not None else None,
+        **summary(scored, videos),
+        **details(scored),
+    }
+    return {**result, **({"shapes": mark_frontiers(rows)} if rows else {})}
 
 
-def _check_same(config: RunConfig, manifest: Manifest, trained: TrainedModel, folder: Path) -> None:
-    if trained.classes != manifest.classes:
+def _check_shape(network: nn.Module, shape: Shape, fabric: Fabric) -> None:
+    """Raise ValueError unless the network takes a clip of this shape."""
+    clip = torch.zeros((1, 3, shape.frames, shape.height, shape.width), device=fabric.device)
+    network.eval()
+    try:
+        with torch.inference_mode(), fabric.autocast():
+            network(clip)
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:150]
         raise ValueError(
-            f"{manifest.root / 'classes.txt'}: its classes are not those that {folder} was "
-            f"trained on; give the manifest of that run or one with the same classes"
-        )
-    if (config.model.name, config.model.options) != (trained.name, trained.options):
-        raise ValueError(
-            f"model {config.model.name}: {folder} trained {trained.name} with options "
-            f"{trained.options}; leave --model out"
-        )
+            f"--shapes {shape}: the model does not take it ({reason}); give a larger one"
+        ) from error
+    finally:
+        network.train()
 
 
 def _score(
@@ -98,13 +115,19 @@ def _score(
 
 
 def _shape_row(
-    network: nn.Module, config: RunConfig, shape: Shape, scores: dict[str, float], fabric: Fabric
+    network: nn.Module,
+    config: RunConfig,
+    shape: Shape,
+    scored: VideoScores,
+    videos: Manifest,
+    fabric: Fabric,
 ) -> dict[str, Any]:
     return {
         "shape": str(shape),
         "multiply_adds": multiply_adds(network, shape),
         "milliseconds": _milliseconds(network, shape, config.evaluation.batch_size, fabric),
-        **scores,
+        **summary(scored, videos),
+        "intervals": details(scored).get("intervals", {}),
     }
 
 

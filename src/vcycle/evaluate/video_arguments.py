@@ -46,7 +46,10 @@ def _videos_of(word: str) -> list[NamedVideo]:
         ]
     if not path.is_dir():
         if not path.exists():
-            raise ValueError(f"video {word}: no such file or folder")
+            raise ValueError(
+                f"video {word}: no such file or folder; give a video, a folder of some, a "
+                f"manifest.csv, a URI or - for standard input"
+            )
         return [NamedVideo(word, Location(word))]
     if found := videos_under(path):
         return [NamedVideo(str(each), Location(str(each))) for each in found]

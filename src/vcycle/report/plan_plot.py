@@ -7,7 +7,6 @@ clips of a step. Bands within a box are what the short cycle visits.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,18 +20,12 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Polygon, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from vcycle.report.plot_file import ACCENT, EDGE, GRID, STYLE, TEXT, check_plot_file, save_plot
 from vcycle.schedule.phases import Phase
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
-TEXT, EDGE, GRID, RATE = "#2e3440", "#173f2d", "#aab2c0", "#c2593f"
 TIMES = "\u00d7"
-STYLE: Any = {
-    "svg.hashsalt": "vcycle",
-    "font.size": 9,
-    "axes.edgecolor": GRID,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), TEXT),
-}
 WIDTH_INCHES, HEIGHT_INCHES = 8.4, 5.0
 AXES_INCHES = 7.4
 """About what is left of the width for the axes: which labels fit along a box."""
@@ -49,8 +42,7 @@ def draw_plans(
 
     ``evaluations`` has for a title the numbers of steps after which there was one: they are marked.
     """
-    if file.suffix.lower() not in (".png", ".svg"):
-        raise ValueError(f"plot {file}: name a file that ends in .png or .svg")
+    check_plot_file(file)
     columns = min(2, len(plans))
     rows = -(-len(plans) // columns)
     with matplotlib.rc_context(STYLE):
@@ -62,18 +54,7 @@ def draw_plans(
         for part, (title, plan) in zip(parts.flat, plans.items(), strict=False):
             marks = (evaluations or {}).get(title, ())
             _draw_plan(part, plan, title=title, batches=sorted(batches), marks=marks)
-        vector = file.suffix.lower() == ".svg"
-        metadata = {"Date": None, "Creator": None} if vector else None
-        figure.savefig(file, dpi=150, metadata=metadata)
-    if vector:
-        file.write_text(_number_clip_paths(file.read_text()))
-
-
-def _number_clip_paths(svg: str) -> str:
-    """Clip paths are named after sizes that the layout leaves different in their last bits."""
-    pattern = r"\bp[0-9a-f]{10}\b"
-    numbers = {name: f"p{n}" for n, name in enumerate(dict.fromkeys(re.findall(pattern, svg)))}
-    return re.sub(pattern, lambda match: numbers[match[0]], svg)
+        save_plot(figure, file)
 
 
 def _draw_plan(
@@ -242,7 +223,7 @@ def _draw_rates(axes: Axes, plan: Plan) -> None:
     )
     rates = [plan[step].learning_rate for step in steps]
     highest = max(rates)
-    axes.plot(steps, [max(rate, highest * 1e-9) for rate in rates], color=RATE, linewidth=1.8)
+    axes.plot(steps, [max(rate, highest * 1e-9) for rate in rates], color=ACCENT, linewidth=1.8)
     axes.set_yscale("log")
     lowest = min((rate for rate in rates if rate > highest * 1e-4), default=highest)
     axes.set_ylim(lowest / 1.6, highest * 1.6)

@@ -19,6 +19,7 @@ from vcycle.evaluate.setup import make_fabric
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.final import final_evaluation
+from vcycle.train.live_logs import check_installed
 from vcycle.train.loop import loop, share_bad_videos
 from vcycle.train.origin import origin
 from vcycle.train.prediction import is_prepared, say_prediction
@@ -51,6 +52,7 @@ def train(
     bad or the loss is not finite; KeyboardInterrupt after Ctrl-C or SIGTERM, once the step under
     way is done and a checkpoint is written.
     """
+    check_installed(config.log)
     budget = None if budget_seconds is None else Budget(budget_seconds, time.monotonic())
     fabric = make_fabric(config)
     with (
@@ -80,6 +82,7 @@ def train(
             costs = clip_multiply_adds(run.network, run.plan, fabric)
             files.describe(run.config, run.val_videos, costs)
             files.add_start(origin(fabric, first_step=run.first_step))
+            files.open_logs(run.config)
         display = Display(
             run.plan,
             run.times.step,

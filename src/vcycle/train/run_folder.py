@@ -12,6 +12,7 @@
     checkpoint.pt      and what else ``vcycle.train.checkpoint`` writes
     bad_videos.json    videos that no process could read, and why, if there are any
     nonfinite.jsonl    a line for each step whose loss was not finite, if there are any
+    tensorboard/, wandb/  live logs, if they are asked for
     result.json        written when the last step is done: its presence means the run is complete
     .lock              locked by the process that writes here, which it names
 
@@ -35,6 +36,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.checkpoint import clear_after, has_checkpoint
+from vcycle.train.live_logs import LiveLogs
 from vcycle.train.lock import LOCK_NAME, FolderLock
 from vcycle.train.same_run import check_config, identity
 
@@ -55,9 +57,12 @@ class RunFolder:
         self._writes = rank == 0
         self._bad_videos: dict[str, str] = {}
         self._lock = FolderLock(path)
+        self._logs: LiveLogs | None = None
 
     def close(self) -> None:
         """Let another run have the folder."""
+        if self._logs is not None:
+            self._logs.close()
         self._lock.release()
 
     def begin(self, config: RunConfig, *, resume: Resume) -> Literal["new", "resumed", "complete"]:
@@ -171,9 +176,16 @@ class RunFolder:
         """Append what started the run, or has it go on."""
         self._append("starts.jsonl", [row])
 
+    def open_logs(self, config: RunConfig) -> None:
+        """Open the live logs that are asked for, which show the rows of steps and validations."""
+        if self._writes and config.log:
+            self._logs = LiveLogs(config, self.path)
+
     def add_steps(self, rows: Sequence[dict[str, Any]]) -> None:
         """Append the rows of steps."""
         self._append("metrics.jsonl", rows)
+        if self._logs is not None:
+            self._logs.add_steps(rows)
 
     def add_phase(self, phase: int, stats: LoaderStats) -> None:
         """Append what the loader did in a phase; a resumed one counts from where it went on."""
@@ -190,6 +202,8 @@ class RunFolder:
     def add_validation(self, row: dict[str, Any]) -> None:
         """Append a validation's row."""
         self._append("validation.jsonl", [row])
+        if self._logs is not None:
+            self._logs.add_validation(row)
 
     def add_nonfinite(self, row: dict[str, Any]) -> None:
         """Append a step whose loss was not finite."""

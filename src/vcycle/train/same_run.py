@@ -19,7 +19,7 @@ from vcycle.schedule.plan import Plan
 
 _FREE = (
     *("threads", "accumulate", "compile", "evaluation", "checkpoint", "nonfinite"),
-    *("notes", "steps_note"),
+    *("log", "notes", "steps_note"),
     *("data.manifest", "data.num_workers", "data.max_bad_share", "data.decode_seconds"),
     "model.weights",
 )

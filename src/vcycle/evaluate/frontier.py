@@ -1,0 +1,37 @@
+"""Which shapes are worth deploying a model at: those that no cheaper one is as good as.
+
+In: the rows of an evaluation at several shapes. Out: the same rows, with what they are best at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+COSTS = ("multiply_adds", "milliseconds")
+
+
+def metric_of(row: dict[str, Any]) -> str:
+    """What rows are compared by: mean average precision, if videos have several labels."""
+    return "map" if "map" in row else "top1"
+
+
+def mark_frontiers(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each with the costs of ``COSTS`` on whose frontier it lies, under ``frontier``.
+
+    A row is on the frontier of a cost if no other is at least as good and cheaper, or better and
+    as cheap.
+    """
+    return [
+        {**row, "frontier": [cost for cost in COSTS if _is_on_frontier(row, rows, cost)]}
+        for row in rows
+    ]
+
+
+def _is_on_frontier(row: dict[str, Any], rows: Sequence[dict[str, Any]], cost: str) -> bool:
+    metric = metric_of(row)
+    return not any(
+        (other[cost] < row[cost] and other[metric] >= row[metric])
+        or (other[cost] == row[cost] and other[metric] > row[metric])
+        for other in rows
+    )

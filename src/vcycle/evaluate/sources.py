@@ -1,0 +1,127 @@
+"""What ``vcycle eval`` scores: a run folder, a file of ``vcycle train``, or published weights.
+
+In: a path, and fields of the configuration that flags set. Out: the configuration of its
+evaluation, and its weights in a network. A run folder says everything; a file of one says its
+model, its clips and its classes; published weights say nothing, so flags must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from vcycle.config.flags import changed, read_config
+from vcycle.config.run import Data, Model, RunConfig
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate.checkpoint import TrainedModel, find_trained_model, load_tensors
+from vcycle.models import load_weights
+from vcycle.models.checkpoint_files import read_state_dict
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.shape import Shape
+
+FROM_A_FILE = "weights"
+"""The recipe of a configuration that no run folder gave: which shapes were trained is not known."""
+
+
+def evaluation_config(path: Path, fields: Mapping[str, Any]) -> RunConfig:
+    """The configuration to score ``path`` by, with the fields that flags set.
+
+    Raises ValueError if it does not follow from the path and the fields.
+    """
+    if not path.is_file():
+        if not (path / "config.yaml").is_file():
+            raise ValueError(
+                f"run folder {path}: no config.yaml in it; give a folder or a file of vcycle "
+                f"train, or published weights"
+            )
+        return read_config(path / "config.yaml", dict(fields))
+    trained = find_trained_model(path)
+    if trained is None:
+        return _imported_config(path, fields)
+    for folder in (path.parent, path.parent.parent):
+        if (folder / "config.yaml").is_file():
+            return read_config(folder / "config.yaml", dict(fields))
+    if ":" in trained.name and fields.get("model.name") != trained.name:
+        raise ValueError(
+            f"{path}: its model is the function {trained.name}, which is code of its own; if you "
+            f"know it, give --model {trained.name}"
+        )
+    data = Data(
+        stride=trained.stride,
+        short_side=trained.short_side,
+        frame_rate=trained.frame_rate,
+        segments=trained.segments,
+    )
+    shape = Shape.parse(trained.shape)
+    config = changed(_config(shape, data, Model(trained.name, trained.options)), dict(fields))
+    if not config.data.manifest:
+        raise ValueError(f"{path}: it says its model, not its videos; give --data MANIFEST")
+    return config
+
+
+def _imported_config(path: Path, fields: Mapping[str, Any]) -> RunConfig:
+    """Of weights without metadata: all that decides a score must be given."""
+    read_state_dict(path)  # says what is wrong with a file that is none
+    needed = {
+        "model.name": "--model NAME",
+        "data.manifest": "--data MANIFEST",
+        "baseline.shape.frames": "--shape TxHxW",
+        "data.stride": "--data.stride FRAMES",
+    }
+    missing = [flag for field, flag in needed.items() if field not in fields]
+    if missing:
+        raise ValueError(
+            f"{path}: no metadata of vcycle train in it; give what it was trained with: "
+            f"{', '.join(missing)}"
+        )
+    shape = Shape(*(fields[f"baseline.shape.{side}"] for side in ("frames", "height", "width")))
+    least, most = (round(side * min(shape.height, shape.width) / 224) for side in (256, 340))
+    data = Data(stride=fields["data.stride"], short_side=(least, most))
+    return changed(_config(shape, data, Model(fields["model.name"])), dict(fields))
+
+
+def _config(shape: Shape, data: Data, model: Model) -> RunConfig:
+    """A configuration that is evaluated and never trained: its plan is a step."""
+    baseline = Baseline(shape, 1, 1, 1, LearningRate(1.0))
+    return RunConfig(FROM_A_FILE, baseline, data=data, model=model)
+
+
+def load_scored(
+    network: nn.Module,
+    config: RunConfig,
+    manifest: Manifest,
+    file: Path,
+    trained: TrainedModel | None,
+) -> None:
+    """Load the weights in ``file`` into ``network``; ``trained`` is what they say of themselves.
+
+    Raises ValueError if they are of another model or of other classes than the manifest.
+    """
+    if trained is None:
+        _load_imported(network, manifest, file)
+        return
+    if trained.classes != manifest.classes:
+        raise ValueError(
+            f"{manifest.root / 'classes.txt'}: its classes are not those that {file} was "
+            f"trained on; give the manifest of that run or one with the same classes"
+        )
+    if (config.model.name, config.model.options) != (trained.name, trained.options):
+        raise ValueError(
+            f"model {config.model.name}: {file} is of {trained.name} with options "
+            f"{trained.options}; leave --model out"
+        )
+    load_tensors(network, file, trained)
+
+
+def _load_imported(network: nn.Module, manifest: Manifest, file: Path) -> None:
+    report = load_weights(network, file)
+    fresh = [name for name in report.missing if not name.endswith("num_batches_tracked")]
+    if fresh:
+        raise ValueError(
+            f"{file}: {report.head}; it leaves {fresh[0]} untrained, so there is nothing to "
+            f"score: give weights of this model with the {manifest.num_classes} classes of "
+            f"{manifest.root / 'classes.txt'}, in their order"
+        )

@@ -1,0 +1,84 @@
+"""Accuracy of a model over what a clip costs, at several shapes: the frontier to deploy from.
+
+In: the rows of ``vcycle eval --shapes``, by run. Out: a PNG or SVG file. Bars are 95% bootstrap
+intervals over videos; the line joins the shapes that no cheaper one is as good as.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+
+from vcycle.evaluate.frontier import COSTS, metric_of
+from vcycle.report.curves import COLOURS, LABELS
+from vcycle.report.plot_file import GRID, STYLE, check_plot_file, save_plot
+
+_AXES = {"multiply_adds": "multiply-adds of a clip", "milliseconds": "milliseconds of a clip"}
+
+
+def draw_frontiers(runs: Mapping[str, Sequence[dict[str, Any]]], file: Path) -> None:
+    """Draw the rows of each named run over both costs; ValueError for other than .png and .svg."""
+    check_plot_file(file)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(10, 4.2), layout="constrained")
+        panels = figure.subplots(1, len(COSTS), sharey=True)
+        for axes, cost in zip(panels, COSTS, strict=True):
+            for (name, rows), colour in zip(runs.items(), cycle(COLOURS), strict=False):
+                _draw_run(axes, rows, cost, name=name, colour=colour)
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.set_xlabel(_AXES[cost])
+            axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.margins(x=0.12)
+        metric = metric_of(next(iter(runs.values()))[0])
+        panels[0].set_ylabel(f"{LABELS[metric]} (%)")
+        if len(runs) > 1:
+            panels[0].legend(frameon=False)
+        save_plot(figure, file)
+
+
+def _draw_run(
+    axes: Axes, rows: Sequence[dict[str, Any]], cost: str, *, name: str, colour: str
+) -> None:
+    metric = metric_of(rows[0])
+    best = sorted((row for row in rows if cost in row["frontier"]), key=lambda row: row[cost])
+    axes.plot(
+        [row[cost] for row in best],
+        [100 * row[metric] for row in best],
+        color=colour,
+        linewidth=1.8,
+        label=name,
+    )
+    for row in rows:
+        score, chosen = 100 * row[metric], cost in row["frontier"]
+        low, high = (100 * share for share in row["intervals"].get(metric, [row[metric]] * 2))
+        axes.errorbar(
+            row[cost],
+            score,
+            yerr=[[max(score - low, 0)], [max(high - score, 0)]],
+            color=colour,
+            alpha=1 if chosen else 0.45,
+            marker="o",
+            markersize=6,
+            markerfacecolor=colour if chosen else "white",
+            elinewidth=0.8,
+            capsize=2,
+        )
+        axes.annotate(
+            row["shape"],
+            (row[cost], score),
+            xytext=(6, -11),
+            textcoords="offset points",
+            fontsize=7.5,
+            alpha=1 if chosen else 0.6,
+        )

@@ -1,0 +1,177 @@
+"""``vcycle eval`` of files: those of a run, and published weights, which say less."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import vcycle
+from vcycle.cli.main import main
+from vcycle.evaluate.checkpoint import load_checkpoint
+
+
+def scores(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["eval", *words, "--json"]) == 0, capsys.readouterr().err
+    values = json.loads(capsys.readouterr().out)
+    return {name: values[name] for name in ("top1", "top5", "loss", "videos", "confusion")}
+
+
+def error_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["eval", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+@pytest.fixture
+def imported(trained_run: Path, tmp_path: Path) -> Path:
+    """The run's weights as another program would publish them."""
+    file = tmp_path / "published.pyth"
+    state = load_checkpoint(trained_run / "checkpoint.pt")["model"]
+    torch.save({"epoch": 3, "model_state": state, "cfg": "NUM_GPUS: 8"}, file)
+    return file
+
+
+@pytest.fixture
+def clips(synthetic_videos: Path) -> list[str]:
+    """The flags that say what published weights do not."""
+    model = ["--model", "resnet3d_tiny", "--model.options", "{width: 4}"]
+    shape = ["--shape", "8x32x32", "--data.stride", "1", "--data.short_side", "[36, 48]"]
+    return [*model, *shape, "--data", str(synthetic_videos), "--data.num_workers", "0"]
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_a_file_of_a_run_scores_as_the_run(
+    trained_run: Path,
+    synthetic_videos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    suffix: str,
+) -> None:
+    expected = scores([str(trained_run)], capsys)
+    file = trained_run / f"checkpoint{suffix}"
+    assert scores([str(file)], capsys) == expected
+    [numbered] = (trained_run / "checkpoints").glob(f"*{suffix}")
+    assert scores([str(numbered)], capsys) == expected
+    # Elsewhere nothing but the file says what its clips are.
+    alone = tmp_path / f"alone{suffix}"
+    shutil.copy(file, alone)
+    data = ["--data", str(synthetic_videos), "--data.num_workers", "0"]
+    assert scores([str(alone), *data], capsys) == expected
+    assert "give --data MANIFEST" in error_of([str(alone)], capsys)
+    assert "--best" in error_of([str(alone), *data, "--best"], capsys)
+    error = error_of([str(alone), *data, "--shapes", "all"], capsys)
+    assert "--shapes all" in error
+    assert "give --shapes 8x32x32" in error
+
+
+def test_published_weights_score_as_the_run_that_they_are_of(
+    trained_run: Path, imported: Path, clips: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scores([str(imported), *clips], capsys) == scores([str(trained_run)], capsys)
+    assert main(["eval", str(imported), *clips]) == 0
+    assert "imported weights" in capsys.readouterr().out
+
+
+def test_what_published_weights_do_not_say_is_asked_for(
+    imported: Path, clips: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = error_of([str(imported)], capsys)
+    for flag in ("--model NAME", "--data MANIFEST", "--shape TxHxW", "--data.stride FRAMES"):
+        assert flag in error
+    assert "--model" not in error_of([str(imported), *clips[:2]], capsys)
+    other = ["--model", "slow_r50", *clips[4:]]
+    assert "matches nothing in this model" in error_of([str(imported), *other], capsys)
+
+
+def test_a_classifier_of_other_classes_is_refused(
+    trained_run: Path, imported: Path, clips: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = {
+        name: value[:5].clone() if name.startswith("head.") else value
+        for name, value in load_file(trained_run / "checkpoint.safetensors").items()
+    }
+    assert any(name.startswith("head.") for name in state)
+    torch.save(state, imported)
+    error = error_of([str(imported), *clips], capsys)
+    assert "5 classes in the file" in error
+    assert "classes.txt" in error
+
+
+def test_code_that_a_file_names_does_not_run_unasked(
+    trained_run: Path,
+    synthetic_videos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = vcycle.load_model(trained_run)
+    name = "vcycle.models.tiny:TinyResNet3d"
+    trained = json.dumps({**model.trained.to_dict(), "name": name})
+    file = tmp_path / "own.safetensors"
+    save_file(model.module.state_dict(), file, {"vcycle": trained})
+    words = [str(file), "--data", str(synthetic_videos), "--data.num_workers", "0"]
+    assert f"give --model {name}" in error_of(words, capsys)
+    assert scores([*words, "--model", name], capsys)["videos"] == 12
+
+
+def test_a_run_folder_without_its_checkpoint(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(trained_run / "config.yaml", tmp_path)
+    missing = f"checkpoint {tmp_path / 'checkpoint.pt'}: no such file; give a run folder"
+    assert missing in error_of([str(tmp_path)], capsys)
+    whole = (trained_run / "checkpoint.pt").read_bytes()
+    (tmp_path / "checkpoint.pt").write_bytes(whole[: len(whole) // 2])
+    assert "it is damaged" in error_of([str(tmp_path)], capsys)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_a_damaged_file_names_the_next_step(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
+) -> None:
+    cut = tmp_path / f"cut{suffix}"
+    cut.write_bytes((trained_run / f"checkpoint{suffix}").read_bytes()[:5000])
+    error = error_of([str(cut)], capsys)
+    assert str(cut) in error
+    assert "damaged" in error or "not an intact file" in error
+    assert main(["predict", str(cut), str(tmp_path)]) == 2
+    assert "damaged" in (error := capsys.readouterr().err)
+    assert "give another file of a run folder" in error
+
+
+def test_a_shape_that_the_model_does_not_take_is_refused(
+    trained_run: Path,
+    synthetic_videos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "picky.py").write_text(
+        "from torch import nn\n"
+        "def build(num_classes):\n"
+        "    pool = nn.AvgPool3d((8, 32, 32))\n"
+        "    return nn.Sequential(pool, nn.Flatten(), nn.Linear(3, num_classes))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    trained = vcycle.load_model(trained_run).trained
+    values = {**trained.to_dict(), "name": "picky:build", "options": {}}
+    weights = {"2.weight": torch.zeros(len(trained.classes), 3)}
+    weights["2.bias"] = torch.zeros(len(trained.classes))
+    file = tmp_path / "picky.safetensors"
+    save_file(weights, file, {"vcycle": json.dumps(values)})
+    words = [str(file), "--data", str(synthetic_videos), "--data.num_workers", "0"]
+    shapes = ["--model", "picky:build", "--shapes", "8x32x32,4x32x32"]
+    assert "--shapes 4x32x32: the model does not take it" in error_of([*words, *shapes], capsys)
+    video = next((synthetic_videos / "val").rglob("*.mp4"))
+    predicted = ["predict", str(file), str(video), "--trust-code", "--shape", "4x32x32"]
+    assert main(predicted) == 2
+    error = capsys.readouterr().err
+    assert "--shape 4x32x32: the model does not take it" in error
+    assert "leave --shape out for 8x32x32" in error
+    assert error.count("\n") == 1
