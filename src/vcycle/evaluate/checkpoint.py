@@ -116,6 +116,16 @@ def load_checkpoint(path: Path, *, device: torch.device | str = "cpu") -> dict[s
     return state
 
 
+def weights_of(state: dict[str, Any], *, averaged: bool = True) -> dict[str, Any]:
+    """The model's tensors in a checkpoint: those that were validated.
+
+    With ``averaged`` False they are those of its last step, also of a run that averages weights.
+    """
+    ema = state.get("ema") if averaged else None
+    weights: dict[str, Any] = state["model"] if ema is None else ema["average"]
+    return weights
+
+
 def check_intact(path: Path) -> None:
     """Raise ValueError unless every part of a checkpoint's file has the checksum written with it.
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vcycle.data.grid import GridRange
-from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint, read_trained_model
+from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint, read_trained_model, weights_of
 from vcycle.models import build_model
 from vcycle.schedule.shape import Shape
 
@@ -62,7 +62,12 @@ class LoadedModel:
 
 
 def load_model(
-    path: str | Path, *, best: bool = False, trust_code: bool = False, device: str = "cpu"
+    path: str | Path,
+    *,
+    best: bool = False,
+    averaged: bool = True,
+    trust_code: bool = False,
+    device: str = "cpu",
 ) -> LoadedModel:
     """Load the model of a run folder, a checkpoint, or a ``.safetensors`` file with metadata.
 
@@ -71,10 +76,13 @@ def load_model(
     ``trust_code``. Further training with norm groups starts from
     ``convert_batch_norm(model.module)``.
 
+    Of a run with ``ema_decay`` its averaged weights are loaded, which were validated; ``averaged``
+    False loads those of the last step instead, which only ``.pt`` files have.
+
     Raises ValueError, in one line, if there is no such file, or it is damaged, of another program,
     or does not fit the model and the classes that it names.
     """
-    file = find_checkpoint(path, best=best)
+    file = find_checkpoint(path, best=best, averaged=averaged)
     trained = read_trained_model(file)
     if ":" in trained.name and not trust_code:
         raise ValueError(
@@ -82,7 +90,11 @@ def load_model(
             f"know it, give trust_code=True, --trust-code at the command line"
         )
     is_weights = file.suffix == ".safetensors"
-    tensors = load_file(file) if is_weights else load_checkpoint(file)["model"]
+    if is_weights and not averaged:
+        raise ValueError(f"{file}: it has the validated weights alone; give the .pt file beside it")
+    tensors = (
+        load_file(file) if is_weights else weights_of(load_checkpoint(file), averaged=averaged)
+    )
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices):  # fresh weights are drawn, and replaced at once
         module = build_model(trained.name, num_classes=len(trained.classes), **trained.options)
@@ -97,8 +109,10 @@ def load_model(
     return LoadedModel(module.eval().to(device), trained, file)
 
 
-def find_checkpoint(path: str | Path, *, best: bool = False) -> Path:
+def find_checkpoint(path: str | Path, *, best: bool = False, averaged: bool = True) -> Path:
     """The file of a model: ``path`` itself, or the checkpoint in a run folder.
+
+    With ``averaged`` False it is one that has the weights of the last step too.
 
     Raises ValueError if there is none.
     """
@@ -108,7 +122,8 @@ def find_checkpoint(path: str | Path, *, best: bool = False) -> Path:
     if not path.exists():
         raise ValueError(f"{path}: no such run folder or checkpoint; give one of vcycle train")
     name = "best" if best else "checkpoint"
-    for file in (path / f"{name}.safetensors", path / f"{name}.pt"):
+    suffixes = (".safetensors", ".pt") if averaged else (".pt",)
+    for file in (path / f"{name}{suffix}" for suffix in suffixes):
         if file.is_file():
             return file
     raise ValueError(f"run folder {path}: no {name}.pt in it; give a folder of vcycle train")

@@ -21,7 +21,7 @@ from torch import nn
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
-from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint
+from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint, weights_of
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.intervals import details
 from vcycle.evaluate.loaders import make_eval_loader
@@ -62,7 +62,7 @@ def evaluate_run(
         state = load_checkpoint(folder / f"{checkpoint}.pt")
         _check_same(config, manifest, TrainedModel.from_dict(state["trained"]), folder)
         network = make_network(config, num_classes=manifest.num_classes, fabric=fabric, fresh=False)
-        network.load_state_dict(state["model"])
+        network.load_state_dict(weights_of(state))
         model = fabric.setup_module(network)
         if config.evaluation.precise_bn:
             estimate_norms(model, config, manifest.split("train"), fabric)

@@ -25,7 +25,7 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
         return None
     activity.begin(f"final evaluation: {config.protocol}")
     with closing(make_eval_loader(config, run.val_videos, run.fabric)) as loader:
-        scored = score_videos(run.network, loader, run.val_videos, fabric=run.fabric)
+        scored = score_videos(run.validated, loader, run.val_videos, fabric=run.fabric)
         run.folder.add_bad_videos(loader.bad_videos)
     found = details(scored)
     found.pop("confusion", None)  # vcycle eval gives it; of 400 classes it is 160,000 numbers
