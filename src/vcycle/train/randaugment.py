@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 _FILL = 115.0
 """The mean pixel, which normalises to zero."""
-_GREY = (0.299, 0.587, 0.114)
-"""Of red, green and blue."""
+_GREY = (19595, 38470, 7471)
+"""Of red, green and blue: 0.299, 0.587 and 0.114 of 2**16, as in Pillow."""
 
 
 def randaugment(
@@ -141,9 +141,9 @@ def _blend(base: Tensor, clips: Tensor, strength: Tensor) -> Tensor:
 
 
 def _grey(clips: Tensor) -> Tensor:
-    """(n, 1, T, H, W)"""
-    weights = torch.tensor(_GREY, device=clips.device).view(1, 3, 1, 1, 1)
-    return (clips.float() * weights).sum(1, keepdim=True).round_()
+    """(n, 1, T, H, W) whole numbers, as float32."""
+    red, green, blue = (clips[:, i : i + 1].int() * weight for i, weight in enumerate(_GREY))
+    return ((red + green + blue + 2**15) >> 16).float()
 
 
 def _pixels(values: Tensor) -> Tensor:
