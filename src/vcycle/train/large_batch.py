@@ -131,6 +131,7 @@ def _norms(tensors: list[Tensor]) -> Tensor:
 
 def _ratios(params: list[Tensor], over: Tensor, under: Tensor, lengths: Tensor) -> Tensor:
     """(n,) ``over`` / ``under`` of each tensor; 1 for vectors, and if one of the three is zero."""
-    is_matrix = torch.tensor([param.ndim > 1 for param in params]).to(over.device)
+    is_matrix = torch.tensor([param.ndim > 1 for param in params])
+    is_matrix = is_matrix.to(over.device, non_blocking=True)
     adapts = is_matrix & (over > 0) & (under > 0) & (lengths > 0)
     return torch.where(adapts, over / under, torch.ones_like(over))

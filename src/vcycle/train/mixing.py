@@ -36,19 +36,16 @@ def mix(
     if not max(mixup, cutmix) > 0:
         raise ValueError("mixup 0 and cutmix 0: give one of them an alpha above 0")
     height, width = clips.shape[3:]
-    weights = np.stack(  # (N, H, W) of the partner
-        [
-            _partner_weights(seed, height, width, mixup=mixup, cutmix=cutmix)
-            for seed in seeds.tolist()
-        ]
-    )
-    of_pixels = torch.from_numpy(weights).to(clips.device)[:, None, None]  # (N, 1, 1, H, W)
-    mixed = torch.lerp(clips.float(), _neighbours(clips).float(), of_pixels)
-    of_labels = torch.from_numpy(weights.mean((1, 2))).to(labels.device)[:, None]
-    return (
-        mixed.round_().to(torch.uint8),
-        torch.lerp(labels, _neighbours(labels), of_labels),
-    )
+    drawn = [_draw(seed, height, width, mixup=mixup, cutmix=cutmix) for seed in seeds.tolist()]
+    values = torch.tensor(drawn, dtype=torch.float32).to(clips.device, non_blocking=True)
+    share, top, bottom, left, right = values.unsqueeze(2).unbind(1)  # each (N, 1)
+    rows = torch.arange(height, device=clips.device)
+    columns = torch.arange(width, device=clips.device)
+    of_rows, of_columns = (rows >= top) & (rows < bottom), (columns >= left) & (columns < right)
+    of_pixels = share[..., None] * (of_rows[:, :, None] & of_columns[:, None])  # (N, H, W)
+    mixed = torch.lerp(clips.float(), _neighbours(clips).float(), of_pixels[:, None, None])
+    of_labels = share * (bottom - top) * (right - left) / (height * width)
+    return mixed.round_().to(torch.uint8), torch.lerp(labels, _neighbours(labels), of_labels)
 
 
 def _neighbours(values: Tensor) -> Tensor:
@@ -58,20 +55,22 @@ def _neighbours(values: Tensor) -> Tensor:
     return swapped
 
 
-def _partner_weights(
+def _draw(
     seed: int, height: int, width: int, *, mixup: float, cutmix: float
-) -> NDArray[np.float32]:
-    """(height, width) the partner's share of each pixel: of all alike, or 1 in a box."""
+) -> tuple[float, int, int, int, int]:
+    """The partner's share of pixels in a box, and the box: top, bottom, left, right.
+
+    The box is the whole image or, of CutMix, wholly the partner's.
+    """
     rng = np.random.default_rng(seed)
     cuts, row, column = rng.random(3)
     is_cut = cutmix > 0 and (mixup == 0 or cuts < 0.5)
     alpha = cutmix if is_cut else mixup
     share = 1 - rng.beta(alpha, alpha)
     if not is_cut:
-        return np.full((height, width), share, np.float32)
-    weights = np.zeros((height, width), np.float32)
-    weights[box(height, width, row, column, side=math.sqrt(share))] = 1
-    return weights
+        return share, 0, height, 0, width
+    rows, columns = box(height, width, row, column, side=math.sqrt(share))
+    return 1.0, rows.start, rows.stop, columns.start, columns.stop
 
 
 def box(

@@ -36,12 +36,15 @@ def randaugment(
     check_clips_and_seeds(clips, seeds)
     draws = np.stack([_draw(seed, num_ops) for seed in seeds.tolist()])  # (N, num_ops, 2)
     out = clips.clone()
-    for ops, signs in draws.transpose(1, 2, 0):
-        strengths = magnitude / 10 * signs
+    # Copies that do not block: the device may be at work on the step before.
+    strengths = torch.from_numpy(magnitude / 10 * draws[:, :, 1]).float()
+    strengths = strengths.to(clips.device, non_blocking=True)
+    for place in range(num_ops):
+        ops = draws[:, place, 0]
         for number in np.unique(ops):
-            members = np.flatnonzero(ops == number)
-            chosen = torch.from_numpy(members).to(clips.device)
-            strength = torch.from_numpy(strengths[members]).to(clips.device, torch.float32)
+            members = torch.from_numpy(np.flatnonzero(ops == number))
+            chosen = members.to(clips.device, non_blocking=True)
+            strength = strengths[chosen, place]
             out[chosen] = OPERATIONS[OPERATION_NAMES[int(number)]](out[chosen], strength)
     return out
 
