@@ -41,7 +41,7 @@ from vcycle.data.atomic import write_atomic
 from vcycle.data.batch import normalize
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.request import ClipRequest
-from vcycle.evaluate.evaluate import evaluate
+from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.loaders import make_dataset, make_eval_loader
 from vcycle.evaluate.setup import make_fabric, read_manifest
 from vcycle.models import build_model
@@ -124,7 +124,7 @@ def plain_loop(config: RunConfig, form: Form) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     held_out = manifest.split("val")
     with closing(make_eval_loader(config, held_out, fabric)) as views:
-        scores = evaluate(model, views, held_out, fabric=fabric)
+        scores = summary(score_videos(model, views, held_out, fabric=fabric), held_out)
     return {"seconds": seconds, **scores}
 
 

@@ -16,6 +16,7 @@ from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape
 
 if TYPE_CHECKING:
+    from vcycle.config.augmentation import Augmentation
     from vcycle.data.batch import Batch, normalize
     from vcycle.data.clips_of import ClipsOf
     from vcycle.data.collate import collate
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         convert_batch_norm,
         convert_dropout,
         defer_statistics,
+        freeze,
         load_weights,
         parameter_groups,
         precise_bn,
@@ -43,9 +45,11 @@ if TYPE_CHECKING:
         set_norm_group,
     )
     from vcycle.train.apply_step import apply_step
+    from vcycle.train.augment import augment
     from vcycle.train.plan_lr import PlanLR
 
 _MODULES = {
+    "Augmentation": "vcycle.config.augmentation",
     "Batch": "vcycle.data.batch",
     "Clip": "vcycle.data.dataset",
     "ClipDataset": "vcycle.data.dataset",
@@ -58,6 +62,7 @@ _MODULES = {
     "StepPart": "vcycle.data.request",
     "SubBatchNorm3d": "vcycle.models",
     "apply_step": "vcycle.train.apply_step",
+    "augment": "vcycle.train.augment",
     "build_model": "vcycle.models",
     "check_model": "vcycle.models",
     "collate": "vcycle.data.collate",
@@ -66,6 +71,7 @@ _MODULES = {
     "convert_dropout": "vcycle.models",
     "defer_statistics": "vcycle.models",
     "eval_loader": "vcycle.data.loader",
+    "freeze": "vcycle.models",
     "load_model": "vcycle.evaluate.load_model",
     "load_weights": "vcycle.models",
     "normalize": "vcycle.data.batch",
@@ -81,6 +87,7 @@ _MODULES = {
 
 __all__ = [
     "Anneal",
+    "Augmentation",
     "Baseline",
     "Batch",
     "Clip",
@@ -103,6 +110,7 @@ __all__ = [
     "StepPart",
     "SubBatchNorm3d",
     "apply_step",
+    "augment",
     "build_model",
     "check_model",
     "collate",
@@ -111,6 +119,7 @@ __all__ = [
     "convert_dropout",
     "defer_statistics",
     "eval_loader",
+    "freeze",
     "load_model",
     "load_weights",
     "normalize",

@@ -11,6 +11,8 @@ import yaml
 
 from vcycle.cli.main import main
 from vcycle.config.fields import config_from, config_text, field_types, read_values, typed
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_config_flags, run_config
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import Data
 
@@ -82,7 +84,7 @@ def test_a_section_that_is_no_mapping(name: str, value: object, shown: str) -> N
         ("notes", None, "notes null: give a list"),
         ("data.num_workers", None, "data.num_workers null: give a whole number or auto"),
         ("precision", "fp8", "precision fp8: give 32-true or tf32 or bf16-mixed or 16-mixed"),
-        ("optimizer.name", "lamb", "optimizer.name lamb: give sgd or adamw"),
+        ("optimizer.name", "lion", "optimizer.name lion: give sgd or adamw or lars or lamb"),
         ("optimizer.weight_decay", "lots", "optimizer.weight_decay lots: give a number"),
         ("notes", "hello", "notes hello: give a list"),
         ("multigrid.steps", "x", "multigrid.steps x: give a whole number or null"),
@@ -143,3 +145,11 @@ def test_files_that_are_no_configuration(
     error = capsys.readouterr().err
     assert re.search(message, error)
     assert error.count("\n") == 1
+
+
+def test_layers_to_freeze_are_a_flag_with_commas() -> None:
+    parser = FlagParser(word="recipe")
+    add_config_flags(parser)
+    for flags in (["--freeze", "s1,s2.*"], ["--model.freeze", "[s1, s2.*]"]):
+        options = parser.parse_args([KINETICS, *flags])
+        assert run_config(options).model.freeze == ("s1", "s2.*")

@@ -96,6 +96,14 @@ def add_field_flags(parser: FlagParser) -> None:
         metavar="TxHxW",
         help="of a clip; short sides and stride follow",
     )
+    parser.add_argument(
+        "--freeze",
+        action=TypedFlag,
+        hint=str,
+        store=lambda text: {"model.freeze": tuple(text.split(","))},
+        metavar="LAYERS",
+        help="layers that are not trained, such as s1,s2 or 's1.*,*_bn'",
+    )
 
 
 def _shape_fields(text: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from vcycle.config.augmentation import Augmentation
 from vcycle.models.entries import ModelEntry, find_model
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.cycles import ShapeRule
@@ -66,12 +67,15 @@ class Model:
         weights: a checkpoint to start from.
         pretrained_on: what ``weights`` must have been trained on; None if the run starts from
             random weights.
+        freeze: patterns such as ``s1.*`` of the parameters, or names of the layers, that are not
+            trained; batch norms among them keep their statistics.
     """
 
     name: str = "slowfast_r50"
     options: dict[str, Any] = field(default_factory=dict)
     weights: str | None = None
     pretrained_on: Literal["imagenet", "kinetics400"] | None = None
+    freeze: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if "num_classes" in self.options:
@@ -91,23 +95,34 @@ class Model:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """SGD with momentum as in the paper (Nesterov's, as in the official code), or AdamW.
+    """SGD with momentum as in the paper (Nesterov's, as in the official code), or another.
 
     Args:
-        name: sgd or adamw.
-        momentum: of SGD, 0 for none; beta 1 of AdamW.
+        name: sgd; adamw; or for large batches lars or lamb (You et al., 2017 and 2020).
+        momentum: of SGD and LARS, 0 for none; beta 1 of AdamW and LAMB.
         weight_decay: none is applied to norm weights.
+        clip_norm: longest gradient, as the norm over all parameters; longer ones are scaled to it;
+            0 does not clip.
+        layer_decay: factor of the rate from each layer to the one before it, 1 for none; the
+            classifier has the plan's rate (Bao et al., 2022).
     """
 
-    name: Literal["sgd", "adamw"] = "sgd"
+    name: Literal["sgd", "adamw", "lars", "lamb"] = "sgd"
     momentum: float = 0.9
     weight_decay: float = 1e-4
+    clip_norm: float = 0.0
+    layer_decay: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:
             raise ValueError(f"optimizer.momentum {self.momentum}: give a number from 0 to below 1")
-        if self.weight_decay < 0:
-            raise ValueError(f"optimizer.weight_decay {self.weight_decay}: give 0 or more")
+        for name in ("weight_decay", "clip_norm"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"optimizer.{name} {getattr(self, name)}: give 0 or more")
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError(
+                f"optimizer.layer_decay {self.layer_decay}: give a number above 0, up to 1"
+            )
 
 
 @dataclass(frozen=True)
@@ -178,6 +193,9 @@ class RunConfig:
         precision: 32-true is float32 throughout, TF32 neither in convolutions nor in products of
             matrices; tf32 lets a GPU use it in both; bf16-mixed and 16-mixed run under autocast,
             the latter with a gradient scaler.
+        label_smoothing: share of a label that is spread over all classes (Szegedy et al., 2016).
+        ema_decay: of an exponential moving average of the weights over steps, such as 0.999, which
+            is then what is validated; 0 for none.
         accumulate: micro-batches that a process splits its part of a batch into; a step's memory
             shrinks by as much, its result does not change. auto finds for each batch the fewest
             that fit into memory, in whole norm groups.
@@ -198,6 +216,9 @@ class RunConfig:
     data: Data = Data()
     model: Model = Model()
     optimizer: Optimizer = Optimizer()
+    augmentation: Augmentation = Augmentation()
+    label_smoothing: float = 0.0
+    ema_decay: float = 0.0
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     seed: int = 0
@@ -217,6 +238,9 @@ class RunConfig:
                 raise ValueError(f"{name} {getattr(self, name)}: give a number of at least {least}")
         if self.accumulate != "auto" and self.accumulate < 1:
             raise ValueError(f"accumulate {self.accumulate}: give a number of at least 1, or auto")
+        for name in ("label_smoothing", "ema_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)}: give a number from 0 to below 1")
 
     @property
     def micro_batches(self) -> int:

@@ -69,7 +69,11 @@ class StepPart:
     @property
     def dropout_seeds(self) -> NDArray[np.uint64]:
         """(num_clips,) one for each clip, for ``vcycle.set_dropout_seeds``."""
-        return indexed_seeds(self.seed, "dropout", self.positions)
+        return self.seeds("dropout")
+
+    def seeds(self, purpose: str) -> NDArray[np.uint64]:
+        """(num_clips,) one for each clip, by its position in the run; each purpose has others."""
+        return indexed_seeds(self.seed, purpose, self.positions)
 
     @property
     def is_last(self) -> bool:

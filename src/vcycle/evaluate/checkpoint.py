@@ -120,13 +120,21 @@ def find_trained_model(path: Path) -> TrainedModel | None:
         raise ValueError(f"weights {path}: it is damaged ({reason}); {_GIVE_ANOTHER}") from error
 
 
-def load_tensors(module: nn.Module, file: Path, trained: TrainedModel) -> None:
+def load_tensors(
+    module: nn.Module, file: Path, trained: TrainedModel, *, averaged: bool = True
+) -> None:
     """Load the weights of a file of ``vcycle train`` into the module that it is of.
+
+    With ``averaged`` False they are those of the last step, also of a run that averages weights.
 
     Raises ValueError if the file is damaged, or its tensors are not those of the module.
     """
     is_weights = file.suffix == ".safetensors"
-    tensors = load_file(file) if is_weights else load_checkpoint(file)["model"]
+    if is_weights and not averaged:
+        raise ValueError(f"{file}: it has the validated weights alone; give the .pt file beside it")
+    tensors = (
+        load_file(file) if is_weights else weights_of(load_checkpoint(file), averaged=averaged)
+    )
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -153,6 +161,16 @@ def load_checkpoint(path: Path, *, device: torch.device | str = "cpu") -> dict[s
             f"version that wrote it"
         )
     return state
+
+
+def weights_of(state: dict[str, Any], *, averaged: bool = True) -> dict[str, Any]:
+    """The model's tensors in a checkpoint: those that were validated.
+
+    With ``averaged`` False they are those of its last step, also of a run that averages weights.
+    """
+    ema = state.get("ema") if averaged else None
+    weights: dict[str, Any] = state["model"] if ema is None else ema["average"]
+    return weights
 
 
 def check_intact(path: Path) -> None:

@@ -61,7 +61,12 @@ class LoadedModel:
 
 
 def load_model(
-    path: str | Path, *, best: bool = False, trust_code: bool = False, device: str = "cpu"
+    path: str | Path,
+    *,
+    best: bool = False,
+    averaged: bool = True,
+    trust_code: bool = False,
+    device: str = "cpu",
 ) -> LoadedModel:
     """Load the model of a run folder, a checkpoint, or a ``.safetensors`` file with metadata.
 
@@ -72,10 +77,13 @@ def load_model(
     ``trust_code``. Further training with norm groups starts from
     ``convert_batch_norm(model.module)``.
 
+    Of a run with ``ema_decay`` its averaged weights are loaded, which were validated; ``averaged``
+    False loads those of the last step instead, which only ``.pt`` files have.
+
     Raises ValueError, in one line, if there is no such file, or it is damaged, of another program,
     or does not fit the model and the classes that it names.
     """
-    file = find_checkpoint(path, best=best)
+    file = find_checkpoint(path, best=best, averaged=averaged)
     trained = read_trained_model(file)
     if ":" in trained.name and not trust_code:
         raise ValueError(
@@ -85,12 +93,14 @@ def load_model(
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices):  # fresh weights are drawn, and replaced at once
         module = build_model(trained.name, num_classes=len(trained.classes), **trained.options)
-    load_tensors(module, file, trained)
+    load_tensors(module, file, trained, averaged=averaged)
     return LoadedModel(module.eval().to(device), trained, file)
 
 
-def find_checkpoint(path: str | Path, *, best: bool = False) -> Path:
+def find_checkpoint(path: str | Path, *, best: bool = False, averaged: bool = True) -> Path:
     """The file of a model: ``path`` itself, or the checkpoint in a run folder or one for the hub.
+
+    With ``averaged`` False it is one that has the weights of the last step too.
 
     Raises ValueError if there is none.
     """
@@ -100,8 +110,8 @@ def find_checkpoint(path: str | Path, *, best: bool = False) -> Path:
     if not path.exists():
         raise ValueError(f"{path}: no such run folder or checkpoint; give one of vcycle train")
     name = "best" if best else "checkpoint"
-    names = [f"{name}.safetensors", f"{name}.pt"]
-    if not best:
+    names = [f"{name}.safetensors", f"{name}.pt"] if averaged else [f"{name}.pt"]
+    if averaged and not best:
         names.append("model.safetensors")
     for file in (path / each for each in names):
         if file.is_file():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         set_dropout_seeds,
     )
     from vcycle.models.external import check_model
+    from vcycle.models.frozen import freeze
     from vcycle.models.memory_layout import memory_format
     from vcycle.models.norm import (
         SubBatchNorm3d,
@@ -46,6 +47,7 @@ _MODULES = {
     "convert_batch_norm": "norm",
     "convert_dropout": "dropout",
     "defer_statistics": "norm",
+    "freeze": "frozen",
     "has_deferred_statistics": "norm",
     "load_weights": "weights",
     "memory_format": "memory_layout",
@@ -67,6 +69,7 @@ __all__ = [
     "convert_batch_norm",
     "convert_dropout",
     "defer_statistics",
+    "freeze",
     "has_deferred_statistics",
     "load_weights",
     "memory_format",

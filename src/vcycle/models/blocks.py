@@ -31,6 +31,14 @@ def blocks_per_stage(depth: int) -> tuple[int, ...]:
     return _BLOCKS_PER_STAGE[depth]
 
 
+def stage_depth(name: str) -> int:
+    """The stage of a parameter: 0 for the stem (s1) to 4 for res5, 5 for the classifier.
+
+    Lateral connections (s1_fuse) belong to the stage before them.
+    """
+    return int(name[1]) - 1 if name.startswith("s") else 5
+
+
 def temporal_kernels(pattern: Sequence[int], *, num_blocks: int, num_temporal: int) -> list[int]:
     """Temporal kernel size of the first convolution of each block.
 

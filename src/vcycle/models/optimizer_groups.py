@@ -12,17 +12,22 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vcycle.models.layer_decay import with_layer_decay
 
-def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
+
+def parameter_groups(
+    model: nn.Module, *, weight_decay: float, layer_decay: float = 1.0
+) -> list[dict[str, Any]]:
     """Two groups: parameters with ``weight_decay``, then those without.
 
     Each is in the order of ``model.parameters()``. Norm layers are batch norms and modules with
     'norm' in their class's name. ``convert_batch_norm`` does not change the groups, so optimizer
     state loads into a plain and into a converted model. Frozen parameters are left out. A model
     with a method ``no_weight_decay``, which returns names of parameters as in timm, spares those
-    too.
+    too. With a ``layer_decay`` below 1 both are split by layers (``vcycle.models.layer_decay``).
 
-    Raises ValueError if ``weight_decay`` is negative or no parameter is trained.
+    Raises ValueError if ``weight_decay`` is negative, no parameter is trained, or ``layer_decay``
+    is not for this model.
     """
     if weight_decay < 0:
         raise ValueError(f"weight_decay {weight_decay}: give 0 or more, such as 1e-4")
@@ -38,7 +43,10 @@ def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str,
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("model: no parameters to train; unfreeze some of its layers")
-    return [
+    groups = [
         {"params": [p for p in trained if p not in spared], "weight_decay": weight_decay},
         {"params": [p for p in trained if p in spared], "weight_decay": 0.0},
     ]
+    if layer_decay == 1:
+        return groups
+    return with_layer_decay(groups, model, layer_decay=layer_decay)

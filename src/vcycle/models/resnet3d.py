@@ -19,6 +19,7 @@ from vcycle.models.blocks import (
     check_clips,
     halve_frames,
     initialise,
+    stage_depth,
     stage_layers,
     temporal_kernels,
 )
@@ -76,6 +77,10 @@ class ResNet3d(nn.Module):
             channels = channels_out
         self.head = Head(channels, num_classes=num_classes, dropout=dropout)
         initialise(self)
+
+    def layer_depth(self, name: str) -> int:
+        """The layer of a parameter for layer-wise decay: its stage, from 0 at the input."""
+        return stage_depth(name)
 
     def forward(self, clips: Tensor) -> Tensor:
         check_clips(clips)

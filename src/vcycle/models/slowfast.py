@@ -17,6 +17,7 @@ from vcycle.models.blocks import (
     blocks_per_stage,
     check_clips,
     initialise,
+    stage_depth,
     stage_layers,
     temporal_kernels,
 )
@@ -147,6 +148,10 @@ class SlowFast(nn.Module):
             channels = outs
         self.head = Head(sum(channels), num_classes=num_classes, dropout=dropout)
         initialise(self)
+
+    def layer_depth(self, name: str) -> int:
+        """The layer of a parameter for layer-wise decay: its stage, from 0 at the input."""
+        return stage_depth(name)
 
     def forward(self, clips: Tensor) -> Tensor:
         check_clips(clips)

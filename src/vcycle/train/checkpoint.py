@@ -1,7 +1,7 @@
 """Writing checkpoints: what a run needs to go on, and what others need to use its model.
 
     checkpoints/step_00000500.pt           model, optimizer, step, and what the run is
-    checkpoints/step_00000500.safetensors  the weights, with the TrainedModel in their metadata
+    checkpoints/step_00000500.safetensors  what is validated, with the TrainedModel as metadata
     checkpoint.pt, checkpoint.safetensors  further names of the newest
     best.pt, best.safetensors              further names of that with the best validation
 
@@ -24,7 +24,7 @@ import safetensors.torch
 import torch
 
 from vcycle.data.atomic import atomic, remove_partials
-from vcycle.evaluate.checkpoint import TrainedModel, check_intact
+from vcycle.evaluate.checkpoint import TrainedModel, check_intact, weights_of
 
 _SUFFIXES = (".safetensors", ".pt")
 
@@ -117,7 +117,7 @@ def _weights_bytes(state: dict[str, Any]) -> bytes:
     """The tensors of the model's state as a safetensors file."""
     tensors = {
         name: value.detach().cpu().contiguous().clone()
-        for name, value in state["model"].items()
+        for name, value in weights_of(state).items()
         if isinstance(value, torch.Tensor)
     }
     trained = TrainedModel.from_dict(state["trained"])

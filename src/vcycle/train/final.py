@@ -27,7 +27,7 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
         return None
     activity.begin(f"final evaluation: {config.protocol}")
     with closing(make_eval_loader(config, run.val_videos, run.fabric)) as loader:
-        scored = score_videos(run.network, loader, run.val_videos, fabric=run.fabric)
+        scored = score_videos(run.validated, loader, run.val_videos, fabric=run.fabric)
         run.folder.add_bad_videos(loader.bad_videos)
     if run.fabric.is_global_zero:
         write_scores(run.folder.path / "scores.csv", scored, run.val_videos)

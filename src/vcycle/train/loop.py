@@ -8,11 +8,13 @@ and the norm group come from the step, the shape comes with the clips.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from vcycle.data.batch import normalize
@@ -29,9 +31,10 @@ from vcycle.models import (
     set_norm_group,
 )
 from vcycle.train.agreement import Votes, from_first, in_all, united
+from vcycle.train.augment import augment
 from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.nonfinite import BuffersBefore, NonFinite
-from vcycle.train.optim import set_learning_rate
+from vcycle.train.optim import clip_gradients, set_learning_rate
 from vcycle.train.progress import Display
 from vcycle.train.same_run import identity
 from vcycle.train.start import Run
@@ -43,7 +46,10 @@ _FLUSH_STEPS = 10  # of which losses are read and written together
 def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     """Train the steps that are left, with the validations and checkpoints among them."""
     config, plan, fabric, network = run.config, run.plan, run.fabric, run.network
-    loss_of = F.binary_cross_entropy_with_logits if run.manifest.multi_label else F.cross_entropy
+    loss_of: Callable[[Tensor, Tensor], Tensor]
+    loss_of = partial(F.cross_entropy, label_smoothing=config.label_smoothing)
+    if run.manifest.multi_label:
+        loss_of = F.binary_cross_entropy_with_logits
     layout = memory_format(network)
     # What else a model draws is indexed by the micro-batch: a resumed run draws the same.
     generator = _default_generator(fabric.device)
@@ -88,6 +94,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                 generator.manual_seed(int(seeds[next_step * config.accumulate + micro]))
                 assert batch.part is not None, "a training batch is part of a step"
                 set_dropout_seeds(network, batch.part.dropout_seeds)
+                batch = augment(batch, config.augmentation, num_classes=run.manifest.num_classes)
                 is_last = micro == config.accumulate - 1
                 with fabric.no_backward_sync(run.model, enabled=not is_last):  # type: ignore[arg-type]
                     clips = normalize(batch.clips, memory_format=layout)  # (B / parts, 3, T, H, W)
@@ -96,12 +103,19 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                     fabric.backward(part)
                 loss += part.detach()
                 if not run.manifest.multi_label:
-                    right += (scores.argmax(1) == batch.labels).sum()
+                    labels = batch.labels if batch.labels.ndim == 1 else batch.labels.argmax(1)
+                    right += (scores.argmax(1) == labels).sum()
+
+            gradient_norm = clip_gradients(
+                fabric, run.model, run.optimizer, longest=config.optimizer.clip_norm
+            )
 
             # Update, unless the loss is not finite and such a step is to leave no trace.
             if buffers is None or in_all(loss.isfinite(), fabric):
                 commit_statistics(network)
                 run.optimizer.step()
+                if run.average is not None:
+                    run.average.update(network)
             else:
                 buffers.restore()
             run.optimizer.zero_grad(set_to_none=True)
@@ -124,7 +138,14 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             step_seconds = time.perf_counter() - began
             began += step_seconds
             seconds += step_seconds
-            log.add(step, loss, seconds=seconds, step_seconds=step_seconds, waited=waited)
+            log.add(
+                step,
+                loss,
+                seconds=seconds,
+                step_seconds=step_seconds,
+                waited=waited,
+                gradient_norm=gradient_norm,
+            )
             display.step(step, seconds=step_seconds, waited=waited)
             if flushes:
                 display.training(loss, None if run.manifest.multi_label else right)
@@ -145,6 +166,9 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                 display.doing("writing a checkpoint")
                 if next_step == len(plan):
                     estimate_norms(run.model, config, run.train_videos, fabric)
+                    if run.average is not None:
+                        with fabric.autocast():
+                            estimate_norms(run.validated, config, run.train_videos, fabric)
                 save(run, next_step=next_step, seconds=seconds)
                 saved = time.monotonic()
                 if validates:
@@ -186,6 +210,8 @@ def save(run: Run, *, next_step: int, seconds: float) -> None:
         "plan": run.plan.to_dict(),
         "manifest": identity(run.manifest),
     }
+    if run.average is not None:
+        state["ema"] = run.average.state()
     write_checkpoint(run.folder.path, state, keep=run.config.checkpoint.keep)
 
 
@@ -193,7 +219,7 @@ def validate(run: Run, display: Display, *, next_step: int, seconds: float) -> N
     """Score the validation videos and write the row."""
     began = time.perf_counter()
     display.doing(f"validating on {len(run.val_videos)} videos")
-    scored = score_videos(run.network, run.val_loader, run.val_videos, fabric=run.fabric)
+    scored = score_videos(run.validated, run.val_loader, run.val_videos, fabric=run.fabric)
     scores = summary(scored, run.val_videos)
     took = time.perf_counter() - began
     row = {"step": next_step - 1, "seconds": seconds, "validation_seconds": took, **scores}

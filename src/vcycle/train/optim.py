@@ -1,4 +1,4 @@
-"""The optimizer of a run and the rate of a step.
+"""The optimizer of a run, the rate of a step, and the clipping of its gradients.
 
 In: a model and its Optimizer configuration. Out: one torch optimizer for the whole run; no phase
 rebuilds it.
@@ -9,20 +9,28 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from lightning_fabric import Fabric
+from torch import Tensor, nn
 
 from vcycle.config.run import Optimizer
 from vcycle.models import parameter_groups
+from vcycle.train.large_batch import Lamb, Lars
 
 
 def make_optimizer(
     model: nn.Module, config: Optimizer, *, fused: bool = False
 ) -> torch.optim.Optimizer:
-    """SGD with Nesterov momentum, or AdamW; the plan sets the rate before every step.
+    """SGD with Nesterov momentum, or another; the plan sets the rate before every step.
 
-    ``fused`` updates all parameters in one kernel, on devices that have it.
+    ``fused`` updates all parameters in one kernel, on devices and in optimizers that have it.
     """
-    groups = parameter_groups(model, weight_decay=config.weight_decay)
+    groups = parameter_groups(
+        model, weight_decay=config.weight_decay, layer_decay=config.layer_decay
+    )
+    if config.name == "lars":
+        return Lars(groups, lr=0.0, momentum=config.momentum)
+    if config.name == "lamb":
+        return Lamb(groups, lr=0.0, betas=(config.momentum, 0.999))
     if config.name == "sgd":
         return torch.optim.SGD(
             groups,
@@ -51,6 +59,21 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Give every parameter group the rate of this step."""
+    """Give every parameter group the rate of this step, times its ``lr_scale`` if it has one."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate
+        group["lr"] = learning_rate * group.get("lr_scale", 1)
+
+
+def clip_gradients(
+    fabric: Fabric, model: nn.Module, optimizer: torch.optim.Optimizer, *, longest: float
+) -> Tensor | None:
+    """Scale gradients to a norm of at most ``longest`` over all parameters; 0 does nothing.
+
+    They are those of the whole batch: call it after its last backward pass. A gradient scaler's
+    factor is taken out first. Returns the norm before, a scalar on the device, the same in all
+    processes.
+    """
+    if not longest:
+        return None
+    # A gradient that is not finite is left to the checks of the loss.
+    return fabric.clip_gradients(model, optimizer, max_norm=longest, error_if_nonfinite=False)

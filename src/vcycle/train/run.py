@@ -100,4 +100,5 @@ def train(
             share_bad_videos(run)
         with Activity(console) as activity:
             final = final_evaluation(run, activity)
-        return from_first(fabric, lambda: files.finish(run.plan, final))
+        longest = run.config.optimizer.clip_norm
+        return from_first(fabric, lambda: files.finish(run.plan, final, clip_norm=longest))

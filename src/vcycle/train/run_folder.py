@@ -221,10 +221,13 @@ class RunFolder:
             text = json.dumps(self._bad_videos, indent=1) + "\n"
             write_atomic(self.path / "bad_videos.json", text)
 
-    def finish(self, plan: Plan, final: dict[str, Any] | None) -> dict[str, Any]:
+    def finish(
+        self, plan: Plan, final: dict[str, Any] | None, *, clip_norm: float = 0.0
+    ) -> dict[str, Any]:
         """Write the run's totals, with its last validation and its final evaluation; return them.
 
-        ``final`` is None if no evaluation ends the run.
+        ``final`` is None if no evaluation ends the run. With a ``clip_norm`` steps whose gradients
+        were clipped to it are counted.
         """
         validation = read_rows(self.path / "validation.jsonl")[-1]
         steps = read_rows(self.path / "metrics.jsonl")
@@ -239,6 +242,9 @@ class RunFolder:
             "skipped_steps": sum(row["loss"] is None for row in steps),
             **({} if final is None else {"final": final}),
         }
+        if clip_norm:
+            norms = [row.get("gradient_norm") for row in steps]
+            result["clipped_steps"] = sum(n is not None and n > clip_norm for n in norms)
         write_atomic(self.path / "result.json", json.dumps(result, indent=1) + "\n")
         return result
 

@@ -22,13 +22,15 @@ from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.loaders import make_eval_loader, make_train_loader
 from vcycle.evaluate.setup import make_network, read_manifest, stop_broadcasting_buffers
 from vcycle.evaluate.views import check_num_clips
-from vcycle.models import SubBatchNorm3d, check_norm_group
+from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
+from vcycle.train.augment import check_pairs
 from vcycle.train.checkpoint import newest_intact
+from vcycle.train.ema import WeightAverage
 from vcycle.train.loader_speed import decode_seconds
 from vcycle.train.optim import fuses, load_optimizer, make_optimizer
 from vcycle.train.rehearsal import Rehearsed, rehearse
@@ -62,6 +64,7 @@ class Run:
     Args:
         network: the module itself, whose state a checkpoint keeps.
         model: the network as Fabric runs it, with its precision and over its processes.
+        average: of the network's weights; None without ``ema_decay``.
         loader: this process's batches from ``first_step`` on.
         val_loader: this process's views of the validation videos.
         times: seconds of each kind of step, as measured before step 0.
@@ -79,6 +82,7 @@ class Run:
     val_videos: Manifest
     network: nn.Module
     model: nn.Module
+    average: WeightAverage | None
     optimizer: torch.optim.Optimizer
     loader: Loader
     val_loader: Loader
@@ -86,6 +90,11 @@ class Run:
     prediction: Prediction
     first_step: int
     first_seconds: float
+
+    @property
+    def validated(self) -> nn.Module:
+        """The network whose scores count: the average, if there is one."""
+        return self.network if self.average is None else self.average.module
 
 
 def start(
@@ -118,15 +127,20 @@ def start(
     network = make_network(
         config, num_classes=manifest.num_classes, fabric=fabric, fresh=not resume
     )
+    check_extras(config, plan, manifest, fabric)
+    if config.model.freeze:
+        frozen, total = freeze(network, config.model.freeze), len(list(network.parameters()))
+        fabric.print(f"{config.model.name}: {frozen} of {total} parameters are frozen")
     fused = fuses(fabric.device, config.precision)
     model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer, fused=fused))
     stop_broadcasting_buffers(model)
     check_parts(config, plan, network, fabric)
+    average = WeightAverage(network, decay=config.ema_decay) if config.ema_decay else None
     first_step, first_seconds = 0, 0.0
     if resume:
         path = from_first(fabric, lambda: newest_intact(folder.path, say=fabric.print))
         first_step, first_seconds = _restore(
-            path, network, optimizer, config, plan, manifest, fabric
+            path, network, average, optimizer, config, plan, manifest, fabric
         )
 
     # Measure, then fix the plan.
@@ -158,6 +172,7 @@ def start(
         val_videos=val_videos,
         network=network,
         model=model,
+        average=average,
         optimizer=optimizer,
         loader=loader,
         val_loader=val_loader,
@@ -171,6 +186,7 @@ def start(
 def _restore(
     checkpoint: Path,
     network: nn.Module,
+    average: WeightAverage | None,
     optimizer: torch.optim.Optimizer,
     config: RunConfig,
     plan: Plan,
@@ -186,6 +202,8 @@ def _restore(
     check_network(state, network, source=source)
     network.load_state_dict(state["model"])
     load_optimizer(optimizer, state["optimizer"])
+    if average is not None:
+        average.load_state(state["ema"])
     if state.get("scaler"):
         fabric.strategy.precision.load_state_dict(state["scaler"])
     return state["next_step"], state["seconds"]
@@ -253,3 +271,13 @@ def check_parts(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabri
             )
         if has_groups and kind.norm_group is not None:
             check_norm_group(kind.norm_group, batch_clips=clips, num_parts=fabric.world_size)
+
+
+def check_extras(config: RunConfig, plan: Plan, manifest: Manifest, fabric: Fabric) -> None:
+    """Raise ValueError if augmentation or the loss do not fit the videos or the processes."""
+    check_pairs(config.augmentation, plan, num_parts=fabric.world_size * config.micro_batches)
+    if config.label_smoothing and manifest.multi_label:
+        raise ValueError(
+            f"label_smoothing {config.label_smoothing}: these videos may show several classes, "
+            f"each scored by itself; give 0"
+        )

@@ -35,12 +35,25 @@ class StepLog:
         self._fabric = fabric
         self._rows: list[dict[str, Any]] = []
         self._losses: list[Tensor] = []
+        self._gradient_norms: list[Tensor] = []
 
     def add(
-        self, step: Step, loss: Tensor, *, seconds: float, step_seconds: float, waited: float
+        self,
+        step: Step,
+        loss: Tensor,
+        *,
+        seconds: float,
+        step_seconds: float,
+        waited: float,
+        gradient_norm: Tensor | None = None,
     ) -> None:
-        """Keep a step's row until the next flush; ``loss`` is a scalar on any device."""
+        """Keep a step's row until the next flush; ``loss`` is a scalar on any device.
+
+        So is ``gradient_norm``, of all processes; it is given at every step or at none.
+        """
         self._losses.append(loss)
+        if gradient_norm is not None:
+            self._gradient_norms.append(gradient_norm)
         self._rows.append(
             {
                 "step": step.index,
@@ -67,12 +80,13 @@ class StepLog:
 
     def _write(self, losses: list[float], own: list[float]) -> list[StepLoss]:
         rows, self._rows, self._losses = self._rows, [], []
-        self._folder.add_steps(
-            [
-                {**row, "loss": loss if math.isfinite(loss) else None}
-                for row, loss in zip(rows, losses, strict=True)
-            ]
-        )
+        written = [{**row, "loss": _finite(loss)} for row, loss in zip(rows, losses, strict=True)]
+        if self._gradient_norms:
+            norms = torch.stack(self._gradient_norms).tolist()
+            self._gradient_norms = []
+            for row, norm in zip(written, norms, strict=True):
+                row["gradient_norm"] = _finite(norm)
+        self._folder.add_steps(written)
         return [
             StepLoss(row["step"], mean, mine)
             for row, mean, mine in zip(rows, losses, own, strict=True)
@@ -86,3 +100,8 @@ class StepLog:
         if self._losses:
             own = torch.stack(self._losses).tolist()
             self._write(own, own)
+
+
+def _finite(number: float) -> float | None:
+    """What JSON can hold of a number."""
+    return number if math.isfinite(number) else None

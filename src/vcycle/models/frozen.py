@@ -1,0 +1,53 @@
+"""Freeze parameters by name, and the batch norms among them.
+
+In: a model and patterns. Out: the same model; what is frozen gets no gradient, and a frozen batch
+norm normalises by its running statistics, which stay as they are, whatever mode the model is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+def freeze(model: nn.Module, patterns: Sequence[str]) -> int:
+    """Freeze the parameters that a pattern matches, or that lie in a layer that it matches.
+
+    Patterns are the shell's, over dots too: ``s1.*``, ``*.bn``; without a wildcard they name one
+    layer or parameter. A batch norm whose parameters are all frozen stays in evaluation mode.
+    Returns how many parameters, as tensors, are frozen.
+
+    Raises ValueError if a pattern matches nothing.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    layers = {name.rpartition(".")[0] for name in names}
+    layers |= {layer[:end] for layer in layers for end, sign in enumerate(layer) if sign == "."}
+    layers.discard("")
+    for pattern in patterns:
+        found = [name for name in names if _matches(name, pattern)]
+        if not found:
+            near = get_close_matches(pattern.rstrip(".*"), sorted(layers) + names, n=3, cutoff=0.4)
+            known = ", ".join(near or sorted(layers, key=lambda name: name.count("."))[:6])
+            raise ValueError(f"freeze {pattern}: the model has no such layer; near it: {known}")
+        for name in found:
+            model.get_parameter(name).requires_grad_(False)
+    for module in model.modules():
+        own = list(module.parameters(recurse=False))
+        if isinstance(module, _BatchNorm) and own and not any(p.requires_grad for p in own):
+            module.register_forward_pre_hook(_stay_in_evaluation)
+    return sum(not parameter.requires_grad for parameter in model.parameters())
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a pattern matches a parameter's name, or that of a layer around it."""
+    ends = [end for end, sign in enumerate(name) if sign == "."]
+    return any(fnmatchcase(each, pattern) for each in (name, *(name[:end] for end in ends)))
+
+
+def _stay_in_evaluation(layer: nn.Module, _: Any) -> None:
+    layer.training = False

@@ -1,0 +1,137 @@
+"""LARS and LAMB: each tensor's step is in proportion to its own norm, for large batches.
+
+In: parameter groups and gradients. Out: changed parameters. Multigrid's coarse batches are large:
+tensors whose gradients are large beside their weights would otherwise limit the rate of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+
+class Lars(Optimizer):
+    """SGD with momentum and layer-wise rates (You, Gitman and Ginsburg, 2017, algorithm 1).
+
+    v <- m v + lr r (g + b w) and w <- w - v, with momentum m, weight decay b and
+    r = trust ||w|| / (||g|| + b ||w||). Vectors, such as biases and norm weights, and tensors whose
+    weights or gradients are zero have r = 1.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 0.1,
+        *,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust: float = 0.001,
+    ) -> None:
+        settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}
+        super().__init__(params, settings)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Change the parameters that have a gradient; returns what ``closure`` returns."""
+        loss = _evaluated(closure)
+        for group in self.param_groups:
+            params, grads = _with_gradients(group)
+            if not params:
+                continue
+            decay, rate = group["weight_decay"], float(group["lr"])
+            weights, lengths = _norms(params), _norms(grads)
+            ratios = _ratios(params, group["trust"] * weights, lengths + decay * weights, lengths)
+            steps = list(torch._foreach_add(grads, params, alpha=decay))
+            torch._foreach_mul_(steps, (rate * ratios).unbind())
+            if group["momentum"]:
+                (moved,) = _state(self, params, ("momentum_buffer",))
+                torch._foreach_mul_(moved, group["momentum"])
+                torch._foreach_add_(moved, steps)
+                steps = moved
+            torch._foreach_sub_(params, steps)
+        return loss
+
+
+class Lamb(Optimizer):
+    """Adam with layer-wise rates (You et al., ICLR 2020, algorithm 2).
+
+    m and v are Adam's moments, corrected for their bias; u = m / (sqrt(v) + eps) + b w, with weight
+    decay b; w <- w - lr (||w|| / ||u||) u. Vectors, such as biases and norm weights, and tensors
+    whose weights or steps are zero take lr u.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 0.001,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+    ) -> None:
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, settings)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Change the parameters that have a gradient; returns what ``closure`` returns."""
+        loss = _evaluated(closure)
+        for group in self.param_groups:
+            params, grads = _with_gradients(group)
+            if not params:
+                continue
+            group["num_steps"] = number = group.get("num_steps", 0) + 1
+            (beta1, beta2), rate = group["betas"], float(group["lr"])
+            means, squares = _state(self, params, ("exp_avg", "exp_avg_sq"))
+            torch._foreach_lerp_(means, grads, 1 - beta1)
+            torch._foreach_mul_(squares, beta2)
+            torch._foreach_addcmul_(squares, grads, grads, value=1 - beta2)
+            sizes = torch._foreach_sqrt(torch._foreach_div(squares, 1 - beta2**number))
+            torch._foreach_add_(sizes, group["eps"])
+            steps = list(torch._foreach_div(torch._foreach_div(means, 1 - beta1**number), sizes))
+            torch._foreach_add_(steps, params, alpha=group["weight_decay"])
+            lengths = _norms(steps)
+            ratios = _ratios(params, _norms(params), lengths, lengths)
+            torch._foreach_mul_(steps, (rate * ratios).unbind())
+            torch._foreach_sub_(params, steps)
+        return loss
+
+
+def _evaluated(closure: Callable[[], Any] | None) -> Any:
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
+def _with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+    params = [param for param in group["params"] if param.grad is not None]
+    return params, [param.grad for param in params]
+
+
+def _state(
+    optimizer: Optimizer, params: list[Tensor], names: tuple[str, ...]
+) -> list[list[Tensor]]:
+    """The tensors of each name that the optimizer keeps for the parameters, at first zeros."""
+    for param in params:
+        for name in names:
+            if name not in optimizer.state[param]:
+                optimizer.state[param][name] = torch.zeros_like(param)
+    return [[optimizer.state[param][name] for param in params] for name in names]
+
+
+def _norms(tensors: list[Tensor]) -> Tensor:
+    """(n,) the Euclidean norm of each."""
+    return torch.stack(torch._foreach_norm(tensors))
+
+
+def _ratios(params: list[Tensor], over: Tensor, under: Tensor, lengths: Tensor) -> Tensor:
+    """(n,) ``over`` / ``under`` of each tensor; 1 for vectors, and if one of the three is zero."""
+    is_matrix = torch.tensor([param.ndim > 1 for param in params])
+    is_matrix = is_matrix.to(over.device, non_blocking=True)
+    adapts = is_matrix & (over > 0) & (under > 0) & (lengths > 0)
+    return torch.where(adapts, over / under, torch.ones_like(over))

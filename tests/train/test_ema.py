@@ -1,0 +1,63 @@
+"""The average of weights against its formula, and going on from its state."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from vcycle.train.ema import WeightAverage
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4))
+
+
+def move(model: nn.Module, number: int) -> None:
+    generator = torch.Generator().manual_seed(number)
+    with torch.no_grad():
+        for value in (*model.parameters(), model[1].running_mean):
+            value.add_(torch.randn(value.shape, generator=generator))
+        model[1].num_batches_tracked.add_(1)
+
+
+def test_the_average_follows_its_formula() -> None:
+    model = network()
+    average = WeightAverage(model, decay=0.3)
+    expected = {}
+    for number in range(6):
+        move(model, number)
+        average.update(model)
+        decay = min(0.3, (1 + number) / (10 + number))
+        for name, value in model.state_dict().items():
+            if number == 0 or not value.is_floating_point():
+                expected[name] = value.clone()
+            else:
+                expected[name] = decay * expected[name] + (1 - decay) * value
+    assert average.module.state_dict().keys() == model.state_dict().keys()
+    for name, value in average.module.state_dict().items():
+        torch.testing.assert_close(value, expected[name])
+    assert not torch.equal(average.module[0].weight, model[0].weight)
+    assert not any(parameter.requires_grad for parameter in average.parameters())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_an_average_goes_on_to_the_last_bit() -> None:
+    model = network()
+    whole = WeightAverage(model, decay=0.9)
+    other = WeightAverage(model, decay=0.9)
+    for number in range(8):
+        move(model, number)
+        whole.update(model)
+        if number == 3:
+            other.load_state(whole.state())
+        elif number > 3:
+            other.update(model)
+    for a, b in zip(whole.state_dict().values(), other.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_an_average_keeps_the_memory_format() -> None:
+    model = nn.Conv3d(3, 4, 3).to(memory_format=torch.channels_last_3d)
+    average = WeightAverage(model, decay=0.9)
+    assert average.module.weight.is_contiguous(memory_format=torch.channels_last_3d)

@@ -1,0 +1,115 @@
+"""LARS and LAMB against the papers' equations, written out tensor by tensor."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vcycle.train.large_batch import Lamb, Lars
+
+RATES = (0.5, 2.0, 0.1)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3), nn.Linear(3, 2)).double()
+    nn.init.zeros_(network[2].weight)
+    return network
+
+
+def run(network: nn.Module, optimizer: Optimizer, rates: tuple[float, ...] = RATES) -> None:
+    for number, rate in enumerate(rates):
+        x = torch.randn(6, 4, generator=torch.Generator().manual_seed(number)).double()
+        optimizer.zero_grad()
+        network(x).cos().sum().backward()
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+
+
+def brute_force(network: nn.Module, step: Callable[[str, Tensor, Tensor, int], Tensor]) -> None:
+    """Change each parameter by what ``step`` says of its name, value, gradient and step number."""
+    for number, rate in enumerate(RATES):
+        x = torch.randn(6, 4, generator=torch.Generator().manual_seed(number)).double()
+        network.zero_grad()
+        network(x).cos().sum().backward()
+        for name, w in network.named_parameters():
+            assert w.grad is not None
+            w.data -= step(name, w.data, w.grad, number) * (rate if step.__name__ == "lamb" else 1)
+
+
+def check_equal(one: nn.Module, other: nn.Module) -> None:
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_lars(momentum: float) -> None:
+    ours, theirs = model(), model()
+    run(ours, Lars(ours.parameters(), momentum=momentum, weight_decay=0.1, trust=0.02))
+    moved: dict[str, Tensor] = {}
+
+    def lars(name: str, w: Tensor, g: Tensor, number: int) -> Tensor:
+        local = 0.02 * w.norm() / (g.norm() + 0.1 * w.norm())
+        if w.ndim < 2 or w.norm() == 0 or g.norm() == 0:
+            local = torch.ones((), dtype=w.dtype)
+        moved[name] = momentum * moved.get(name, 0) + RATES[number] * local * (g + 0.1 * w)
+        return moved[name]
+
+    brute_force(theirs, lars)
+    check_equal(ours, theirs)
+
+
+def test_lamb() -> None:
+    ours, theirs = model(), model()
+    run(ours, Lamb(ours.parameters(), betas=(0.8, 0.9), weight_decay=0.1))
+    means: dict[str, Tensor] = {}
+    squares: dict[str, Tensor] = {}
+
+    def lamb(name: str, w: Tensor, g: Tensor, number: int) -> Tensor:
+        means[name] = 0.8 * means.get(name, 0) + 0.2 * g
+        squares[name] = 0.9 * squares.get(name, 0) + 0.1 * g * g
+        mean, square = (
+            means[name] / (1 - 0.8 ** (number + 1)),
+            squares[name] / (1 - 0.9 ** (number + 1)),
+        )
+        u = mean / (square.sqrt() + 1e-6) + 0.1 * w
+        adapts = w.ndim > 1 and w.norm() > 0 and u.norm() > 0
+        return u * (w.norm() / u.norm() if adapts else 1.0)
+
+    brute_force(theirs, lamb)
+    check_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", [Lars, Lamb])
+def test_going_on_from_a_state_dict_changes_nothing(kind: type[Optimizer]) -> None:
+    whole, parts = model(), model()
+    run(whole, kind(whole.parameters()))
+    first = kind(parts.parameters())
+    run(parts, first, RATES[:1])
+    second = kind(parts.parameters())
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    for number, rate in list(enumerate(RATES))[1:]:
+        x = torch.randn(6, 4, generator=torch.Generator().manual_seed(number)).double()
+        second.zero_grad()
+        parts(x).cos().sum().backward()
+        second.param_groups[0]["lr"] = rate
+        second.step()
+    assert all(
+        torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("kind", [Lars, Lamb])
+def test_parameters_without_gradients_stay(kind: type[Optimizer]) -> None:
+    network = model()
+    before = copy.deepcopy(network.state_dict())
+    optimizer = kind([{"params": [network[0].weight]}, {"params": [network[1].weight]}])
+    network[1].weight.grad = torch.ones_like(network[1].weight)
+    assert optimizer.step(lambda: 3.0) == 3.0
+    assert torch.equal(network[0].weight, before["0.weight"])
+    assert not torch.equal(network[1].weight, before["1.weight"])
