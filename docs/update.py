@@ -105,6 +105,15 @@ def models_table() -> str:
     return "\n".join(lines)
 
 
+def weights_table() -> str:
+    """A line for each model that published Kinetics weights fit, with their file."""
+    lines = ["| model | file |", "| --- | --- |"]
+    lines += [
+        f"| `{entry.name}` | `{entry.kinetics_file}` |" for entry in MODELS if entry.kinetics_file
+    ]
+    return "\n".join(lines)
+
+
 def _dims(shape: list[int]) -> str:
     return " x ".join(str(size) for size in shape)
 
@@ -123,6 +132,7 @@ def main(arguments: list[str]) -> int:
         (ROOT / "README.md", "demo", demo_table(_result("demo"))),
         (ROOT / "docs" / "data.md", "loader", loader_table(_result("loader"))),
         (ROOT / "docs" / "models.md", "models", models_table()),
+        (ROOT / "docs" / "models.md", "weights", weights_table()),
         (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
     ]
     outdated = 0

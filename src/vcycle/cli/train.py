@@ -21,6 +21,7 @@ from vcycle.cli.plan import PlanReport, plan_text
 from vcycle.config.fields import config_from, read_values
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags, read_config, run_config
+from vcycle.config.pretrained import check_weights
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import RunConfig
 from vcycle.train.activity import Activity
@@ -73,6 +74,8 @@ def run_train_command(options: argparse.Namespace) -> None:
         config = _absolute(run_config(options))  # what a user got wrong must not wait for torch
         folder, config, kept = _folder(options, config, name, seconds)
         seconds = None if kept else seconds
+        if options.resume is False:
+            check_weights(config)
     _train(config, folder, options, seconds, is_own=videos is not None)
 
 
