@@ -480,10 +480,10 @@ def test_the_value_of_a_field_is_no_recipe(
     tmp_path: Path, seed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text(config_text(recipe("k400-i3d-r50")))
+    file.write_text(config_text(recipe("k400-slowfast-r50")))
     configs: list[RunConfig] = []
     monkeypatch.setattr("vcycle.train.run.train", lambda config, *_, **__: configs.append(config))
-    name = "k400-i3d-r50"
+    name = "k400-slowfast-r50"
     for arguments in (["--config", str(file), *seed], [name, *seed], [*seed, name]):
         assert main(["plan", *arguments]) == 0
         assert main(["train", *arguments]) == 0

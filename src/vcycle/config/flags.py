@@ -32,7 +32,10 @@ _FLAGS: dict[str, dict[str, Any]] = {
         "hint": int,
         "help": "training videos of finetune and scratch; else counted in --data",
     },
-    "--gpus": {"hint": int, "help": "GPUs of finetune and scratch, 1 to 8; else 1"},
+    "--gpus": {
+        "hint": int,
+        "help": "GPUs that a run is for, 1 to 8; vcycle train starts a process on each; else 1",
+    },
     "--schedule": {
         "hint": str,
         "metavar": "|".join(SCHEDULES),
