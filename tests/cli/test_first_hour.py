@@ -69,6 +69,8 @@ def test_one_command_indexes_plans_trains_and_says_what_comes_next(
     assert 0 <= result["top1"] <= 1
     assert result["seconds"] > 0
     assert result["predicted_seconds"] > 0
+    assert result["prediction_error_from_third"] >= 0
+    assert result["predicted_seconds_at_third"] > 0
     assert not any(video.flip for video in Manifest.read(strokes).videos)
 
     # A complete run stays as it is, and the same command begins the next one.

@@ -124,8 +124,11 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             step_seconds = time.perf_counter() - began
             began += step_seconds
             seconds += step_seconds
-            log.add(step, loss, seconds=seconds, step_seconds=step_seconds, waited=waited)
             display.step(step, seconds=step_seconds, waited=waited)
+            left = display.seconds_left()
+            log.add(
+                step, loss, seconds=seconds, step_seconds=step_seconds, waited=waited, left=left
+            )
             if flushes:
                 display.training(loss, None if run.manifest.multi_label else right)
                 # A loss that is not finite raises here, before any checkpoint is written.

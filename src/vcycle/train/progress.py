@@ -25,6 +25,7 @@ from vcycle.train.activity import Activity
 from vcycle.train.timing import Kind
 
 _RECENT_STEPS = 20
+_PREDICTION_STEPS = 2  # of a kind count as much as what was predicted of it
 _WAIT_SHARE = 0.1  # of a phase, from which on it is said
 
 
@@ -32,7 +33,8 @@ class TimeLeft:
     """Predicts the seconds that the rest of a plan takes, from the steps timed so far.
 
     A mini-batch not seen yet takes what is ``predicted`` of it, corrected by how the prediction
-    did on those that were; without one, as much a pixel as those.
+    did on those that were; without one, as much a pixel as those. The more often one was seen, the
+    more its own mean counts.
     """
 
     def __init__(
@@ -65,8 +67,9 @@ class TimeLeft:
         total = 0.0
         for kind, steps in self._remaining.items():
             timed = self._timed[kind]
-            each = self._seconds[kind] / timed if timed else factor * self._predicted(kind)
-            total += steps * each
+            weight = _PREDICTION_STEPS if self._predicted is not _num_pixels or not timed else 0
+            known = self._seconds[kind] + weight * factor * self._predicted(kind)
+            total += steps * known / (timed + weight)
         return total
 
 
@@ -124,7 +127,8 @@ class Display:
 
     def step(self, step: Step, *, seconds: float, waited: float) -> None:
         """A step is done, of which the loop waited for data for a part."""
-        self._left.add(step, seconds)
+        # Workers start during the first wait, which tells nothing of other steps.
+        self._left.add(step, seconds if self._recent else seconds - waited)
         self._recent.append((step.batch_size, seconds, waited))
         self._done, self._doing, self._step = step.index + 1, "", step
         phase = self._plan.phases[step.phase]
@@ -134,6 +138,10 @@ class Display:
                 f"base {phase.base.batch_size} x {phase.base.shape}"
             )
         self._phase = step.phase
+
+    def seconds_left(self) -> float:
+        """Of the steps that remain, without validations."""
+        return self._left.seconds()
 
     def training(self, loss: Tensor, right: Tensor | None) -> None:
         """Loss and correct clips of the last step of this process; reading them waits for it."""

@@ -37,9 +37,19 @@ class StepLog:
         self._losses: list[Tensor] = []
 
     def add(
-        self, step: Step, loss: Tensor, *, seconds: float, step_seconds: float, waited: float
+        self,
+        step: Step,
+        loss: Tensor,
+        *,
+        seconds: float,
+        step_seconds: float,
+        waited: float,
+        left: float,
     ) -> None:
-        """Keep a step's row until the next flush; ``loss`` is a scalar on any device."""
+        """Keep a step's row until the next flush; ``loss`` is a scalar on any device.
+
+        ``left`` are the seconds that the rest of the run is predicted to take.
+        """
         self._losses.append(loss)
         self._rows.append(
             {
@@ -52,6 +62,7 @@ class StepLog:
                 "clips_per_second": step.batch_size / step_seconds,
                 "waiting_seconds": waited,
                 "seconds": seconds,
+                "seconds_left": left,
             }
         )
 
