@@ -41,7 +41,7 @@ def manifest_of(path: Path, *, flip: bool | None = None, videos: str | None = No
             print(note)
         return folder
     out = _place_of_manifest(path)
-    if not os.access(path if path.is_dir() else path.parent, os.W_OK):
+    if not _is_writable(path if path.is_dir() else path.parent):
         print(f"{path} is read-only: its manifest goes to {out}")
     print(f"indexing {path}", flush=True)
     with progress_bar("probing videos", Console(), lines=True) as progress:
@@ -87,9 +87,14 @@ def _has_manifest(folder: Path) -> bool:
 def _place_of_manifest(path: Path) -> Path:
     """Beside the videos, or if that is read-only a folder of the dataset's under ``runs``."""
     beside = path if path.is_dir() else path.parent
-    if os.access(beside, os.W_OK):
+    if _is_writable(beside):
         return beside
     return Path("runs").absolute() / "manifests" / short_name(path)
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether this user may write there; root could anywhere, but not where nobody is meant to."""
+    return os.access(folder, os.W_OK) and bool(folder.stat().st_mode & 0o222)
 
 
 def _made_before(path: Path, folder: Path) -> Path:
