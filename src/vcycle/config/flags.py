@@ -78,6 +78,11 @@ FIELDS_HELP = (
 )
 
 
+def short_flag(field: str) -> str | None:
+    """A field's flag beside its dotted name, if it has one."""
+    return _SHORT_NAMES[field][0] if field in _SHORT_NAMES else None
+
+
 def add_field_flags(parser: FlagParser) -> None:
     """Add a flag for every field, and the short names."""
     parser.set_defaults(fields={}, given=())
