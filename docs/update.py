@@ -5,8 +5,9 @@
 
 ``docs/results/demo.json`` is the ``summary.json`` of ``make demo``, and ``docs/figures/demo.png``
 its ``curves.png``. ``docs/results/loader.json`` is what ``vcycle bench loader --json`` prints, and
-``docs/results/models.json`` what ``benchmarks/models.py`` does. The table of models comes from the
-builders' signatures and docstrings.
+``docs/results/models.json`` what ``benchmarks/models.py`` does.
+``docs/results/your_videos.json`` is what ``docs/run_your_videos.py`` writes. The table of models
+comes from the builders' signatures and docstrings.
 """
 
 from __future__ import annotations
@@ -114,6 +115,11 @@ def weights_table() -> str:
     return "\n".join(lines)
 
 
+def transcript(run: dict[str, str]) -> str:
+    """A command and what it printed, as ``docs/run_your_videos.py`` kept them."""
+    return f"```text\n$ {run['command']}\n{run['output']}\n```"
+
+
 def _dims(shape: list[int]) -> str:
     return " x ".join(str(size) for size in shape)
 
@@ -134,6 +140,10 @@ def main(arguments: list[str]) -> int:
         (ROOT / "docs" / "models.md", "models", models_table()),
         (ROOT / "docs" / "models.md", "weights", weights_table()),
         (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
+    ]
+    tables += [
+        (ROOT / "docs" / "your_videos.md", mark, transcript(run))
+        for mark, run in _result("your_videos").items()
     ]
     outdated = 0
     for page, mark, table in tables:

@@ -7,6 +7,7 @@ such a step has taken so far, or was measured to take before the run.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +101,7 @@ class Display:
         self._plan, self._title, self._console = plan, title, console
         self._left = TimeLeft(plan, first_step=first_step, predicted=step_seconds)
         self._done, self._phase = first_step, -1
-        self._doing = "starting the workers"
+        self._doing, self._doing_since = "starting the workers", time.monotonic()
         self._recent: deque[tuple[int, float, float]] = deque(maxlen=_RECENT_STEPS)
         self._step: Step | None = None
         self._loss, self._accuracy = float("nan"), float("nan")
@@ -123,7 +124,7 @@ class Display:
 
     def doing(self, text: str) -> None:
         """Something beside steps, which may take a while."""
-        self._doing = text
+        self._doing, self._doing_since = text, time.monotonic()
 
     def step(self, step: Step, *, seconds: float, waited: float) -> None:
         """A step is done, of which the loop waited for data for a part."""
@@ -177,8 +178,10 @@ class Display:
 
     def _status(self) -> str:
         """One line of where the run is, for a file."""
-        parts = [f"{self._title}: step {self._done} of {len(self._plan)}"]
-        return ", ".join([*parts, *([self._doing] if self._doing else []), *self._facts()])
+        place = f"{self._title}: step {self._done} of {len(self._plan)}"
+        if self._doing:
+            return f"{place}, {self._doing} ({time.monotonic() - self._doing_since:.0f} s)"
+        return ", ".join([place, *self._facts()])
 
     def _facts(self) -> list[str]:
         if self._step is None:
