@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -91,3 +93,21 @@ def test_a_first_wait_for_the_workers_is_not_every_steps() -> None:
     display = Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=console)
     display.step(PLAN[0], seconds=31.0, waited=30.0)
     assert display.seconds_left() == pytest.approx(len(PLAN) - 1)
+
+
+def test_a_notebook_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    notebook = ModuleType("IPython.display")
+    notebook.display = lambda each: shown.append(  # type: ignore[attr-defined]
+        each._repr_mimebundle_([], [])["text/plain"]
+    )
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    console = Console(force_jupyter=True)
+    with Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=console) as display:
+        display.step(PLAN[0], seconds=1.0, waited=0.1)
+        display.say("a line")
+    text = "".join(shown)
+    assert "run: phase 1/" in text
+    assert "run: a line" in text
+    assert "\x1b" not in text

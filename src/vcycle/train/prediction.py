@@ -18,6 +18,8 @@ _WORTH_SHARE = 0.05
 
 def say_prediction(run: Run, activity: Activity) -> None:
     """Print what the run will take, and what to do if that is days or the loader's doing."""
+    if not run.fabric.is_global_zero:
+        return
     for line in prediction_lines(run):
         activity.say(line)
     if run.times.waiting_share(run.plan) > _WAITING_SHARE and not is_prepared(run):
