@@ -5,6 +5,8 @@ In: a run with its measured step times. Out: lines of text, for 80 columns.
 
 from __future__ import annotations
 
+import shlex
+
 from vcycle.train.activity import Activity
 from vcycle.train.preparing import measure_preparing
 from vcycle.train.progress import duration
@@ -70,11 +72,12 @@ def _preparing_line(run: Run) -> str:
     faster = f"measured on two videos, prepared ones decode {saving.speedup:.1f} times as fast"
     if saving.saved < _WORTH_SHARE * run.prediction.total:
         return f"{waiting}; {faster}, which would save little"
-    root = run.manifest.root
+    root = shlex.quote(str(run.manifest.root))
+    prepared = shlex.quote(f"{run.manifest.root}-prepared")
     return (
         f"{waiting}; {faster}: about {duration(saving.saved)} less a run, for "
-        f"{duration(saving.spent)} once: vcycle data prepare {root} {root}-prepared, then train on "
-        f"{root}-prepared"
+        f"{duration(saving.spent)} once: vcycle data prepare {root} {prepared}, then train on "
+        f"{prepared}"
     )
 
 

@@ -43,30 +43,28 @@ def measure_preparing(
     ``spent`` is in proportion to the frames of all videos, shared by the cores that decode. None
     if the videos are not files of this machine, or cannot be read.
     """
-    chosen = [videos.videos[0], videos.videos[len(videos) // 2]]
+    chosen = tuple(dict.fromkeys([videos.videos[0], videos.videos[len(videos) // 2]]))
     if not all(videos.locate(video).is_local for video in chosen):
         return None
     span = max(_LEAST_FRAMES, config.baseline.shape.frames * config.data.stride)
     with tempfile.TemporaryDirectory() as folder:
         some = replace(videos, videos=tuple(_beginning(video, span) for video in chosen))
-        began = time.perf_counter()
         try:
-            prepared = prepare_videos(some, Path(folder) / "prepared").manifest
-        except (ValueError, OSError):  # no video could be read, or nothing written
+            done = prepare_videos(some, Path(folder) / "prepared", num_workers=0)
+            originals = make_dataset(config, replace(videos, videos=chosen))
+            rewritten = make_dataset(config, done.manifest)
+            ratios = {
+                shape: _clip_seconds(rewritten, shape) / _clip_seconds(originals, shape)
+                for shape in plan.shapes
+            }
+        except (ValueError, OSError):  # a video cannot be read, or nothing can be written
             return None
-        rewriting = time.perf_counter() - began
-        originals = make_dataset(config, replace(videos, videos=tuple(chosen)))
-        rewritten = make_dataset(config, prepared)
-        ratios = {
-            shape: _clip_seconds(rewritten, shape) / _clip_seconds(originals, shape)
-            for shape in plan.shapes
-        }
     faster = replace(times, decode={s: each * ratios[s] for s, each in times.decode.items()})
     before, after = (
         predict(config, plan, each, val_videos=val_videos).total for each in (times, faster)
     )
     frames = sum(video.num_frames for video in videos.videos) * (1 + val_videos / len(videos))
-    per_frame = rewriting / sum(video.num_frames for video in some.videos)
+    per_frame = done.seconds / sum(video.num_frames for video in some.videos)
     return Saving(
         speedup=len(ratios) / sum(ratios.values()),
         saved=before - after,
@@ -89,7 +87,7 @@ def _beginning(video: Video, num_frames: int) -> Video:
 
 
 def _clip_seconds(dataset: ClipDataset, shape: Shape) -> float:
-    """Of decoding a clip of this shape: the fastest of a few, over the videos."""
+    """Of decoding a clip of this shape: the fastest of a few, a mean over the videos."""
     total = 0.0
     for index in range(len(dataset)):
         took = []
@@ -98,4 +96,4 @@ def _clip_seconds(dataset: ClipDataset, shape: Shape) -> float:
             dataset[ClipRequest(index, shape, seed=seed)]
             took.append(time.perf_counter() - began)
         total += min(took)
-    return total
+    return total / len(dataset)
