@@ -141,10 +141,10 @@ def main(arguments: list[str]) -> int:
         (ROOT / "docs" / "models.md", "weights", weights_table()),
         (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
     ]
-    tables += [
-        (ROOT / "docs" / "your_videos.md", mark, transcript(run))
-        for mark, run in _result("your_videos").items()
-    ]
+    videos = _result("your_videos")
+    page = ROOT / "docs" / "your_videos.md"
+    tables += [(page, mark, transcript(run)) for mark, run in videos["runs"].items()]
+    tables.append((page, "about", f"Here it is on {videos['about']}:"))
     outdated = 0
     for page, mark, table in tables:
         before = page.read_text()

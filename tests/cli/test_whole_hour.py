@@ -56,18 +56,18 @@ def test_from_a_folder_to_predictions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
-        interrupt_after(3, patch)
+        interrupt_after(3, patch)  # which the next step notices
         assert main(["train", "hooks", *SMALL]) == 130
     captured = capsys.readouterr()
     assert "12 of 12 videos indexed in 2 classes" in captured.out
     assert "clips are not mirrored: names such as left_hook" in captured.out
-    assert "stopped after step 4 of" in captured.err
+    assert "stopped after step 5 of" in captured.err
     going_on = words_of(captured.err, "vcycle train --resume")
     assert going_on == ["train", "--resume", "runs/hooks-1"]
 
     assert main(going_on) == 0
     out = capsys.readouterr().out
-    assert "Going on from step 4 of" in out
+    assert "Going on from step 5 of" in out
     result = json.loads((tmp_path / "runs" / "hooks-1" / "result.json").read_text())
     assert {"top1", "seconds", "predicted_seconds"} <= result.keys()
 
