@@ -66,6 +66,8 @@ def test_clips_of_both_forms_are_decoded(
 def test_videos_that_are_elsewhere_or_broken_are_not_measured(
     config: RunConfig, times: StepTimes, videos: Manifest, tmp_path: Path
 ) -> None:
+    on_gpu = replace(config, data=replace(config.data, decoder="nvdec"))
+    assert measure_preparing(on_gpu, config.plan(), times, videos, val_videos=12) is None
     (tmp_path / "a.mp4").write_bytes(b"no video")
     for root, path in ((videos.root, "s3://bucket/a.mp4"), (tmp_path, "a.mp4")):
         moved = tuple(replace(video, path=path) for video in videos.videos)

@@ -203,8 +203,8 @@ def _weights_note(config: RunConfig) -> list[str]:
     if model.weights:
         return []
     if kind := model.pretrained_on:
-        found = published_weights(model, kind) or f"none are known for {model.name}"
-        return [f"training starts from {kind} weights: give --weights FILE; {found}"]
+        which = published_weights(model, kind) or f"none are known for {model.name}"
+        return [f"training starts from {kind} weights: give --weights FILE; {which}"]
     found = published_weights(model, "kinetics400")
     if found and config.recipe in USER_RECIPES:
         return [f"training starts from random weights; with --weights FILE, {found}"]

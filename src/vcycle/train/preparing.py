@@ -41,10 +41,11 @@ def measure_preparing(
     """Rewrite the beginning of two videos, and decode clips of both forms of them.
 
     ``spent`` is in proportion to the frames of all videos, shared by the cores that decode. None
-    if the videos are not files of this machine, or cannot be read.
+    if the videos are not files of this machine or cannot be read, or a GPU decodes them.
     """
     chosen = tuple(dict.fromkeys([videos.videos[0], videos.videos[len(videos) // 2]]))
-    if not all(videos.locate(video).is_local for video in chosen):
+    is_local = all(videos.locate(video).is_local for video in chosen)
+    if config.data.decoder == "nvdec" or not is_local:
         return None
     span = max(_LEAST_FRAMES, config.baseline.shape.frames * config.data.stride)
     with tempfile.TemporaryDirectory() as folder:
