@@ -79,7 +79,7 @@ def run_eval_command(options: argparse.Namespace) -> None:
     results = []
     try:
         for folder, config in runs:
-            with waiting_for(f"scoring {folder} on {options.split}"):
+            with waiting_for(f"scoring {folder}"):
                 result = evaluate_run(
                     config,
                     Path(folder),
