@@ -36,7 +36,10 @@ from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 from vcycle.train.run import train
 
-_TIMES = ("seconds", "clips_per_second", "waiting_seconds", "validation_seconds")
+_TIMES = (
+    *("seconds", "seconds_left", "clips_per_second", "waiting_seconds"),
+    "validation_seconds",
+)
 
 
 def main() -> int:

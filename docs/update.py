@@ -5,8 +5,9 @@
 
 ``docs/results/demo.json`` is the ``summary.json`` of ``make demo``, and ``docs/figures/demo.png``
 its ``curves.png``. ``docs/results/loader.json`` is what ``vcycle bench loader --json`` prints, and
-``docs/results/models.json`` what ``benchmarks/models.py`` does. The table of models comes from the
-builders' signatures and docstrings.
+``docs/results/models.json`` what ``benchmarks/models.py`` does.
+``docs/results/your_videos.json`` is what ``docs/run_your_videos.py`` writes. The table of models
+comes from the builders' signatures and docstrings.
 """
 
 from __future__ import annotations
@@ -105,6 +106,20 @@ def models_table() -> str:
     return "\n".join(lines)
 
 
+def weights_table() -> str:
+    """A line for each model that published Kinetics weights fit, with their file."""
+    lines = ["| model | file |", "| --- | --- |"]
+    lines += [
+        f"| `{entry.name}` | `{entry.kinetics_file}` |" for entry in MODELS if entry.kinetics_file
+    ]
+    return "\n".join(lines)
+
+
+def transcript(run: dict[str, str]) -> str:
+    """A command and what it printed, as ``docs/run_your_videos.py`` kept them."""
+    return f"```text\n$ {run['command']}\n{run['output']}\n```"
+
+
 def _dims(shape: list[int]) -> str:
     return " x ".join(str(size) for size in shape)
 
@@ -123,8 +138,13 @@ def main(arguments: list[str]) -> int:
         (ROOT / "README.md", "demo", demo_table(_result("demo"))),
         (ROOT / "docs" / "data.md", "loader", loader_table(_result("loader"))),
         (ROOT / "docs" / "models.md", "models", models_table()),
+        (ROOT / "docs" / "models.md", "weights", weights_table()),
         (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
     ]
+    videos = _result("your_videos")
+    page = ROOT / "docs" / "your_videos.md"
+    tables += [(page, mark, transcript(run)) for mark, run in videos["runs"].items()]
+    tables.append((page, "about", f"Here it is on {videos['about']}:"))
     outdated = 0
     for page, mark, table in tables:
         before = page.read_text()

@@ -13,6 +13,7 @@ import pytest
 from vcycle.cli.main import main
 from vcycle.cli.own_data import last_run_folder, run_folder
 from vcycle.cli.train import parse_time
+from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
 
 SMALL = [
@@ -68,6 +69,8 @@ def test_one_command_indexes_plans_trains_and_says_what_comes_next(
     assert 0 <= result["top1"] <= 1
     assert result["seconds"] > 0
     assert result["predicted_seconds"] > 0
+    assert result["prediction_error_from_third"] >= 0
+    assert result["predicted_seconds_at_third"] > 0
     assert not any(video.flip for video in Manifest.read(strokes).videos)
 
     # A complete run stays as it is, and the same command begins the next one.
@@ -163,3 +166,50 @@ def test_times_are_read() -> None:
     for text in ("", "5", "m", "5x", "5m3", "0s", "-5m"):
         with pytest.raises(ValueError, match="give a time"):
             parse_time(text)
+
+
+def test_gpus_that_are_not_there_are_one_line(
+    strokes: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for found, advice in (
+        (0, "none on this machine; leave it out"),
+        (1, "1 on this machine; give"),
+    ):
+        monkeypatch.setattr("torch.cuda.device_count", lambda found=found: found)
+        assert main(["train", "strokes", *SMALL, "--gpus", "2"]) == 2
+        error = capfd.readouterr().err.splitlines()[-1]
+        assert error.startswith(f"vcycle: --gpus 2: PyTorch finds {advice}")
+    assert not (strokes / "manifest.csv").exists()
+
+
+@pytest.mark.parametrize("words", [["strokes"], ["demo", "--data", "strokes"]])
+def test_a_process_is_started_on_each_gpu(
+    strokes: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def replace_process(_: str, command: list[str]) -> None:
+        started.append(command)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("os.execv", replace_process)
+    assert main(["data", "index", "folder", "strokes"]) == 0
+    with pytest.raises(SystemExit):
+        main(["train", *words, *SMALL, "--gpus", "2"])
+    (command,) = started
+    assert command[1:6] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    folder = "runs/strokes-1" if words == ["strokes"] else "runs/demo-1"
+    assert command[6:] == [
+        *("-m", "vcycle", "train", *words, *SMALL, "--gpus", "2", "--folder", folder)
+    ]
+    # One of those processes has the batch of two GPUs, and starts no others.
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    configs: list[RunConfig] = []
+    monkeypatch.setattr(
+        "vcycle.train.run.train",
+        lambda config, *_, **__: configs.append(config) or {"videos": 0, "bad_videos": 0},
+    )
+    assert main(command[8:]) == 0
+    assert configs[0].baseline.batch_size == (4 if words == ["strokes"] else 8)
+    assert len(started) == 1

@@ -229,6 +229,11 @@ def test_notes_give_the_reasons(run: Run, values: Callable[..., Any]) -> None:
     assert "- batch exponent 0.5: equation 1 asks for 256 clips" in text
     assert "- training starts from kinetics400 weights: give --weights FILE" in text
     assert "give --weights" not in run("finetune", "--weights", "weights.pyth")
+    assert "slowfast_r50_8x8 takes SLOWFAST_8x8_R50.pyth of" in text.replace("\n  ", " ")
+    other = values("scratch", "--model", "i3d_r50")["notes"][-1]
+    assert "with --weights FILE, i3d_r50 takes I3D_8x8_R50.pyth of" in other
+    tiny = run("finetune", "--model", "resnet3d_tiny")
+    assert "none are known for resnet3d_tiny" in tiny.replace("\n  ", " ")
     assert values("scratch")["notes"][0].startswith("10,000 training videos are assumed: give ")
 
 
@@ -475,10 +480,10 @@ def test_the_value_of_a_field_is_no_recipe(
     tmp_path: Path, seed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text(config_text(recipe("k400-i3d-r50")))
+    file.write_text(config_text(recipe("k400-slowfast-r50")))
     configs: list[RunConfig] = []
     monkeypatch.setattr("vcycle.train.run.train", lambda config, *_, **__: configs.append(config))
-    name = "k400-i3d-r50"
+    name = "k400-slowfast-r50"
     for arguments in (["--config", str(file), *seed], [name, *seed], [*seed, name]):
         assert main(["plan", *arguments]) == 0
         assert main(["train", *arguments]) == 0

@@ -335,5 +335,5 @@ def test_a_run_starts_from_the_weights_of_another(
     for name, value in weights(tmp_path / "second").items():
         if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
             torch.testing.assert_close(value, first[name])
-    with pytest.raises(ValueError, match="starts from kinetics400 weights; give"):
+    with pytest.raises(ValueError, match="starts from kinetics400 weights, and none are known"):
         train(replace(second, model=replace(second.model, weights=None)), tmp_path / "third")

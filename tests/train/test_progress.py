@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from types import ModuleType
+
+import numpy as np
 import pytest
+from rich.console import Console
 
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
-from vcycle.train.progress import TimeLeft, duration
+from vcycle.train.progress import Display, TimeLeft, duration
+from vcycle.train.run_folder import prediction_errors
 
 PLAN = Plan(
     Baseline(Shape(8, 64, 64), 8, 200, 50, LearningRate(0.1), (100, 150)),
@@ -40,3 +47,67 @@ def test_a_shape_not_seen_yet_costs_as_much_a_pixel() -> None:
 def test_durations_read_well() -> None:
     texts = [duration(x) for x in (0.4, 59.4, 61, 3599, 3600, 27000, float("nan"))]
     assert texts == ["0 s", "59 s", "1:01 min", "59:59 min", "1:00 h", "7:30 h", "?"]
+
+
+@pytest.mark.parametrize("slower", [0.5, 1.0, 3.0])
+def test_from_a_third_of_a_run_on_the_prediction_is_within_a_tenth(slower: float) -> None:
+    """Steps take other seconds than predicted, some more of it in small ones, and they vary."""
+    predicted = {
+        (step.shape, step.batch_size): step.batch_size * step.shape.num_pixels * 1e-7 + 0.05
+        for step in PLAN[:]
+    }
+    rng = np.random.default_rng(0)
+    took = [
+        slower * predicted[step.shape, step.batch_size] * rng.lognormal(0, 0.2) + 0.02
+        for step in PLAN[:]
+    ]
+    left = TimeLeft(PLAN, predicted=predicted.__getitem__)
+    assert left.seconds() == pytest.approx(
+        sum(predicted[step.shape, step.batch_size] for step in PLAN[:])
+    )
+    rows = []
+    for step, seconds in zip(PLAN[:], took, strict=True):
+        left.add(step, seconds)
+        rows.append({"seconds": sum(took[: step.index + 1]), "seconds_left": left.seconds()})
+    errors = prediction_errors(rows)
+    assert errors["prediction_error_from_third"] < 0.1
+    assert errors["predicted_seconds_at_third"] == pytest.approx(sum(took), rel=0.1)
+
+
+def test_the_error_of_a_prediction_is_the_largest_from_a_third_on() -> None:
+    rows = [
+        {"seconds": 1.0, "seconds_left": 90.0},
+        {"seconds": 4.0, "seconds_left": 7.0},
+        {"seconds": 7.0, "seconds_left": 1.0},
+        {"seconds": 10.0, "seconds_left": 0.0},
+    ]
+    assert prediction_errors(rows) == {
+        "predicted_seconds_at_third": 11.0,
+        "prediction_error_from_third": pytest.approx(0.2),
+    }
+    assert prediction_errors([{"seconds": 1.0}]) == {}
+
+
+def test_a_first_wait_for_the_workers_is_not_every_steps() -> None:
+    console = Console(file=io.StringIO())
+    display = Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=console)
+    display.step(PLAN[0], seconds=31.0, waited=30.0)
+    assert display.seconds_left() == pytest.approx(len(PLAN) - 1)
+
+
+def test_a_notebook_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    notebook = ModuleType("IPython.display")
+    notebook.display = lambda each: shown.append(  # type: ignore[attr-defined]
+        each._repr_mimebundle_([], [])["text/plain"]
+    )
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    console = Console(force_jupyter=True)
+    with Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=console) as display:
+        display.step(PLAN[0], seconds=1.0, waited=0.1)
+        display.say("a line")
+    text = "".join(shown)
+    assert "run: phase 1/" in text
+    assert "run: a line" in text
+    assert "\x1b" not in text

@@ -12,6 +12,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.flag_parser import FlagParser
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def add_bench_flags(parser: FlagParser) -> None:
 
 def run_bench_loader(options: argparse.Namespace) -> None:
     """Measure the loader and print a row for each source and shape."""
-    from vcycle.bench.loader import bench_loader
+    with starting_pytorch():
+        from vcycle.bench.loader import bench_loader
 
     rows = bench_loader(
         options.video_dir,

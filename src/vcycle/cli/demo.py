@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.flag_parser import FlagParser
 
 
@@ -19,6 +20,7 @@ def add_demo_flags(parser: FlagParser) -> None:
 
 def run_demo_command(options: argparse.Namespace) -> None:
     """Run the demo."""
-    from vcycle.demo.comparison import run_demo
+    with starting_pytorch():
+        from vcycle.demo.comparison import run_demo
 
     run_demo(options.folder, quick=options.quick)

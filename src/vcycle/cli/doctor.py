@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ def add_doctor_flags(parser: FlagParser) -> None:
 
 def run_doctor_command(options: argparse.Namespace) -> None:
     """Look at the machine and print, in 80 columns."""
-    from vcycle.bench.machine import advice, inspect_machine
+    with starting_pytorch():
+        from vcycle.bench.machine import advice, inspect_machine
 
     folder = Path(options.folder)
     if not folder.is_dir():
         raise ValueError(f"folder {folder}: no such directory; give one on the disk of the videos")
-    machine = inspect_machine(folder)
+    with waiting_for(f"looking at this machine and the disk of {folder}"):
+        machine = inspect_machine(folder)
     if options.json:
         print(json.dumps(machine.to_dict(), indent=1))
         return

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_field_flags
 from vcycle.config.run import RunConfig
@@ -58,9 +59,10 @@ def run_eval_command(options: argparse.Namespace) -> None:
 
         check_plot_file(Path(options.plot))
 
-    from vcycle.evaluate.run import evaluate_run
-    from vcycle.evaluate.setup import destroy_process_group
-    from vcycle.evaluate.sources import FROM_A_FILE, evaluation_config
+    with starting_pytorch():
+        from vcycle.evaluate.run import evaluate_run
+        from vcycle.evaluate.setup import destroy_process_group
+        from vcycle.evaluate.sources import FROM_A_FILE, evaluation_config
 
     runs = [(path, evaluation_config(Path(path), options.fields)) for path in options.folders]
     for path, config in runs:
@@ -77,8 +79,8 @@ def run_eval_command(options: argparse.Namespace) -> None:
     results = []
     try:
         for folder, config in runs:
-            results.append(
-                evaluate_run(
+            with waiting_for(f"scoring {folder}"):
+                result = evaluate_run(
                     config,
                     Path(folder),
                     split=options.split,
@@ -86,7 +88,7 @@ def run_eval_command(options: argparse.Namespace) -> None:
                     shapes=_shapes(config, options.shapes),
                     scores_file=Path(options.scores) if options.scores else None,
                 )
-            )
+            results.append(result)
             if prints and not options.json:
                 print(_line(folder, results[-1]), flush=True)
     finally:

@@ -10,6 +10,7 @@ import shlex
 from pathlib import Path
 
 from vcycle.cli.trained_model import add_model_flags, model_of
+from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
 
 
@@ -45,10 +46,14 @@ def run_export_command(options: argparse.Namespace) -> None:
             raise ValueError(f"--{flag}: give --format and --out FILE, or --hub FOLDER")
     if options.evaluation is not None or options.overwrite:
         raise ValueError("--evaluation and --overwrite: they are for --hub; leave them out")
-    from vcycle.evaluate.export import export_model
+    with starting_pytorch():
+        from vcycle.evaluate.export import export_model
 
-    model = model_of(options)
-    shapes = export_model(model, options.out, format=options.format, normalise=options.normalise)
+    with waiting_for(f"exporting {options.model}"):
+        model = model_of(options)
+        shapes = export_model(
+            model, options.out, format=options.format, normalise=options.normalise
+        )
     size = Path(options.out).stat().st_size / 1e6
     checked = f"; same scores as PyTorch at {', '.join(map(str, shapes))}" if shapes else ""
     print(f"{options.out}: {size:.1f} MB{checked}")

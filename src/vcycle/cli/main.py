@@ -49,7 +49,9 @@ _OTHERS: dict[str, tuple[str, Callable[[FlagParser], None]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     try:
-        options = make_parser().parse_args(arguments)
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        options = make_parser().parse_args(words)
+        options.words = words
         options.run(options)
         return 0
     except BrokenPipeError:  # whoever read the output, such as `head`, has enough
@@ -72,7 +74,10 @@ def _one_line(error: Exception) -> str:
 
 
 def make_parser() -> FlagParser:
-    """The parser of all commands; what it parses has a function ``run``."""
+    """The parser of all commands; what it parses has a function ``run``.
+
+    ``main`` adds the words themselves, as ``words``.
+    """
     parser = FlagParser(
         prog="vcycle",
         description="Multigrid training for video models: the same accuracy, several times faster.",

@@ -10,6 +10,7 @@ import json
 import textwrap
 from dataclasses import asdict
 
+from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.flag_parser import FlagParser
 from vcycle.models.entries import MODELS, find_model
 from vcycle.schedule.shape import Shape
@@ -24,7 +25,8 @@ def add_models_flags(parser: FlagParser) -> None:
 
 def run_models_command(options: argparse.Namespace) -> None:
     """Count and print, in 80 columns."""
-    from vcycle.models.count import model_costs
+    with starting_pytorch():
+        from vcycle.models.count import model_costs
 
     costs = model_costs(Shape.parse(options.shape), names=[entry.name for entry in MODELS])
     if options.json:

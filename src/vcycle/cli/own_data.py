@@ -31,11 +31,7 @@ def manifest_of(path: Path, *, flip: bool | None = None, videos: str | None = No
     folder = path.parent if path.name == "manifest.csv" else path
     is_ours = (folder / "probes.jsonl").exists() and not (folder / "prepared.json").exists()
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        if not _has_manifest(folder):
-            raise ValueError(
-                f"{folder}: several processes cannot index it; run `vcycle data index` first"
-            )
-        return folder
+        return _made_before(path, folder)
     if path.name == "manifest.csv" or (_has_manifest(folder) and not is_ours):
         if flip is not None:
             raise ValueError(f"--flip: {folder} has its manifest; index its videos again with it")
@@ -44,7 +40,9 @@ def manifest_of(path: Path, *, flip: bool | None = None, videos: str | None = No
         if note := mirroring(manifest.classes, Choices.read(folder).flip)[1]:
             print(note)
         return folder
-    out = _writable(folder if path.is_dir() else path.parent, path)
+    out = _place_of_manifest(path)
+    if not _is_writable(path if path.is_dir() else path.parent):
+        print(f"{path} is read-only: its manifest goes to {out}")
     print(f"indexing {path}", flush=True)
     with progress_bar("probing videos", Console(), lines=True) as progress:
         indexed = index_own_videos(
@@ -86,10 +84,22 @@ def _has_manifest(folder: Path) -> bool:
     return (folder / "manifest.csv").is_file() and (folder / "classes.txt").is_file()
 
 
-def _writable(folder: Path, source: Path) -> Path:
+def _place_of_manifest(path: Path) -> Path:
     """Beside the videos, or if that is read-only a folder of the dataset's under ``runs``."""
-    if os.access(folder, os.W_OK):
-        return folder
-    out = Path("runs").absolute() / "manifests" / short_name(source)
-    print(f"{folder} is read-only: its manifest goes to {out}")
-    return out
+    beside = path if path.is_dir() else path.parent
+    if _is_writable(beside):
+        return beside
+    return Path("runs").absolute() / "manifests" / short_name(path)
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether this user may write there; root could anywhere, but not where nobody is meant to."""
+    return os.access(folder, os.W_OK) and bool(folder.stat().st_mode & 0o222)
+
+
+def _made_before(path: Path, folder: Path) -> Path:
+    """The folder of the manifest that one process made for several."""
+    for place in (folder, _place_of_manifest(path)):
+        if _has_manifest(place):
+            return place
+    raise ValueError(f"{path}: several processes cannot index it; run `vcycle data index` first")

@@ -16,7 +16,8 @@ from typing import Any
 from vcycle.config.compute import compute
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags, run_config
-from vcycle.config.recipes import summaries
+from vcycle.config.pretrained import published_weights
+from vcycle.config.recipes import USER_RECIPES, summaries
 from vcycle.config.run import RunConfig
 from vcycle.report.plan_table import plan_table
 from vcycle.schedule import cost
@@ -193,11 +194,21 @@ def _notes(config: RunConfig, plan: Plan) -> list[str]:
             f"rate: {over} to {anneal.final:g} of its peak over the last {share:.0%} of the steps, "
             f"in place of the recipe's decay and warm-up"
         )
-    if config.model.pretrained_on and not config.model.weights:
-        notes.append(
-            f"training starts from {config.model.pretrained_on} weights: give --weights FILE"
-        )
-    return notes
+    return [*notes, *_weights_note(config)]
+
+
+def _weights_note(config: RunConfig) -> list[str]:
+    """Which weights are missing, or would be better than random ones."""
+    model = config.model
+    if model.weights:
+        return []
+    if kind := model.pretrained_on:
+        which = published_weights(model, kind) or f"none are known for {model.name}"
+        return [f"training starts from {kind} weights: give --weights FILE; {which}"]
+    found = published_weights(model, "kinetics400")
+    if found and config.recipe in USER_RECIPES:
+        return [f"training starts from random weights; with --weights FILE, {found}"]
+    return []
 
 
 def _listing() -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcycle.cli.trained_model import add_model_flags, model_of
+from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
 from vcycle.schedule.shape import Shape
 
@@ -64,14 +65,16 @@ def run_predict_command(options: argparse.Namespace) -> None:
         raise ValueError(f"--top-k {options.top_k}: give at least 1")
     shape = Shape.parse(options.shape) if options.shape else None
 
-    import torch
+    with starting_pytorch():
+        import torch
 
-    from vcycle.data.metadata import UnreadableVideo
-    from vcycle.evaluate.predict import predict
-    from vcycle.evaluate.video_arguments import find_videos
+        from vcycle.data.metadata import UnreadableVideo
+        from vcycle.evaluate.predict import predict
+        from vcycle.evaluate.video_arguments import find_videos
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = model_of(options, device=device)
+    with waiting_for(f"loading {options.model}"):
+        model = model_of(options, device=device)
     rows: list[dict[str, Any]] = []
     bad: list[UnreadableVideo] = []
     with _standard_input(options.videos) as words:

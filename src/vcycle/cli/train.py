@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from vcycle.cli.gpus import check_gpus, is_launched, launch
 from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder, short_name
 from vcycle.cli.plan import PlanReport, plan_text
+from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import config_from, read_values
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags, read_config, run_config
+from vcycle.config.pretrained import check_weights
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import RunConfig
-from vcycle.train.activity import Activity
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -59,13 +59,19 @@ def run_train_command(options: argparse.Namespace) -> None:
     """Train. Raises ValueError for what a user got wrong."""
     seconds = parse_time(options.time) if options.time is not None else None
     _check_options(options, seconds)
+    num_gpus = None if is_launched() else options.gpus
+    if num_gpus is not None:
+        check_gpus(num_gpus)
     videos = _own_videos(options)
     if videos is not None:
         _use_videos(options, videos)
     elif options.flip is not None:
         raise ValueError("--flip: it is for a folder or table of videos; leave it out")
+    if options.recipe not in USER_RECIPES:
+        options.gpus = None  # the batch is the recipe's, on any number
     name = short_name(videos) if videos is not None else options.recipe or "run"
-    if options.resume not in (False, True, "auto"):
+    names_its_folder = options.resume not in (False, True, "auto")
+    if names_its_folder:
         folder = Path(options.resume)
         config = _resumed(folder, options)
         seconds = None
@@ -73,6 +79,10 @@ def run_train_command(options: argparse.Namespace) -> None:
         config = _absolute(run_config(options))  # what a user got wrong must not wait for torch
         folder, config, kept = _folder(options, config, name, seconds)
         seconds = None if kept else seconds
+        if options.resume is False:
+            check_weights(config)
+    if num_gpus is not None and num_gpus > 1:
+        launch(num_gpus, options.words + ([] if names_its_folder else ["--folder", str(folder)]))
     _train(config, folder, options, seconds, is_own=videos is not None)
 
 
@@ -202,9 +212,8 @@ def _fitted(folder: Path, config: RunConfig) -> RunConfig | None:
 
 
 def _is_same(folder: Path, config: RunConfig) -> bool:
-    with Activity(Console(quiet=not _prints())) as activity:
-        activity.begin(f"comparing with {folder}, which is not complete")
-        from vcycle.train.same_run import check_config  # stands on torch
+    with starting_pytorch():
+        from vcycle.train.same_run import check_config
 
     try:
         check_config(read_values(folder / "config.yaml"), config, source=str(folder))
@@ -230,8 +239,7 @@ def _train(
             print(f"\nthe plan is {options.time} long: it comes once its steps are timed")
         print(f"run folder {folder}", flush=True)
 
-    with Activity(Console(quiet=not shown)) as activity:
-        activity.begin("starting PyTorch")
+    with starting_pytorch():
         from vcycle.evaluate.setup import destroy_process_group
         from vcycle.train.run import train
 

@@ -32,7 +32,10 @@ _FLAGS: dict[str, dict[str, Any]] = {
         "hint": int,
         "help": "training videos of finetune and scratch; else counted in --data",
     },
-    "--gpus": {"hint": int, "help": "GPUs of finetune and scratch, 1 to 8; else 1"},
+    "--gpus": {
+        "hint": int,
+        "help": "GPUs that a run is for, 1 to 8; vcycle train starts a process on each; else 1",
+    },
     "--schedule": {
         "hint": str,
         "metavar": "|".join(SCHEDULES),
@@ -73,6 +76,11 @@ FIELDS_HELP = (
     "Any field of the configuration is a flag by its dotted name, such as --data.stride 4 "
     "--multigrid.batch_exponent 0.5 --multigrid.rule.side_multiple 32."
 )
+
+
+def short_flag(field: str) -> str | None:
+    """A field's flag beside its dotted name, if it has one."""
+    return _SHORT_NAMES[field][0] if field in _SHORT_NAMES else None
 
 
 def add_field_flags(parser: FlagParser) -> None:

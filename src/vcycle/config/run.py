@@ -136,8 +136,8 @@ class Evaluation:
         batch_size: clips at a time.
         precise_bn: training batches at the baseline's shape from which norm statistics are
             estimated anew before the last validation; 0 leaves the running averages.
-        final_clips, final_crops: as ``num_clips`` and ``num_crops``, of the evaluation that ends
-            the run; 0 clips for none.
+        final_clips: as ``num_clips``, of the evaluation that ends the run; 0 for none.
+        final_crops: as ``num_crops``, of the evaluation that ends the run.
     """
 
     times: int = 20
@@ -190,6 +190,7 @@ class RunConfig:
 
     Args:
         recipe: the name of the recipe that it came from.
+        seed: of the weights, the clips, their order and all else that is drawn.
         precision: 32-true is float32 throughout, TF32 neither in convolutions nor in products of
             matrices; tf32 lets a GPU use it in both; bf16-mixed and 16-mixed run under autocast,
             the latter with a gradient scaler.

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
+from vcycle.config.pretrained import check_weights
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.precision import set_precision
@@ -103,18 +104,15 @@ def make_network(
     """The network with norms by group, dropout by clip and its first weights, on the CPU.
 
     With ``fresh`` False, no pre-trained weights are read: a checkpoint replaces them at once.
-    Raises ValueError if the configuration asks for pre-trained weights and names no file.
+    Raises ValueError if the configuration asks for pre-trained weights and names no file of them.
     """
+    if fresh:
+        check_weights(config)
     torch.manual_seed(config.seed)
     network = build_model(config.model.name, num_classes=num_classes, **config.model.options)
     network = convert_dropout(convert_batch_norm(network))
     if fresh and config.model.weights is not None:
         fabric.print(load_weights(network, config.model.weights))
-    elif fresh and config.model.pretrained_on is not None:
-        raise ValueError(
-            f"model.weights: recipe {config.recipe} starts from {config.model.pretrained_on} "
-            f"weights; give --weights FILE, or --model.pretrained_on null for random ones"
-        )
     others = sum(
         isinstance(module, _BatchNorm) and not isinstance(module, SubBatchNorm3d)
         for module in network.modules()

@@ -18,12 +18,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from vcycle.models.entries import KINETICS_PAGE
+
 MAX_BYTES = 8 * 2**30
 """Larger files are refused. The limit is over 30 times the size of the largest model here."""
 
 PUBLISHED = (
     "weights are published at github.com/facebookresearch/SlowFast (MODEL_ZOO.md), "
-    "github.com/facebookresearch/pytorchvideo (docs/source/model_zoo.md), "
+    f"{KINETICS_PAGE}, "
     "pytorch.org/vision (ResNet-50, ResNet-101) and huggingface.co/timm"
 )
 

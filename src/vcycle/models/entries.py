@@ -20,6 +20,9 @@ from vcycle.schedule.shape import Shape
 
 Family = Literal["SlowFast", "I3D", "Slow", "C2D", "TinyResNet3d", "VideoTransformer"]
 
+KINETICS_PAGE = "github.com/facebookresearch/pytorchvideo (docs/source/model_zoo.md)"
+IMAGENET_PAGE = "pytorch.org/vision/stable/models.html"
+
 
 @dataclass(frozen=True)
 class ModelEntry:
@@ -32,6 +35,7 @@ class ModelEntry:
         aliases: other names of the same network: those of the released checkpoints (slow frames x
             stride) and of the paper's runs.
         least_frames: fewest frames that it takes, for a network without alpha.
+        kinetics_file: the file of PyTorchVideo's model zoo that holds its Kinetics-400 weights.
     """
 
     name: str
@@ -39,6 +43,7 @@ class ModelEntry:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     least_frames: int = 1
+    kinetics_file: str | None = None
 
     @property
     def alpha(self) -> int | None:
@@ -60,6 +65,13 @@ class ModelEntry:
             return ShapeRule(frame_multiple=alpha, min_frames=alpha)
         pools = options.get("pool_frames", self.arguments.get("pool_frames"))
         return ShapeRule(min_frames=self.least_frames if pools is not False else 1)
+
+    @property
+    def image_resnet(self) -> str | None:
+        """The ResNet whose ImageNet weights can be inflated into it."""
+        if self.family == "TinyResNet3d":
+            return None
+        return f"ResNet-{self.arguments.get('depth', 50)}"
 
     @property
     def multiply_adds(self) -> dict[Shape, int]:
@@ -86,20 +98,25 @@ def _counted() -> dict[str, dict[str, int]]:
     return counted
 
 
-def _slowfast(name: str, *aliases: str, alpha: int = 4, **arguments: Any) -> ModelEntry:
-    return ModelEntry(name, "SlowFast", {"alpha": alpha, **arguments}, aliases)
+def _slowfast(
+    name: str, *aliases: str, alpha: int = 4, file: str | None = None, **arguments: Any
+) -> ModelEntry:
+    arguments = {"alpha": alpha, **arguments}
+    return ModelEntry(name, "SlowFast", arguments, aliases, kinetics_file=file)
 
 
-def _i3d(name: str, *aliases: str, **arguments: Any) -> ModelEntry:
-    return ModelEntry(name, "I3D", arguments, aliases, least_frames=2)  # halved after res2
+def _i3d(name: str, *aliases: str, file: str | None = None, **arguments: Any) -> ModelEntry:
+    # Frames are halved after res2.
+    return ModelEntry(name, "I3D", arguments, aliases, least_frames=2, kinetics_file=file)
 
 
-def _slow(name: str, *aliases: str, **arguments: Any) -> ModelEntry:
-    return ModelEntry(name, "Slow", arguments, aliases)
+def _slow(name: str, *aliases: str, file: str | None = None, **arguments: Any) -> ModelEntry:
+    return ModelEntry(name, "Slow", arguments, aliases, kinetics_file=file)
 
 
-def _c2d(name: str, *aliases: str, **arguments: Any) -> ModelEntry:
-    return ModelEntry(name, "C2D", arguments, aliases, least_frames=2)  # halved after res2
+def _c2d(name: str, *aliases: str, file: str | None = None, **arguments: Any) -> ModelEntry:
+    # Frames are halved after res2.
+    return ModelEntry(name, "C2D", arguments, aliases, least_frames=2, kinetics_file=file)
 
 
 _R101_50 = (6, 6)
@@ -114,22 +131,35 @@ MODELS = (
         "slowfast_r50_8x8",
         "slowfast_r50_16x8_ssv2",
         "slowfast_r50_16x8_charades",
+        file="SLOWFAST_8x8_R50.pyth",
     ),
     _slowfast("slowfast_r50_4x16", alpha=8, fusion_kernel=5),
     _slowfast("slowfast_r50_16f_alpha2_paper", alpha=2),
     _slowfast("slowfast_nln_r50_8x8", fusion_kernel=5, nonlocal_kind="dot_product"),
-    _slowfast("slowfast_r101", "slowfast_r101_101_101_8x8", depth=101, fusion_kernel=5),
-    _slowfast("slowfast_r101_50_50_8x8", depth=101, fusion_kernel=5, temporal_blocks_res4=_R101_50),
-    _i3d("i3d_r50", "i3d_r50_8x8", "i3d_r50_16f_paper"),
+    _slowfast(
+        "slowfast_r101",
+        "slowfast_r101_101_101_8x8",
+        depth=101,
+        fusion_kernel=5,
+        file="SLOWFAST_8x8_R101.pyth",
+    ),
+    _slowfast(
+        "slowfast_r101_50_50_8x8",
+        depth=101,
+        fusion_kernel=5,
+        temporal_blocks_res4=_R101_50,
+        file="SLOWFAST_16x8_R101_50_50.pyth",
+    ),
+    _i3d("i3d_r50", "i3d_r50_8x8", "i3d_r50_16f_paper", file="I3D_8x8_R50.pyth"),
     _i3d("i3d_r101", "i3d_r101_8x8", depth=101),
     _i3d("i3d_nl_r50", "i3d_nln_r50_16f_dot_paper", nonlocal_kind="dot_product"),
     _i3d("i3d_nl_r101", depth=101, nonlocal_kind="dot_product"),
     _i3d("i3d_nln_r50_8x8", nonlocal_kind="softmax"),
     _i3d("i3d_nln_r101_8x8", depth=101, nonlocal_kind="softmax"),
-    _slow("slow_r50", "slow_r50_4x16", "slow_r50_8x8"),
+    _slow("slow_r50", "slow_r50_4x16", "slow_r50_8x8", file="SLOW_8x8_R50.pyth"),
     _slow("slow_r101", depth=101),
     _slow("slow_nln_r50_8x8", nonlocal_kind="dot_product"),
-    _c2d("c2d_r50", "c2d_r50_8x8"),
+    _c2d("c2d_r50", "c2d_r50_8x8", file="C2D_8x8_R50.pyth"),
     _c2d("c2d_r101", depth=101),
     _c2d("c2d_nln_r50_8x8", nonlocal_kind="softmax"),
     _c2d("c2d_nopool_r50_8x8", pool_frames=False),

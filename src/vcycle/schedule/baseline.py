@@ -19,10 +19,16 @@ from vcycle.schedule.shape import Shape
 class LearningRate:
     """The baseline's learning rate as a function of stage and progress.
 
-    ``step`` is ``base * gamma ** stage``; ``cosine`` falls from ``base`` to ``base * final`` over
-    half a period; ``one-cycle`` rises from ``base / 25`` over the first ``rise`` of the run, then
-    falls to ``base * final``. A warm-up is linear from ``warmup_start`` over ``warmup_steps``
-    steps of the baseline.
+    Args:
+        base: the rate at the baseline's batch size, after the warm-up.
+        decay: ``step`` is ``base * gamma ** stage``; ``cosine`` falls from ``base`` to
+            ``base * final`` over half a period; ``one-cycle`` rises from ``base / 25`` over the
+            first ``rise`` of the run, then falls to ``base * final``.
+        gamma: the factor of a ``step`` at the end of every stage.
+        final: the last rate of ``cosine`` and ``one-cycle``, as a share of ``base``.
+        rise: the share of the run in which ``one-cycle`` rises.
+        warmup_steps: steps of the baseline in which the rate rises in a line; 0 for none.
+        warmup_start: the rate from which it rises.
 
     >>> LearningRate(0.8, decay="cosine").at(stage=0, progress=0.5)
     0.4
@@ -75,9 +81,15 @@ def _anneal(start: float, end: float, progress: float) -> float:
 class Baseline:
     """B x T x H x W for ``steps`` optimizer steps.
 
-    ``stage_ends`` are the steps at which the learning rate drops, without the last step: a run
-    of 112k steps that drops at 44k, 72k and 92k has four stages. With a cosine or one-cycle rate
-    they only say where long cycles begin. ``num_videos`` is the size of an epoch.
+    Args:
+        shape: of a clip.
+        batch_size: clips of a step, over all processes.
+        steps: optimizer steps of the run.
+        num_videos: the size of an epoch.
+        learning_rate: as a function of stage and progress.
+        stage_ends: the steps at which the learning rate drops, without the last step: a run of
+            112k steps that drops at 44k, 72k and 92k has four stages. With a cosine or one-cycle
+            rate they only say where long cycles begin.
 
     >>> baseline = Baseline(
     ...     shape=Shape(32, 224, 224),

@@ -26,14 +26,19 @@ class LongCycle:
 
     The default is the paper's: 8B x T/4 x H/sqrt(2), 4B x T/2 x H/sqrt(2), 2B x T/2 x H,
     B x T x H (widths as heights). ``((1, 0.5), (1, 0.71), (1, 1))`` is a spatial cycle, which
-    suits images (T = 1); ``((0.25, 1), (0.5, 1), (1, 1))`` a temporal one.
+    suits images (T = 1); ``((0.25, 1), (0.5, 1), (1, 1))`` a temporal one. Raises ValueError if the
+    last shape is not the full grid, or if shares do not sum to 1.
 
-    ``shares`` of the steps, one a shape, sum to 1; None gives every shape as many, as in the paper.
-    ``batch_factors`` are multiples of B; None takes equation 1 to the power of the batch exponent.
-    ``rate_factors`` scale the rate; None takes the batch factors to the power of the rate exponent.
-    With ``once`` the run is a single pass over the shapes, instead of a cycle in every
-    learning-rate stage. Raises ValueError if the last shape is not the full grid, or if shares do
-    not sum to 1.
+    Args:
+        factors: of frames and sides, a pair for each shape.
+        shares: of the steps, one a shape, which sum to 1; None gives every shape as many, as in the
+            paper.
+        batch_factors: multiples of B, one a shape; None takes equation 1 to the power of the batch
+            exponent.
+        rate_factors: of the rate, one a shape; None takes the batch factors to the power of the
+            rate exponent.
+        once: the run is a single pass over the shapes, instead of a cycle in every learning-rate
+            stage.
 
     >>> LongCycle().last(2).factors
     ((0.5, 1.0), (1.0, 1.0))
@@ -103,6 +108,9 @@ class ShortCycle:
     The default is the paper's for step i: H/2 for i mod 3 = 0, H/sqrt(2) for 1, else the base
     shape. No size is ever larger than the base shape's, so a factor of 1 leaves a size as it is.
 
+    Args:
+        factors: of frames and sides, a pair for each shape before the base shape.
+
     >>> ShortCycle(((1.0, 0.5),)).last(1).factors
     ()
     """
@@ -151,6 +159,12 @@ class ShapeRule:
 
     A vision transformer wants its patch (``frame_multiple=2, side_multiple=16``), SlowFast a
     ``min_frames`` of its alpha.
+
+    Args:
+        frame_multiple: frames come in whole multiples of it.
+        side_multiple: heights and widths do of this.
+        min_frames: the fewest frames.
+        min_side: the smallest height and width, in pixels.
 
     >>> patches = ShapeRule(frame_multiple=2, side_multiple=16)
     >>> print(patches.scale(Shape(16, 224, 224), frames=0.5, side=0.7))

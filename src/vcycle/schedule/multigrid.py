@@ -19,11 +19,16 @@ from vcycle.schedule.cycles import SQRT_HALF, Factors, LongCycle, ShapeRule, Sho
 class Anneal:
     """One curve of the rate for the whole run, in place of the baseline's decay and warm-up.
 
-    The rate rises in a line from the baseline's ``warmup_start`` over the first ``warmup`` of the
-    steps, stays at the peak, and falls to ``final`` times the peak over the last ``share`` of the
-    steps: in a line, or over half a period of a cosine. A share of 1 falls from the first step;
-    None falls while the run is on the full grid at its end. The peak is the baseline's base rate
-    times the rate factor of the phase. Raises ValueError if the fall is longer than the run.
+    The rate rises in a line from the baseline's ``warmup_start``, stays at the peak, and falls. The
+    peak is the baseline's base rate times the rate factor of the phase. Raises ValueError if the
+    fall is longer than the run.
+
+    Args:
+        form: of the fall, a line or half a period of a cosine.
+        share: of the steps, the last ones, in which the rate falls: 1 falls from the first step,
+            None while the run is on the full grid at its end.
+        final: the last rate, as a share of the peak.
+        warmup: the share of the steps, the first ones, in which the rate rises.
 
     >>> Anneal(share=0.5).at(0.75, start=0.5)
     0.5
@@ -67,14 +72,19 @@ class Anneal:
 class Multigrid:
     """How multigrid changes a baseline; the defaults are the paper's.
 
-    ``epoch_factor`` fixes the clips of the run as a multiple of the baseline's, and so the number
-    of steps; ``steps`` fixes the steps instead (tables 1a and 1b). ``norm_group`` is the
-    sub-mini-batch of batch norm in clips, None for a model without batch norm.
-    ``batch_exponent`` p lets batches grow as (THW / thw)^p, rounded to whole multiples of B: 1 is
-    equation 1, 0 keeps the batch.
-    ``rate_exponent`` q scales the rate by the long cycle's batch factor to the power q: 1 is the
-    linear scaling rule, 0.5 the square-root rule that suits Adam.
-    ``anneal`` replaces the baseline's decay; None keeps it.
+    Args:
+        long_cycle: the base shapes; None for none.
+        short_cycle: the shapes within each of them, step by step; None for none.
+        epoch_factor: the clips of the run as a multiple of the baseline's, which fixes the steps.
+        steps: of the run, in place of the epoch factor (tables 1a and 1b).
+        fine_tuning: the last learning-rate stage stays on the baseline's shape.
+        norm_group: the sub-mini-batch of batch norm in clips, None for a model without batch norm.
+        batch_exponent: p, with which batches grow as (THW / thw)^p, rounded to whole multiples of
+            B: 1 is equation 1, 0 keeps the batch.
+        rate_exponent: q, with which the rate grows as the long cycle's batch factor to the power
+            q: 1 is the linear scaling rule, 0.5 the square-root rule that suits Adam.
+        rule: the clips that the model accepts.
+        anneal: replaces the baseline's decay; None keeps it.
 
     >>> Multigrid(norm_group=None, rate_exponent=0.5).epoch_factor
     1.5

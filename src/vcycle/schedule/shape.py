@@ -14,6 +14,11 @@ from dataclasses import dataclass
 class Shape:
     """T x H x W of one clip, in frames and pixels.
 
+    Args:
+        frames: T.
+        height: H, in pixels.
+        width: W, in pixels.
+
     >>> shape = Shape.parse("16x224x224")
     >>> shape.frames, shape.num_pixels
     (16, 802816)

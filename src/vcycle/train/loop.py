@@ -138,15 +138,17 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             step_seconds = time.perf_counter() - began
             began += step_seconds
             seconds += step_seconds
+            display.step(step, seconds=step_seconds, waited=waited)
+            left = display.seconds_left()
             log.add(
                 step,
                 loss,
                 seconds=seconds,
                 step_seconds=step_seconds,
                 waited=waited,
+                left=left,
                 gradient_norm=gradient_norm,
             )
-            display.step(step, seconds=step_seconds, waited=waited)
             if flushes:
                 display.training(loss, None if run.manifest.multi_label else right)
                 # A loss that is not finite raises here, before any checkpoint is written.

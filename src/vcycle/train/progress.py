@@ -7,6 +7,7 @@ such a step has taken so far, or was measured to take before the run.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ from vcycle.train.activity import Activity
 from vcycle.train.timing import Kind
 
 _RECENT_STEPS = 20
+_PREDICTION_STEPS = 2  # of a kind count as much as what was predicted of it
 _WAIT_SHARE = 0.1  # of a phase, from which on it is said
 
 
@@ -32,7 +34,8 @@ class TimeLeft:
     """Predicts the seconds that the rest of a plan takes, from the steps timed so far.
 
     A mini-batch not seen yet takes what is ``predicted`` of it, corrected by how the prediction
-    did on those that were; without one, as much a pixel as those.
+    did on those that were; without one, as much a pixel as those. The more often one was seen, the
+    more its own mean counts.
     """
 
     def __init__(
@@ -65,8 +68,9 @@ class TimeLeft:
         total = 0.0
         for kind, steps in self._remaining.items():
             timed = self._timed[kind]
-            each = self._seconds[kind] / timed if timed else factor * self._predicted(kind)
-            total += steps * each
+            weight = _PREDICTION_STEPS if self._predicted is not _num_pixels or not timed else 0
+            known = self._seconds[kind] + weight * factor * self._predicted(kind)
+            total += steps * known / (timed + weight)
         return total
 
 
@@ -97,7 +101,7 @@ class Display:
         self._plan, self._title, self._console = plan, title, console
         self._left = TimeLeft(plan, first_step=first_step, predicted=step_seconds)
         self._done, self._phase = first_step, -1
-        self._doing = "starting the workers"
+        self._doing, self._doing_since = "starting the workers", time.monotonic()
         self._recent: deque[tuple[int, float, float]] = deque(maxlen=_RECENT_STEPS)
         self._step: Step | None = None
         self._loss, self._accuracy = float("nan"), float("nan")
@@ -120,11 +124,12 @@ class Display:
 
     def doing(self, text: str) -> None:
         """Something beside steps, which may take a while."""
-        self._doing = text
+        self._doing, self._doing_since = text, time.monotonic()
 
     def step(self, step: Step, *, seconds: float, waited: float) -> None:
         """A step is done, of which the loop waited for data for a part."""
-        self._left.add(step, seconds)
+        # Workers start during the first wait, which tells nothing of other steps.
+        self._left.add(step, seconds if self._recent else seconds - waited)
         self._recent.append((step.batch_size, seconds, waited))
         self._done, self._doing, self._step = step.index + 1, "", step
         phase = self._plan.phases[step.phase]
@@ -134,6 +139,10 @@ class Display:
                 f"base {phase.base.batch_size} x {phase.base.shape}"
             )
         self._phase = step.phase
+
+    def seconds_left(self) -> float:
+        """Of the steps that remain, without validations."""
+        return self._left.seconds()
 
     def training(self, loss: Tensor, right: Tensor | None) -> None:
         """Loss and correct clips of the last step of this process; reading them waits for it."""
@@ -169,8 +178,10 @@ class Display:
 
     def _status(self) -> str:
         """One line of where the run is, for a file."""
-        parts = [f"{self._title}: step {self._done} of {len(self._plan)}"]
-        return ", ".join([*parts, *([self._doing] if self._doing else []), *self._facts()])
+        place = f"{self._title}: step {self._done} of {len(self._plan)}"
+        if self._doing:
+            return f"{place}, {self._doing} ({time.monotonic() - self._doing_since:.0f} s)"
+        return ", ".join([place, *self._facts()])
 
     def _facts(self) -> list[str]:
         if self._step is None:

@@ -25,6 +25,7 @@ from vcycle.models import check_model, commit_statistics, memory_format, set_nor
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
+from vcycle.train.optim import fuses, make_optimizer
 from vcycle.train.timing import Kind, smaller
 
 _LONG_SECONDS = 0.5
@@ -36,7 +37,7 @@ _REPEAT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Seconds without data: of a step of each kind, and of scoring a view."""
+    """Seconds without data: of a step of each kind, with its update, and of scoring a view."""
 
     steps: dict[Kind, float]
     view: float
@@ -82,6 +83,8 @@ def rehearse(
             shape, clips = kind.shape, kind.batch_size // (fabric.world_size * config.accumulate)
             step = _step_seconds(network, model, kind, clips, fabric=fabric)
             seconds[kind.shape, kind.batch_size] = step * config.accumulate
+        update = _update_seconds(network, config, fabric)
+        seconds = {kind: each + update for kind, each in seconds.items()}
         shape, clips = plan.baseline.shape, config.evaluation.batch_size
         activity.begin(f"timing a validation batch: {clips} x {shape}")
         view = _view_seconds(network, clips, shape, fabric=fabric)
@@ -161,6 +164,16 @@ def _step_seconds(
         _check_all_learn(network)
         return _timed(lambda: one(clips), fabric.device)
     return _repeated(lambda: one(clips), fabric.device, most=3)
+
+
+def _update_seconds(network: nn.Module, config: RunConfig, fabric: Fabric) -> float:
+    """Of the optimizer's update of all parameters, at a rate of 0 and by an optimizer of its own.
+
+    The parameters have the gradients of the last batch.
+    """
+    fused = fuses(fabric.device, config.precision)
+    optimizer = make_optimizer(network, config.optimizer, fused=fused)
+    return _repeated(optimizer.step, fabric.device, most=3)
 
 
 def _view_seconds(network: nn.Module, clips: int, shape: Shape, *, fabric: Fabric) -> float:

@@ -237,6 +237,7 @@ class RunFolder:
             "clips": plan.num_clips,
             **{key: value for key, value in validation.items() if key != "step"},
             "predicted_seconds": self.predicted_seconds(),
+            **prediction_errors(steps),
             "waiting_seconds": sum(row["waiting_seconds"] for row in steps),
             "bad_videos": len(self._bad_videos),
             "skipped_steps": sum(row["loss"] is None for row in steps),
@@ -247,6 +248,26 @@ class RunFolder:
             result["clipped_steps"] = sum(n is not None and n > clip_norm for n in norms)
         write_atomic(self.path / "result.json", json.dumps(result, indent=1) + "\n")
         return result
+
+
+def prediction_errors(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """How well the seconds of all steps were known while they went on.
+
+    ``predicted_seconds_at_third`` is what was done and left after a third of the seconds;
+    ``prediction_error_from_third`` the largest share by which that was wrong from there on.
+    """
+    total = steps[-1]["seconds"]
+    predicted = [
+        row["seconds"] + row["seconds_left"]
+        for row in steps
+        if "seconds_left" in row and row["seconds"] >= total / 3
+    ]
+    if not predicted:  # an earlier version began the run and was about to end it
+        return {}
+    return {
+        "predicted_seconds_at_third": predicted[0],
+        "prediction_error_from_third": max(abs(each - total) for each in predicted) / total,
+    }
 
 
 def _metric(row: dict[str, float]) -> float:

@@ -19,7 +19,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
-from vcycle.evaluate.loaders import make_eval_loader, make_train_loader
+from vcycle.evaluate.loaders import make_eval_loader, make_train_loader, num_workers
 from vcycle.evaluate.setup import make_network, read_manifest, stop_broadcasting_buffers
 from vcycle.evaluate.views import check_num_clips
 from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
@@ -237,7 +237,7 @@ def _times(
     times = StepTimes(
         model=rehearsed.steps,
         decode=decode,
-        workers=config.data.num_workers,
+        workers=num_workers(config.data),
         shared_cores=(cores or 1) if on_cpu else 0,
         model_threads=torch.get_num_threads(),
         processes=fabric.world_size,

@@ -45,11 +45,13 @@ class StepLog:
         seconds: float,
         step_seconds: float,
         waited: float,
+        left: float,
         gradient_norm: Tensor | None = None,
     ) -> None:
         """Keep a step's row until the next flush; ``loss`` is a scalar on any device.
 
-        So is ``gradient_norm``, of all processes; it is given at every step or at none.
+        So is ``gradient_norm``, of all processes; it is given at every step or at none. ``left``
+        are the seconds that the rest of the run is predicted to take.
         """
         self._losses.append(loss)
         if gradient_norm is not None:
@@ -65,6 +67,7 @@ class StepLog:
                 "clips_per_second": step.batch_size / step_seconds,
                 "waiting_seconds": waited,
                 "seconds": seconds,
+                "seconds_left": left,
             }
         )
 

@@ -1,0 +1,109 @@
+"""The whole first hour on short clips: train, Ctrl-C, go on, evaluate, predict, as printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_first_hour import SMALL
+from tests.encode import encode, moving_noise, numbered_frames
+from vcycle.cli.main import main
+from vcycle.train.progress import Display
+
+FRAMES = 23
+
+
+@pytest.fixture
+def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two classes of six clips of 23 frames, whose names tell left from right."""
+    monkeypatch.chdir(tmp_path)
+    for name, frames in (
+        ("left_hook", numbered_frames(FRAMES)),
+        ("right_hook", moving_noise(FRAMES)),
+    ):
+        (tmp_path / "hooks" / name).mkdir(parents=True)
+        for number in range(6):
+            encode(tmp_path / "hooks" / name / f"{name}_{number}.mp4", frames)
+    return tmp_path / "hooks"
+
+
+def interrupt_after(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Display.step
+
+    def step(display: Display, step: Any, **times: float) -> None:
+        original(display, step, **times)
+        if step.index == index:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Display, "step", step)
+
+
+def words_of(text: str, start: str) -> list[str]:
+    """The arguments of the command that begins so, as printed, over its lines."""
+    command = text[text.index(start) :].replace("\\\n", " ").splitlines()[0]
+    return shlex.split(command)[1:]
+
+
+def test_from_a_folder_to_predictions(
+    hooks: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        interrupt_after(3, patch)  # which the next step notices
+        assert main(["train", "hooks", *SMALL]) == 130
+    captured = capsys.readouterr()
+    assert "12 of 12 videos indexed in 2 classes" in captured.out
+    assert "clips are not mirrored: names such as left_hook" in captured.out
+    assert "stopped after step 5 of" in captured.err
+    going_on = words_of(captured.err, "vcycle train --resume")
+    assert going_on == ["train", "--resume", "runs/hooks-1"]
+
+    assert main(going_on) == 0
+    out = capsys.readouterr().out
+    assert "Going on from step 5 of" in out
+    result = json.loads((tmp_path / "runs" / "hooks-1" / "result.json").read_text())
+    assert {"top1", "seconds", "predicted_seconds"} <= result.keys()
+
+    # The same command again: that run is complete, and the next one begins, and says what is next.
+    assert main(["train", "hooks", *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "run folder runs/hooks-2" in out
+    assert main(words_of(out, "vcycle eval runs/hooks-2")) == 0
+    assert "30 views each" in capsys.readouterr().out
+    video = next((hooks / "left_hook").glob("*.mp4"))
+    assert main(["predict", "runs/hooks-2", str(video)]) == 0
+    predicted = capsys.readouterr().out
+    assert predicted.startswith(str(video))
+    assert "left_hook" in predicted
+
+
+def test_clips_that_are_longer_than_the_videos_are_said(
+    hooks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "index", "folder", "hooks"]) == 0
+    assert main(["plan", "scratch", "--data", "hooks", "--model", "resnet3d_tiny"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"half of the videos have {FRAMES} or fewer" in out
+    assert "--shape 16x224x224 --data.stride 1 fits them" in out
+
+
+def test_a_read_only_dataset_is_left_as_it_is(
+    hooks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(hooks.rglob("*"))
+    hooks.chmod(0o555)
+    try:
+        assert main(["train", "hooks", *SMALL, "--dry-run"]) == 0
+    finally:
+        hooks.chmod(0o755)
+    place = tmp_path / "runs" / "manifests" / "hooks"
+    assert f"hooks is read-only: its manifest goes to {place}" in capsys.readouterr().out
+    assert (place / "manifest.csv").is_file()
+    assert sorted(hooks.rglob("*")) == before

@@ -1,0 +1,109 @@
+"""What preparing is said to save: the difference of two predictions, measured on two videos."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from vcycle.config.run import RunConfig
+from vcycle.data.dataset import ClipDataset
+from vcycle.data.manifest import Manifest
+from vcycle.schedule.shape import Shape
+from vcycle.train import prediction
+from vcycle.train.preparing import Saving, measure_preparing
+from vcycle.train.timing import Prediction, StepTimes, predict
+
+
+@pytest.fixture
+def times(config: RunConfig) -> StepTimes:
+    """A model that waits for its clips."""
+    plan = config.plan()
+    kinds = [(each.shape, each.batch_size) for each in plan.mini_batches()]
+    return StepTimes(
+        model=dict.fromkeys(kinds, 0.01), decode=dict.fromkeys(plan.shapes, 0.4), workers=2
+    )
+
+
+@pytest.fixture
+def videos(synthetic_videos: Path) -> Manifest:
+    return Manifest.read(synthetic_videos).split("train")
+
+
+def test_it_is_the_difference_of_two_predictions(
+    config: RunConfig, times: StepTimes, videos: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[tuple[bool, Shape]] = []
+
+    def clip_seconds(dataset: ClipDataset, shape: Shape) -> float:
+        is_prepared = (dataset.manifest.root / "prepared.json").exists()
+        decoded.append((is_prepared, shape))
+        assert len(dataset) == 2
+        return 0.01 if is_prepared else 0.04
+
+    monkeypatch.setattr("vcycle.train.preparing._clip_seconds", clip_seconds)
+    plan = config.plan()
+    saving = measure_preparing(config, plan, times, videos, val_videos=12)
+    assert saving is not None
+    assert saving.speedup == pytest.approx(4)
+    faster = replace(times, decode={shape: each / 4 for shape, each in times.decode.items()})
+    before, after = (predict(config, plan, each, val_videos=12) for each in (times, faster))
+    assert saving.saved == pytest.approx(before.total - after.total)
+    assert saving.spent > 0
+    assert {shape for is_prepared, shape in decoded if is_prepared} == set(plan.shapes)
+
+
+def test_clips_of_both_forms_are_decoded(
+    config: RunConfig, times: StepTimes, videos: Manifest
+) -> None:
+    saving = measure_preparing(config, config.plan(), times, videos, val_videos=12)
+    assert saving is not None
+    assert saving.speedup > 0
+
+
+def test_videos_that_are_elsewhere_or_broken_are_not_measured(
+    config: RunConfig, times: StepTimes, videos: Manifest, tmp_path: Path
+) -> None:
+    on_gpu = replace(config, data=replace(config.data, decoder="nvdec"))
+    assert measure_preparing(on_gpu, config.plan(), times, videos, val_videos=12) is None
+    (tmp_path / "a.mp4").write_bytes(b"no video")
+    for root, path in ((videos.root, "s3://bucket/a.mp4"), (tmp_path, "a.mp4")):
+        moved = tuple(replace(video, path=path) for video in videos.videos)
+        there = replace(videos, root=root, videos=moved)
+        assert measure_preparing(config, config.plan(), times, there, val_videos=12) is None
+
+
+@pytest.mark.parametrize(
+    ("saving", "text"),
+    [
+        (
+            Saving(speedup=3.04, saved=130.0, spent=20.0),
+            "decode 3.0 times as fast: about 2:10 min less a run, for 20 s once: vcycle data "
+            "prepare clips clips-prepared, then train on clips-prepared",
+        ),
+        (Saving(speedup=1.1, saved=1.0, spent=20.0), "1.1 times as fast, which would save little"),
+        (None, "more workers (--data.num_workers) on more cores would help"),
+    ],
+)
+def test_the_line_says_what_is_gained_and_what_it_takes(
+    saving: Saving | None,
+    text: str,
+    config: RunConfig,
+    times: StepTimes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prediction, "measure_preparing", lambda *_, **__: saving)
+    run = SimpleNamespace(
+        config=config,
+        plan=config.plan(),
+        times=times,
+        train_videos=(),
+        val_videos=(),
+        manifest=SimpleNamespace(root=Path("clips")),
+        prediction=Prediction((100.0,), 50.0),
+    )
+    line = prediction._preparing_line(run)
+    assert "of that is waiting for clips" in line
+    assert text in line
