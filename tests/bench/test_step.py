@@ -86,7 +86,7 @@ def test_the_baselines_own_step_is_among_them() -> None:
 
 
 def test_a_compiled_network_is_timed() -> None:
-    bench = StepBench(CONFIG, num_classes=3, compile_backend="eager")
+    bench = StepBench(replace(CONFIG, compile=True), num_classes=3, compile_backend="eager")
     seconds, peak = bench.measure(Shape(2, 16, 16), 4, norm_group=2, repeats=1)
     assert seconds.step > 0
     assert peak is None

@@ -23,7 +23,13 @@ from torch.nn import functional as F
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.evaluate.setup import make_fabric, make_network
-from vcycle.models import commit_statistics, memory_format, set_dropout_seeds, set_norm_group
+from vcycle.models import (
+    commit_statistics,
+    memory_format,
+    set_dropout_seeds,
+    set_norm_group,
+    set_token_share,
+)
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.optim import make_optimizer, set_learning_rate
@@ -53,6 +59,7 @@ class StepRow:
         clips: on all devices together.
         batch_size: of the plan, which ``clips`` are fewer than if they do not fit, or were limited.
         norm_group: that was measured; None if it does not divide the clips of a device.
+        token_share: of its tokens that a clip keeps.
         bytes: peak memory of the device; None on a CPU.
         host_seconds: about as many as ``seconds`` if the device waits to be told what to do.
     """
@@ -67,6 +74,7 @@ class StepRow:
     optimizer_seconds: float
     host_seconds: float
     bytes: int | None
+    token_share: float = 1.0
 
 
 class Clock:
@@ -121,18 +129,18 @@ def timed_step(
 class StepBench:
     """A configuration's network and optimizer on this device, ready to be timed.
 
-    ``compile_backend`` is one of ``torch.compile``; None trains as ``vcycle train`` does.
+    ``compile_backend`` is that of ``torch.compile``, if the configuration asks to compile.
     """
 
     def __init__(
-        self, config: RunConfig, *, num_classes: int, compile_backend: str | None = None
+        self, config: RunConfig, *, num_classes: int, compile_backend: str = "inductor"
     ) -> None:
         self._fabric = make_fabric(config)
         self._num_classes = num_classes
         network = make_network(config, num_classes=num_classes, fabric=self._fabric, fresh=False)
         optimizer = make_optimizer(network, config.optimizer)
         set_learning_rate(optimizer, 1e-6)  # weights stay finite, however long they are timed
-        if compile_backend is not None:
+        if config.compile:
             network = torch.compile(network, backend=compile_backend, dynamic=False)  # type: ignore[assignment]
         self._model, self._optimizer = self._fabric.setup(network, optimizer)
 
@@ -142,13 +150,20 @@ class StepBench:
         return self._fabric.device
 
     def measure(
-        self, shape: Shape, clips: int, *, norm_group: int | None, repeats: int
+        self,
+        shape: Shape,
+        clips: int,
+        *,
+        norm_group: int | None,
+        repeats: int,
+        token_share: float = 1.0,
     ) -> tuple[StepSeconds, int | None]:
         """Medians of up to ``repeats`` steps, after two that choose kernels; and the peak memory.
 
         Raises torch.OutOfMemoryError if the clips do not fit into a GPU.
         """
         set_norm_group(self._model, norm_group)
+        set_token_share(self._model, token_share)
         set_dropout_seeds(self._model, np.arange(clips, dtype=np.uint64))
         size = (clips, shape.frames, shape.height, shape.width, 3)
         pixels = torch.randint(256, size, dtype=torch.uint8, device=self.device)
@@ -181,7 +196,13 @@ class StepBench:
         while True:
             group = norm_group_of(kind, clips)
             try:
-                seconds, peak = self.measure(kind.shape, clips, norm_group=group, repeats=repeats)
+                seconds, peak = self.measure(
+                    kind.shape,
+                    clips,
+                    norm_group=group,
+                    repeats=repeats,
+                    token_share=kind.token_share,
+                )
                 break
             except torch.OutOfMemoryError:
                 if clips == 1:
@@ -203,6 +224,7 @@ class StepBench:
             optimizer_seconds=seconds.optimizer,
             host_seconds=seconds.host,
             bytes=peak,
+            token_share=kind.token_share,
         )
 
 
@@ -245,7 +267,6 @@ def bench_steps(
     num_devices: int = 1,
     max_clips: int | None = None,
     repeats: int = 5,
-    compile_backend: str | None = None,
     progress: Callable[[StepRow], None] | None = None,
 ) -> list[StepRow]:
     """A row for each kind of step of a configuration's plan, cheapest clip first.
@@ -258,12 +279,12 @@ def bench_steps(
     for name, number in numbers.items():
         if number is not None and number < 1:
             raise ValueError(f"{name} {number}: give at least 1")
-    bench = StepBench(config, num_classes=num_classes, compile_backend=compile_backend)
+    bench = StepBench(config, num_classes=num_classes)
     rows: list[StepRow] = []
-    seen: set[tuple[Shape, int, int | None]] = set()
+    seen: set[tuple[Shape, float, int, int | None]] = set()
     for kind in step_kinds(config.plan()):
         clips = clips_of(kind, bench.device, num_devices=num_devices, max_clips=max_clips)
-        key = kind.shape, clips, norm_group_of(kind, clips)
+        key = kind.shape, kind.token_share, clips, norm_group_of(kind, clips)
         if key not in seen:
             seen.add(key)
             rows.append(bench.row(kind, clips, num_devices=num_devices, repeats=repeats))

@@ -21,6 +21,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
 from vcycle.schedule import cost
+from vcycle.schedule.shape import clip_name
 
 if TYPE_CHECKING:
     from vcycle.bench.step import StepRow
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _KINETICS_CLASSES = 400
 """Of a network that is timed without videos."""
 _HEADING = ("shape", "clips", "group", "forward", "backward", "optim.", "step", "host", "memory")
-_WIDTHS = (12, 7, 6, 9, 9, 8, 9, 9, 9)
+_WIDTHS = (15, 7, 6, 9, 9, 8, 9, 9, 9)
 
 
 def add_bench_step_flags(parser: FlagParser) -> None:
@@ -47,7 +48,6 @@ def add_bench_step_flags(parser: FlagParser) -> None:
         "--num-devices", type=int, default=1, help="that share a batch; one is timed; else 1"
     )
     parser.add_argument("--repeats", type=int, default=5, help="steps of each row, at most; else 5")
-    parser.add_argument("--compile", action="store_true", help="with torch.compile")
     parser.set_defaults(run=run_bench_step)
 
 
@@ -67,7 +67,6 @@ def run_bench_step(options: argparse.Namespace) -> None:
         num_devices=options.num_devices,
         max_clips=options.max_clips,
         repeats=options.repeats,
-        compile_backend="inductor" if options.compile else None,
         progress=None if options.json else _show,
     )
     text = json.dumps([asdict(row) for row in rows], indent=1)
@@ -109,7 +108,7 @@ def _duration(seconds: float) -> str:
 def _show(row: StepRow) -> None:
     times = (row.forward_seconds, row.backward_seconds, row.optimizer_seconds)
     cells = (
-        row.shape,
+        clip_name(row.shape, row.token_share),
         f"{row.clips:,}",
         "-" if row.norm_group is None else str(row.norm_group),
         *(f"{1000 * seconds:.1f}" for seconds in (*times, row.seconds, row.host_seconds)),

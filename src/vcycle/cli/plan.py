@@ -134,6 +134,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
         values["memory"] = [
             {
                 "shape": str(row.shape),
+                "token_share": row.token_share,
                 "batch_size": row.batch_size,
                 "step_bytes": row.step_bytes,
                 "fits": row.fits,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vcycle.schedule.plan import MiniBatch, Plan
-from vcycle.schedule.shape import Shape, stride_range
+from vcycle.schedule.shape import Shape, clip_name, stride_range
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,16 @@ class Cost:
 
 def clip_cost(plan: Plan, cost_of_clip: Callable[[Shape], float]) -> Cost:
     """The cost of all clips, if one clip of a shape costs ``cost_of_clip(shape)``."""
+    return kept_cost(plan, lambda shape, _: cost_of_clip(shape))
+
+
+def kept_cost(plan: Plan, cost_of_clip: Callable[[Shape, float], float]) -> Cost:
+    """As ``clip_cost``, of a clip of a shape that keeps a share of its tokens."""
     total = sum(
-        each.steps * each.batch_size * cost_of_clip(each.shape) for each in plan.mini_batches()
+        each.steps * each.batch_size * cost_of_clip(each.shape, each.token_share)
+        for each in plan.mini_batches()
     )
-    return Cost(total, plan.baseline.num_clips * cost_of_clip(plan.baseline.shape))
+    return Cost(total, plan.baseline.num_clips * cost_of_clip(plan.baseline.shape, 1.0))
 
 
 def frames(plan: Plan) -> Cost:
@@ -58,8 +64,11 @@ def frames_spanned(plan: Plan, *, stride: int) -> Cost:
 
 
 def pixels(plan: Plan) -> Cost:
-    """T x H x W of all clips: the paper's approximate FLOPs (section 3, equation 1)."""
-    return clip_cost(plan, lambda shape: shape.num_pixels)
+    """T x H x W of all clips: the paper's approximate FLOPs (section 3, equation 1).
+
+    Of a clip that keeps a share of its tokens, that share.
+    """
+    return kept_cost(plan, lambda shape, share: shape.num_pixels * share)
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,8 @@ class MeasuredStep:
     """A training step of ``clips`` clips of one shape, measured on the devices that will train.
 
     ``seconds`` is its wall-clock time; ``step_bytes`` the peak memory of one device. It was
-    normalised in groups of ``norm_group`` clips, None if in none.
+    normalised in groups of ``norm_group`` clips, None if in none, and kept ``token_share`` of its
+    tokens.
     """
 
     shape: Shape
@@ -75,6 +85,7 @@ class MeasuredStep:
     seconds: float
     step_bytes: float | None = None
     norm_group: int | None = None
+    token_share: float = 1.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.clips, int) or self.clips < 1:
@@ -91,22 +102,25 @@ def measured_steps(rows: Any) -> list[MeasuredStep]:
     """Measurements from a list of rows as JSON has them: those of ``vcycle bench step``.
 
     ``{"shape": "8x158x158", "clips": 4096, "seconds": 1.9, "norm_group": 8, "bytes": 3.1e10}``;
-    norm_group and bytes may be left out, and other keys are not read. A shape may be there with
-    several batches and norm groups. Raises ValueError if a row has no such form, or if the same
-    step is given twice.
+    norm_group, bytes and token_share may be left out, and other keys are not read. A shape may be
+    there with several batches, norm groups and shares. Raises ValueError if a row has no such form,
+    or if the same step is given twice.
     """
     if not isinstance(rows, list) or not rows:
         raise ValueError("give a list of rows with shape, clips, seconds and, for memory, bytes")
-    steps: dict[tuple[Shape, int, int | None], MeasuredStep] = {}
+    steps: dict[tuple[Shape, int, int | None, float], MeasuredStep] = {}
     for number, row in enumerate(rows):
         keys = set(row) if isinstance(row, dict) else set()
         if not {"shape", "clips", "seconds"} <= keys:
             raise ValueError(f"row {number}: give shape, clips and seconds")
         shape, group = Shape.parse(str(row["shape"])), row.get("norm_group")
+        share = row.get("token_share", 1.0)
+        if not isinstance(share, int | float) or not 0 < share <= 1:
+            raise ValueError(f"token_share {share} at {shape}: give a share above 0 and at most 1")
         if group is not None and (not isinstance(group, int) or group < 1):
             raise ValueError(f"norm_group {group} at {shape}: give a number of clips, or null")
-        step = MeasuredStep(shape, row["clips"], row["seconds"], row.get("bytes"), group)
-        key = shape, step.clips, group
+        step = MeasuredStep(shape, row["clips"], row["seconds"], row.get("bytes"), group, share)
+        key = shape, step.clips, group, share
         if key in steps:
             raise ValueError(
                 f"row {number}: {step.clips} clips of {shape} are there twice; leave one out"
@@ -139,10 +153,15 @@ def _baseline_step(plan: Plan) -> MiniBatch:
     return MiniBatch(baseline.shape, baseline.batch_size, group, baseline.steps)
 
 
+def _is_of(step: MeasuredStep, kind: MiniBatch) -> bool:
+    """Whether a clip of a measured step costs what one of a kind does."""
+    return (step.shape, step.token_share) == (kind.shape, kind.token_share)
+
+
 def _nearest(measured: Iterable[MeasuredStep], kind: MiniBatch) -> MeasuredStep:
-    """Of the steps of a kind's shape, the nearest in clips, then one of its norm group."""
+    """Of the steps of a kind's shape and tokens the nearest in clips, then of its norm group."""
     return min(
-        (step for step in measured if step.shape == kind.shape),
+        (step for step in measured if _is_of(step, kind)),
         key=lambda step: (
             abs(math.log(step.clips / kind.batch_size)),
             step.norm_group != kind.norm_group,
@@ -164,6 +183,7 @@ class BatchMemory:
     step_bytes: float
     fits: bool
     micro_batch: int | None
+    token_share: float = 1.0
 
 
 def batch_memory(
@@ -198,7 +218,9 @@ def batch_memory(
         step_bytes = (near.step_bytes or 0) / near.clips * batch_size
         most = math.floor(share * min(1, available_bytes / step_bytes) + 1e-9)
         micro_batch = _micro_batch(share, most, group=kind.norm_group or 1, num_devices=num_devices)
-        rows.append(BatchMemory(shape, batch_size, step_bytes, most == share, micro_batch))
+        rows.append(
+            BatchMemory(shape, batch_size, step_bytes, most == share, micro_batch, kind.token_share)
+        )
     return rows
 
 
@@ -216,19 +238,19 @@ def _micro_batch(share: int, most: int, *, group: int, num_devices: int) -> int 
 
 def _largest_norm_groups(plan: Plan) -> list[MiniBatch]:
     """Of each (shape, batch size) the kind with the most clips that are normalised together."""
-    kinds: dict[tuple[Shape, int], MiniBatch] = {}
+    kinds: dict[tuple[Shape, int, float], MiniBatch] = {}
     for each in plan.mini_batches():  # in each, the largest norm group comes last
-        kinds[each.shape, each.batch_size] = each
+        kinds[each.shape, each.batch_size, each.token_share] = each
     return list(kinds.values())
 
 
 def _require(plan: Plan, measured: Iterable[MeasuredStep], what: str) -> None:
     """Raise ValueError unless every shape of the plan and of its baseline has a figure."""
-    found = {step.shape for step in measured}
-    needed = {each.shape: each.batch_size for each in plan.mini_batches()}
-    needed[plan.baseline.shape] = plan.baseline.batch_size
-    missing = [
-        f"{shape} with {clips:,} clips" for shape, clips in needed.items() if shape not in found
-    ]
+    steps = list(measured)
+    missing: dict[str, int] = {}
+    for kind in (*plan.mini_batches(), _baseline_step(plan)):
+        if not any(_is_of(step, kind) for step in steps):
+            missing[clip_name(kind.shape, kind.token_share)] = kind.batch_size
     if missing:
-        raise ValueError(f"{what} of a step: measure {', '.join(missing)} too")
+        listed = ", ".join(f"{shape} with {clips:,} clips" for shape, clips in missing.items())
+        raise ValueError(f"{what} of a step: measure {listed} too")
