@@ -6,23 +6,34 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from vcycle.bench import step
-from vcycle.bench.step import StepBench, StepRow, bench_steps, clips_of, step_kinds
+from vcycle.bench.batches import batch_factors, smallest_fast_enough
+from vcycle.bench.step import (
+    StepBench,
+    StepRow,
+    StepSeconds,
+    bench_steps,
+    clips_of,
+    step_kinds,
+)
 from vcycle.cli.bench_step import prediction_text
 from vcycle.cli.main import main
 from vcycle.config.paper_speedups import PAPER_SPEEDUPS, paper_speedup
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Model, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
-from vcycle.schedule.plan import MiniBatch
+from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 
 CPU = torch.device("cpu")
+POWERS = [2**power for power in range(11)]
 CONFIG = RunConfig(
     recipe="test",
     baseline=Baseline(Shape(4, 32, 32), 8, 60, 24, LearningRate(0.1), (24, 40)),
@@ -32,9 +43,13 @@ CONFIG = RunConfig(
 FLAGS = ("--model.options", "{width: 2}", "--shape", "4x32x32", "--threads", "1")
 
 
+def measured(**settings: Any) -> list[StepRow]:
+    return bench_steps(StepBench(CONFIG, num_classes=3), CONFIG.plan(), **settings)
+
+
 def test_every_kind_of_step_is_measured_once() -> None:
     seen: list[StepRow] = []
-    rows = bench_steps(CONFIG, num_classes=3, repeats=2, progress=seen.append)
+    rows = measured(repeats=2, progress=seen.append)
     kinds = CONFIG.plan().mini_batches()
     assert seen == rows
     assert [(Shape.parse(row.shape), row.clips, row.norm_group) for row in rows] == [
@@ -48,7 +63,7 @@ def test_every_kind_of_step_is_measured_once() -> None:
 
 
 def test_kinds_that_come_to_the_same_clips_are_measured_once() -> None:
-    rows = bench_steps(CONFIG, num_classes=3, max_clips=4, repeats=1)
+    rows = measured(max_clips=4, repeats=1)
     assert [row.shape for row in rows] == [str(shape) for shape in CONFIG.plan().shapes]
     assert {(row.clips, row.norm_group) for row in rows} == {(4, None)}
     batches = {kind.shape: kind.batch_size for kind in CONFIG.plan().mini_batches()}
@@ -56,7 +71,7 @@ def test_kinds_that_come_to_the_same_clips_are_measured_once() -> None:
 
 
 def test_the_share_of_one_device() -> None:
-    rows = bench_steps(CONFIG, num_classes=3, num_devices=4, max_clips=16, repeats=1)
+    rows = measured(num_devices=4, max_clips=16, repeats=1)
     for row in rows:
         assert row.clips == min(row.batch_size, 4 * 16)
         assert row.norm_group is None or row.clips // 4 % row.norm_group == 0
@@ -114,20 +129,20 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("name", ["num_devices", "max_clips", "repeats"])
 def test_numbers_that_are_none(name: str) -> None:
     with pytest.raises(ValueError, match=rf"^{name} 0: give at least 1$"):
-        bench_steps(CONFIG, num_classes=3, **{name: 0})
+        measured(**{name: 0})
 
 
 def test_the_plan_reads_what_was_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "steps of mine.json"
-    measured = ("bench", "step", "demo", *FLAGS, "--max-clips", "2", "--repeats", "1")
-    assert main([*measured, "--out", str(file)]) == 0
+    command = ("bench", "step", "demo", *FLAGS, "--max-clips", "2", "--repeats", "1")
+    assert main([*command, "--out", str(file)]) == 0
     printed = capsys.readouterr().out
     rows = json.loads(file.read_text())
     assert list(rows[0]) == [
         *("shape", "clips", "batch_size", "norm_group", "seconds", "forward_seconds"),
-        *("backward_seconds", "optimizer_seconds", "host_seconds", "bytes"),
+        *("backward_seconds", "optimizer_seconds", "host_seconds", "bytes", "token_share"),
     ]
     assert len(rows) == len(printed.split("predicted: ")[0].strip().splitlines()) - 1
     assert main(["plan", "demo", *FLAGS, "--step-seconds", str(file), "--json"]) == 0
@@ -138,7 +153,7 @@ def test_the_plan_reads_what_was_written(
         f"vcycle plan demo --model.options '{{width: 2}}' --shape 4x32x32 --threads 1 "
         f"--step-seconds '{file}'\n"
     )
-    assert main([*measured, "--out", str(file), "--json"]) == 0
+    assert main([*command, "--out", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(file.read_text())
 
 
@@ -178,3 +193,57 @@ def measured_of(config: RunConfig) -> list[StepRow]:
         StepRow(str(each.shape), each.batch_size, each.batch_size, None, 1.0, 0.3, 0.6, 0.1, 1, 8)
         for each in {kind.shape: kind for kind in config.plan().mini_batches()}.values()
     ]
+
+
+def test_the_smallest_batch_that_is_fast_enough() -> None:
+    assert smallest_fast_enough({1: 50.0, 2: 96.0, 4: 100.0, 8: 99.0}) == 2
+    assert smallest_fast_enough({1: 50.0, 2: 94.0, 4: 100.0}) == 4
+    assert smallest_fast_enough({}) == 1
+
+
+def test_batches_follow_the_throughput_and_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device on which a step takes a second, and more once it holds 200,000 pixels."""
+    bench, plan = StepBench(CONFIG, num_classes=3), CONFIG.plan()
+    tried: list[tuple[str, int]] = []
+
+    def measure(shape: Shape, clips: int, **_: Any) -> tuple[StepSeconds, int]:
+        tried.append((str(shape), clips))
+        pixels = shape.num_pixels * clips
+        if pixels > 300_000:
+            raise torch.OutOfMemoryError
+        return StepSeconds(0.2, 0.6, 0.2, max(1.0, pixels / 100_000), 0.1), pixels
+
+    monkeypatch.setattr(bench, "measure", measure)
+    factors, rows = batch_factors(bench, plan, num_devices=2)
+    bases = list(dict.fromkeys(phase.base.shape for phase in plan.phases))
+    assert [str(shape) for shape in bases] == ["1x23x23", "2x23x23", "2x32x32", "4x32x32"]
+    expected = []
+    for shape in bases[:-1]:
+        rates = {n: 4 * n / max(1.0, 4 * n * shape.num_pixels / 100_000) for n in POWERS}
+        fit = {n: rate for n, rate in rates.items() if 4 * n * shape.num_pixels <= 300_000}
+        expected.append(smallest_fast_enough(fit))
+    assert factors == (*expected, 1) == (64, 32, 16, 1)
+    assert all(row.clips == row.batch_size for row in rows)
+    cycle = replace(LongCycle(), batch_factors=factors)
+    longer = replace(CONFIG.baseline, steps=6_000, stage_ends=(2_400, 4_000))
+    changed = Plan(longer, replace(CONFIG.multigrid, long_cycle=cycle))
+    sizes = {phase.base.shape: phase.base.batch_size for phase in changed.phases}
+    assert [sizes[shape] // 8 for shape in bases] == list(factors)
+    limited, _ = batch_factors(bench, plan, max_clips=16)
+    assert max(limited) == 2
+    with pytest.raises(ValueError, match=r"^num_devices 3: it does not divide the batch of 8"):
+        batch_factors(bench, plan, num_devices=3)
+
+
+def test_the_command_says_which_batches_to_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "steps.json"
+    command = ["bench", "step", "demo", *FLAGS, "--max-clips", "8", "--repeats", "1", "--batches"]
+    assert main([*command, "--out", str(file)]) == 0
+    found = re.search(r"batches by throughput: (--\S+) '(.*)'", capsys.readouterr().out)
+    assert found is not None
+    flags = [*FLAGS, found[1], found[2]]
+    assert main(["plan", "demo", *flags, "--step-seconds", str(file), "--json"]) == 0
+    phases = json.loads(capsys.readouterr().out)["phases"]
+    assert [phase["batch_size"] // 8 for phase in phases[:4]] == json.loads(found[2])

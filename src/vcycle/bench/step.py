@@ -211,21 +211,32 @@ class StepBench:
                         f"{self.device}; give a smaller --shape or --model"
                     ) from None
             clips //= 2
-            self._optimizer.zero_grad(set_to_none=True)
-            torch.cuda.empty_cache()
-        return StepRow(
-            shape=str(kind.shape),
-            clips=clips * num_devices,
-            batch_size=kind.batch_size,
-            norm_group=group,
-            seconds=seconds.step,
-            forward_seconds=seconds.forward,
-            backward_seconds=seconds.backward,
-            optimizer_seconds=seconds.optimizer,
-            host_seconds=seconds.host,
-            bytes=peak,
-            token_share=kind.token_share,
-        )
+            self.free()
+        return step_row(kind, clips * num_devices, group, seconds, peak)
+
+    def free(self) -> None:
+        """Give back what a step that did not fit left in memory."""
+        self._optimizer.zero_grad(set_to_none=True)
+        torch.cuda.empty_cache()
+
+
+def step_row(
+    kind: MiniBatch, clips: int, norm_group: int | None, seconds: StepSeconds, peak: int | None
+) -> StepRow:
+    """The row of so many clips of a kind of step, on all devices together."""
+    return StepRow(
+        shape=str(kind.shape),
+        clips=clips,
+        batch_size=kind.batch_size,
+        norm_group=norm_group,
+        seconds=seconds.step,
+        forward_seconds=seconds.forward,
+        backward_seconds=seconds.backward,
+        optimizer_seconds=seconds.optimizer,
+        host_seconds=seconds.host,
+        bytes=peak,
+        token_share=kind.token_share,
+    )
 
 
 def norm_group_of(kind: MiniBatch, clips: int) -> int | None:
@@ -261,15 +272,15 @@ def step_kinds(plan: Plan) -> list[MiniBatch]:
 
 
 def bench_steps(
-    config: RunConfig,
+    bench: StepBench,
+    plan: Plan,
     *,
-    num_classes: int,
     num_devices: int = 1,
     max_clips: int | None = None,
     repeats: int = 5,
     progress: Callable[[StepRow], None] | None = None,
 ) -> list[StepRow]:
-    """A row for each kind of step of a configuration's plan, cheapest clip first.
+    """A row for each kind of step of a plan, cheapest clip first.
 
     ``num_devices`` share each batch; one of them is here and is timed alone, without the exchange
     of gradients. Kinds that come to the same clips and norm group are measured once. Raises
@@ -279,10 +290,9 @@ def bench_steps(
     for name, number in numbers.items():
         if number is not None and number < 1:
             raise ValueError(f"{name} {number}: give at least 1")
-    bench = StepBench(config, num_classes=num_classes)
     rows: list[StepRow] = []
     seen: set[tuple[Shape, float, int, int | None]] = set()
-    for kind in step_kinds(config.plan()):
+    for kind in step_kinds(plan):
         clips = clips_of(kind, bench.device, num_devices=num_devices, max_clips=max_clips)
         key = kind.shape, kind.token_share, clips, norm_group_of(kind, clips)
         if key not in seen:

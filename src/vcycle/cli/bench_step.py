@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _KINETICS_CLASSES = 400
 """Of a network that is timed without videos."""
+_FACTORS_FLAG = "--multigrid.long_cycle.batch_factors"
 _HEADING = ("shape", "clips", "group", "forward", "backward", "optim.", "step", "host", "memory")
 _WIDTHS = (15, 7, 6, 9, 9, 8, 9, 9, 9)
 
@@ -48,36 +49,54 @@ def add_bench_step_flags(parser: FlagParser) -> None:
         "--num-devices", type=int, default=1, help="that share a batch; one is timed; else 1"
     )
     parser.add_argument("--repeats", type=int, default=5, help="steps of each row, at most; else 5")
+    parser.add_argument(
+        "--batches", action="store_true", help="time other batches too, and say which to take"
+    )
     parser.set_defaults(run=run_bench_step)
 
 
 def run_bench_step(options: argparse.Namespace) -> None:
     """Measure, write the rows, and say how long the run would take."""
     config = run_config(options)
-    config.plan()  # a mistake in it is refused before torch is imported
+    plan = config.plan()  # a mistake in it is refused before torch is imported
 
-    from vcycle.bench.step import bench_steps
+    from vcycle.bench.batches import batch_factors
+    from vcycle.bench.step import StepBench, bench_steps
 
     manifest = config.data.manifest
     if not options.json:
         print("".join(_cells(_HEADING)), "in ms and GiB", flush=True)
-    rows = bench_steps(
-        config,
-        num_classes=Manifest.read(manifest).num_classes if manifest else _KINETICS_CLASSES,
-        num_devices=options.num_devices,
-        max_clips=options.max_clips,
-        repeats=options.repeats,
-        progress=None if options.json else _show,
-    )
+    classes = Manifest.read(manifest).num_classes if manifest else _KINETICS_CLASSES
+    bench = StepBench(config, num_classes=classes)
+    asked = {
+        "num_devices": options.num_devices,
+        "max_clips": options.max_clips,
+        "repeats": options.repeats,
+        "progress": None if options.json else _show,
+    }
+    rows, factors = bench_steps(bench, plan, **asked), ()
+    if options.batches:
+        factors, others = batch_factors(bench, plan, **asked)
+        rows = _distinct([*rows, *others])
     text = json.dumps([asdict(row) for row in rows], indent=1)
     write_atomic(Path(options.out), text + "\n")
     if options.json:
         print(text)
     else:
         print(f"\n{prediction_text(config, rows)}\n")
+        if factors:
+            print(f"batches by throughput: {_FACTORS_FLAG} '{list(factors)}'\n")
         given = (flag.split(" ", 1) for flag in (*options.given, f"--step-seconds {options.out}"))
         words = [*filter(None, ["vcycle", "plan", options.recipe]), *(w for f in given for w in f)]
         print(shlex.join(words))
+
+
+def _distinct(rows: Sequence[StepRow]) -> list[StepRow]:
+    """The first row of each step, as a plan takes no step twice."""
+    kinds: dict[object, StepRow] = {}
+    for row in rows:
+        kinds.setdefault((row.shape, row.clips, row.norm_group, row.token_share), row)
+    return list(kinds.values())
 
 
 def prediction_text(config: RunConfig, rows: Sequence[StepRow]) -> str:

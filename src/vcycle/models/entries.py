@@ -82,7 +82,8 @@ class ModelEntry:
         """
         if self.family == "VideoTransformer":
             sizes = {**self.arguments, **options}
-            return _transformer_multiply_adds(shape, token_share, sizes)
+            whole = all(isinstance(sizes[name], int) and sizes[name] > 0 for name in self.arguments)
+            return _transformer_multiply_adds(shape, token_share, sizes) if whole else None
         return self.multiply_adds.get(shape) if options.keys() <= {"dropout"} else None
 
 
