@@ -74,7 +74,8 @@ def run_bench_step(options: argparse.Namespace) -> None:
         "repeats": options.repeats,
         "progress": None if options.json else _show,
     }
-    rows, factors = bench_steps(bench, plan, **asked), ()
+    rows = bench_steps(bench, plan, **asked)
+    factors: tuple[int, ...] = ()
     if options.batches:
         factors, others = batch_factors(bench, plan, **asked)
         rows = _distinct([*rows, *others])
