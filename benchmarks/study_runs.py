@@ -30,7 +30,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.evaluate.run import evaluate_run
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
-from vcycle.schedule.cost import clip_cost
+from vcycle.schedule.cost import kept_cost, pixels
 from vcycle.schedule.plan import Plan
 from vcycle.train.progress import duration
 from vcycle.train.run import train
@@ -211,7 +211,7 @@ def costs(config: RunConfig, baseline_clips: int) -> dict[str, Any]:
     plan = config.plan()
     with torch.device("meta"):
         model = build_model(config.model.name, num_classes=10, **config.model.options)
-    total = clip_cost(plan, lambda shape: multiply_adds(model, shape))
+    total = kept_cost(plan, lambda shape, share: multiply_adds(model, shape, share))
     return {
         "steps": len(plan),
         "epoch_factor": plan.num_clips / baseline_clips,
@@ -243,7 +243,7 @@ class _Progress:
 
     def _num_pixels(self, run: Run) -> float:
         plan: Plan = self._folder.study.config_of(run, rate=1.0, num_videos=1000).plan()
-        return clip_cost(plan, lambda shape: shape.num_pixels).plan
+        return pixels(plan).plan
 
     def done(self, run: Run, row: dict[str, Any], *, seconds: float) -> None:
         self._seconds += seconds

@@ -17,17 +17,15 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from torch.nn import functional as F
-
 from study_file import Run
 from study_runs import StudyFolder
+from vcycle.bench.step import Clock, timed_step
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
-from vcycle.data.batch import normalize
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.loaders import make_train_loader
 from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
-from vcycle.models import commit_statistics, memory_format, set_norm_group
+from vcycle.models import set_norm_group
 from vcycle.train.optim import make_optimizer
 
 _STEPS = 60
@@ -84,20 +82,18 @@ def _timed(config: RunConfig) -> Times:
     network = make_network(config, num_classes=manifest.num_classes, fabric=fabric)
     model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer))
     times: Times = {}
+    clock = Clock(fabric.device, now=time.process_time)
     with closing(make_train_loader(config, plan, manifest.split("train"), fabric)) as loader:
         batches = iter(loader)
         for step in plan:
             set_norm_group(model, step.norm_group)
             asked = time.process_time()
             batch = next(batches)
-            began = time.process_time()
-            scores = model(normalize(batch.clips, memory_format=memory_format(model)))
-            fabric.backward(F.cross_entropy(scores, batch.labels))
-            commit_statistics(model)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            kind = str(step.shape), step.batch_size
-            times.setdefault(kind, []).append((time.process_time() - began, began - asked))
+            decoding = time.process_time() - asked
+            timed = timed_step(
+                model, optimizer, batch.clips, batch.labels, fabric=fabric, clock=clock
+            )
+            times.setdefault((str(step.shape), step.batch_size), []).append((timed.step, decoding))
     return times
 
 

@@ -66,6 +66,20 @@ def test_multiply_adds_are_those_of_the_networks(entry: ModelEntry) -> None:
         assert multiply_adds(built, shape) == table[shape]
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.01])
+@pytest.mark.parametrize("options", [{}, {"width": 64, "depth": 2, "patch_side": 8}])
+def test_multiply_adds_of_kept_tokens_are_those_of_the_transformer(
+    share: float, options: dict[str, int]
+) -> None:
+    entry = find_model("video_vit_tiny")
+    with torch.device("meta"):
+        built = build_model(entry.name, num_classes=400, **options)
+    for shape in (Shape(8, 96, 96), Shape(3, 40, 72)):
+        counted = multiply_adds(built, shape, share)
+        assert entry.clip_multiply_adds(shape, share, options) == counted
+    assert find_model("slowfast_r50").clip_multiply_adds(Shape(8, 96, 96), 1.0, {}) is None
+
+
 def test_multiply_adds_are_of_names_that_exist() -> None:
     assert sum(bool(entry.multiply_adds) for entry in MODELS) == 6
     assert find_model("slowfast_r50_16x8_ssv2").multiply_adds[Shape(64, 224, 224)] > 10**11

@@ -69,7 +69,7 @@ def test_frames_spanned() -> None:
     assert spanned.reduction < 1 < cost.frames(PLAN).reduction
 
 
-def measured(**changes: object) -> dict[Shape, cost.MeasuredStep]:
+def measured(**changes: object) -> list[cost.MeasuredStep]:
     """Every shape at its batch, and what should differ in some of them."""
     rows = [
         {
@@ -82,20 +82,36 @@ def measured(**changes: object) -> dict[Shape, cost.MeasuredStep]:
     return cost.measured_steps([{**row, **changes} for row in rows])
 
 
+def without(steps: list[cost.MeasuredStep], *shapes: Shape) -> list[cost.MeasuredStep]:
+    return [step for step in steps if step.shape not in shapes]
+
+
 def test_seconds() -> None:
     steps = measured()
     predicted = cost.seconds(PLAN, steps)
-    assert predicted.plan == pytest.approx(sum(steps[step.shape].seconds for step in PLAN))
-    assert predicted.baseline == pytest.approx(9_000 * steps[BASELINE.shape].seconds)
+    taken = {step.shape: step.seconds for step in steps}
+    assert predicted.plan == pytest.approx(sum(taken[step.shape] for step in PLAN))
+    assert predicted.baseline == pytest.approx(9_000 * taken[BASELINE.shape])
     assert predicted.reduction == predicted.baseline / predicted.plan
 
 
 def test_seconds_are_in_proportion_to_the_clips() -> None:
-    halves = {
-        shape: cost.MeasuredStep(shape, step.clips // 2, step.seconds / 2)
-        for shape, step in measured().items()
-    }
+    halves = [
+        cost.MeasuredStep(step.shape, step.clips // 2, step.seconds / 2) for step in measured()
+    ]
     assert cost.seconds(PLAN, halves) == cost.seconds(PLAN, measured())
+
+
+def test_the_nearest_batch_counts_then_its_norm_group() -> None:
+    """A shape is there with other clips and another group: the plan's own step counts."""
+    steps = measured()
+    others = [replace(step, clips=3 * step.clips, seconds=100.0) for step in steps]
+    assert cost.seconds(PLAN, [*others, *steps]) == cost.seconds(PLAN, steps)
+    plan = Plan(BASELINE, Multigrid.off(norm_group=8))
+    grouped = cost.MeasuredStep(BASELINE.shape, 64, 1.0, norm_group=8)
+    whole = cost.MeasuredStep(BASELINE.shape, 64, 2.0)
+    for pair in ([grouped, whole], [whole, grouped]):
+        assert cost.seconds(plan, pair) == cost.Cost(9_000, 9_000)
 
 
 def test_a_plan_that_never_visits_the_baselines_shape() -> None:
@@ -105,17 +121,16 @@ def test_a_plan_that_never_visits_the_baselines_shape() -> None:
     assert BASELINE.shape not in plan.shapes
     steps = measured()
     predicted = cost.seconds(plan, steps)
-    assert predicted.baseline == pytest.approx(2 * steps[BASELINE.shape].seconds)
-    del steps[BASELINE.shape]
+    (full,) = (step for step in steps if step.shape == BASELINE.shape)
+    assert predicted.baseline == pytest.approx(2 * full.seconds)
     with pytest.raises(
         ValueError, match=r"^seconds of a step: measure 32x224x224 with 64 clips too"
     ):
-        cost.seconds(plan, steps)
+        cost.seconds(plan, without(steps, BASELINE.shape))
 
 
 def test_a_shape_without_a_figure() -> None:
-    steps = measured()
-    del steps[Shape(32, 224, 224)], steps[Shape(8, 112, 112)]
+    steps = without(measured(), Shape(32, 224, 224), Shape(8, 112, 112))
     message = "measure 8x112x112 with 1,024 clips, 32x224x224 with 64 clips too"
     with pytest.raises(ValueError, match=f"^seconds of a step: {message}$"):
         cost.seconds(PLAN, steps)
@@ -133,13 +148,14 @@ ROW = {"shape": "8x158x158", "clips": 4, "seconds": 1.5}
         ([], "give a list of rows with shape, clips, seconds and, for memory, bytes"),
         ([3], "row 0: give shape, clips and seconds"),
         ([ROW, {"shape": "8x158"}], "row 1: give shape, clips and seconds"),
-        ([ROW, ROW], "row 1: shape 8x158x158 is there twice; leave one out"),
+        ([ROW, ROW], "row 1: 4 clips of 8x158x158 are there twice; leave one out"),
         ([{**ROW, "shape": 8}], "shape '8': write frames x height x width, such as 16x224x224"),
         ([{**ROW, "seconds": 0}], "seconds 0 at 8x158x158: give a positive number"),
         ([{**ROW, "seconds": -1.5}], "seconds -1.5 at 8x158x158: give a positive number"),
         ([{**ROW, "seconds": "x"}], "seconds x at 8x158x158: give a positive number"),
         ([{**ROW, "seconds": math.nan}], "seconds nan at 8x158x158: give a positive number"),
         ([{**ROW, "bytes": 0}], "bytes 0 at 8x158x158: give a positive number"),
+        ([{**ROW, "norm_group": 0}], "norm_group 0 at 8x158x158: give a number of clips, or null"),
         ([{**ROW, "clips": 0}], "clips 0 at 8x158x158: give a whole number from 1"),
         ([{**ROW, "clips": 2.5}], "clips 2.5 at 8x158x158: give a whole number from 1"),
     ],
@@ -153,8 +169,8 @@ def test_memory_and_micro_batches() -> None:
     giga = 2**30
     # 8 x 112 x 112 takes 1024 clips a step on four devices: 256 on each, in groups of 16.
     steps = measured(bytes=10 * giga)
-    for shape, size in ((Shape(8, 112, 112), 40), (Shape(32, 112, 112), 1000)):
-        steps[shape] = replace(steps[shape], step_bytes=size * giga)
+    sizes = {Shape(8, 112, 112): 40, Shape(32, 112, 112): 1000}
+    steps = [replace(step, step_bytes=sizes.get(step.shape, 10) * giga) for step in steps]
     rows = cost.batch_memory(PLAN, steps, available_bytes=16 * giga, num_devices=4)
     assert [row.shape for row in rows] == list(PLAN.shapes)
     by_shape = {str(row.shape): row for row in rows}
@@ -182,9 +198,9 @@ def test_micro_batches_split_no_group_over_time() -> None:
 def test_memory_is_in_proportion_to_the_clips() -> None:
     plan = Plan(BASELINE, Multigrid.off(norm_group=None))
     step = cost.MeasuredStep(BASELINE.shape, 32, 1.0, 32.0)  # a byte a clip
-    (row,) = cost.batch_memory(plan, {step.shape: step}, available_bytes=3.5)
+    (row,) = cost.batch_memory(plan, [step], available_bytes=3.5)
     assert (row.step_bytes, row.fits, row.micro_batch) == (64.0, False, 2)
-    (row,) = cost.batch_memory(plan, {step.shape: step}, available_bytes=64.0)
+    (row,) = cost.batch_memory(plan, [step], available_bytes=64.0)
     assert (row.fits, row.micro_batch) == (True, 64)
 
 

@@ -1,7 +1,7 @@
-"""``vcycle bench``: what this machine does with your videos.
+"""``vcycle bench``: what this machine does with your videos, and with a plan's steps.
 
 In: a folder of videos. Out: clips per second and CPU time per clip, beside the bare decode and
-other libraries.
+other libraries. Steps are in ``bench_step``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from vcycle.cli.bench_step import add_bench_step_flags
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import FIELDS_HELP
 
 if TYPE_CHECKING:
     from vcycle.bench.loader import LoaderRow
@@ -31,6 +33,13 @@ def add_bench_flags(parser: FlagParser) -> None:
     loader.add_argument("--no-peers", action="store_true", help="leave other libraries out")
     loader.add_argument("--json", action="store_true", help="print JSON")
     loader.set_defaults(run=run_bench_loader)
+    step = measured.add_parser(
+        "step",
+        help="seconds and memory of a plan's training steps",
+        word="recipe",
+        epilog=FIELDS_HELP,
+    )
+    add_bench_step_flags(step)
 
 
 def run_bench_loader(options: argparse.Namespace) -> None:

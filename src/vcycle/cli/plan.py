@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from vcycle.config.run import RunConfig
 from vcycle.report.plan_table import plan_table
 from vcycle.schedule import cost
 from vcycle.schedule.plan import Plan
-from vcycle.schedule.shape import Shape
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
     return PlanReport(config, plan, flags, cost.seconds(plan, measured), memory)
 
 
-def _measured(file: Path) -> Mapping[Shape, cost.MeasuredStep]:
+def _measured(file: Path) -> Sequence[cost.MeasuredStep]:
     try:
         return cost.measured_steps(json.loads(file.read_text()))
     except ValueError as error:  # no JSON either
@@ -136,6 +135,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
         values["memory"] = [
             {
                 "shape": str(row.shape),
+                "token_share": row.token_share,
                 "batch_size": row.batch_size,
                 "step_bytes": row.step_bytes,
                 "fits": row.fits,

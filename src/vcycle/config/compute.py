@@ -14,10 +14,13 @@ def compute(plan: Plan, model: Model) -> tuple[cost.Cost, str]:
     """What all clips of a plan cost, and the unit: ``multiply-adds`` if they were counted.
 
     Else, and if the model has options that may change them, it is ``pixels``, T x H x W, in
-    proportion to which multiply-adds grow up to padding and attention (paper, footnote 3).
+    proportion to which multiply-adds grow up to padding and attention (paper, footnote 3); of
+    clips that keep a share of their tokens, that share.
     """
     entry = model.entry
-    counted = entry.multiply_adds if entry and model.options.keys() <= {"dropout"} else {}
-    if {plan.baseline.shape, *plan.shapes} <= counted.keys():
-        return cost.clip_cost(plan, lambda shape: counted[shape]), "multiply-adds"
+    clips = {(each.shape, each.token_share) for each in plan.mini_batches()}
+    clips.add((plan.baseline.shape, 1.0))
+    counted = {clip: entry and entry.clip_multiply_adds(*clip, model.options) for clip in clips}
+    if all(count is not None for count in counted.values()):
+        return cost.kept_cost(plan, lambda *clip: counted[clip] or 0), "multiply-adds"
     return cost.pixels(plan), "pixels"

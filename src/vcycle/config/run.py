@@ -268,8 +268,18 @@ class RunConfig:
         return f"{in_time}, {in_space}, {self.baseline.shape}"
 
     def plan(self) -> Plan:
-        """The schedule of this run. Raises ValueError if it leaves SlowFast no slow frame."""
+        """The schedule of this run.
+
+        Raises ValueError if it leaves SlowFast no slow frame, or drops tokens of a model that is
+        known not to have any.
+        """
         plan = Plan(self.baseline, self.multigrid)
+        entry = self.model.entry
+        if plan.drops_tokens and entry is not None and not entry.drops_tokens:
+            raise ValueError(
+                f"multigrid.long_cycle.tokens: model {self.model.name} has no tokens to drop; "
+                f"choose --model video_vit_tiny, or give null"
+            )
         shape, alpha = min(plan.shapes), self.model.rule.frame_multiple
         if shape.frames < alpha:
             raise ValueError(

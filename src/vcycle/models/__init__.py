@@ -34,12 +34,14 @@ if TYPE_CHECKING:
         set_norm_group,
     )
     from vcycle.models.optimizer_groups import parameter_groups
+    from vcycle.models.tokens import TokenDrop, set_token_share
     from vcycle.models.weights import LoadReport, load_weights
 
 _MODULES = {
     "LoadReport": "weights",
     "SampleDropout": "dropout",
     "SubBatchNorm3d": "norm",
+    "TokenDrop": "tokens",
     "build_model": "build",
     "check_model": "external",
     "check_norm_group": "norm",
@@ -56,12 +58,14 @@ _MODULES = {
     "precise_bn": "batch_statistics",
     "set_dropout_seeds": "dropout",
     "set_norm_group": "norm",
+    "set_token_share": "tokens",
 }
 
 __all__ = [
     "LoadReport",
     "SampleDropout",
     "SubBatchNorm3d",
+    "TokenDrop",
     "build_model",
     "check_model",
     "check_norm_group",
@@ -78,6 +82,7 @@ __all__ = [
     "precise_bn",
     "set_dropout_seeds",
     "set_norm_group",
+    "set_token_share",
 ]
 
 

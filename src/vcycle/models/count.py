@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vcycle.models.build import build_model
+from vcycle.models.tokens import TokenDrop, set_token_share
 from vcycle.schedule.shape import Shape
 
 
@@ -34,9 +35,15 @@ def num_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def multiply_adds(model: nn.Module, shape: Shape) -> int:
-    """Multiply-adds of one forward pass of ``model`` in eval mode on one clip of ``shape``."""
+def multiply_adds(model: nn.Module, shape: Shape, token_share: float = 1.0) -> int:
+    """Multiply-adds of one forward pass of ``model`` in eval mode on one clip of ``shape``.
+
+    With a ``token_share`` below 1, of one that keeps so many of its tokens, as in training.
+    """
     on_meta = copy.deepcopy(model).to("meta").eval()
+    set_token_share(on_meta, token_share)
+    for layer in on_meta.modules():
+        layer.training = isinstance(layer, TokenDrop)
     clips = torch.empty((1, 3, shape.frames, shape.height, shape.width), device="meta")
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:

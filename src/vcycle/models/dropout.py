@@ -20,7 +20,14 @@ _PER_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 _WORD = 0xFFFFFFFF
 
 
-class SampleDropout(nn.Dropout):
+class ClipKeys:
+    """A layer whose draws are those of the clips' seeds: ``set_dropout_seeds`` finds it."""
+
+    _keys: Tensor | None = None
+    """(S, 2) words of 32 bits as int64, of each clip in this layer."""
+
+
+class SampleDropout(ClipKeys, nn.Dropout):
     """``nn.Dropout``, or with ``per_channel`` ``nn.Dropout3d``, with one mask for each sample.
 
     In and out: (B, ...), B clips one after the other; with S seeds, B a multiple of S: B / S rows
@@ -30,8 +37,6 @@ class SampleDropout(nn.Dropout):
     """
 
     per_channel: bool = False
-    _keys: Tensor | None = None
-    """(S, 2) words of 32 bits as int64, of each clip in this layer."""
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.p == 0:
@@ -52,17 +57,21 @@ class SampleDropout(nn.Dropout):
 
 
 def _kept(keys: Tensor, p: float, size: int) -> Tensor:
-    """Which of ``size`` values stay, in equal parts for each key; each with probability 1 - p.
+    """Which of ``size`` values stay, in equal parts for each key; each with probability 1 - p."""
+    return hashed_words(keys, size // len(keys)) >= round(p * 2**32)
+
+
+def hashed_words(keys: Tensor, size: int) -> Tensor:
+    """(S, size) words of 32 bits as int64, of (S, 2) keys: a function of the key and the place.
 
     Multipliers and shifts are those of the 32-bit hash "lowbias32" by Chris Wellons.
     """
     # Factors above 2**31 are taken as negative, so that no product of words exceeds 63 bits.
-    words = torch.arange(size // len(keys), device=keys.device) ^ keys[:, :1]
+    words = torch.arange(size, device=keys.device) ^ keys[:, :1]
     words = (words ^ (words >> 16)).mul_(0x7FEB352D).bitwise_and_(_WORD)
     words = words.bitwise_xor_(keys[:, 1:])
     words = (words ^ (words >> 15)).mul_(0x846CA68B - 2**32).bitwise_and_(_WORD)
-    words = words ^ (words >> 16)
-    return words >= round(p * 2**32)
+    return words ^ (words >> 16)
 
 
 def convert_dropout(model: nn.Module) -> nn.Module:
@@ -101,10 +110,11 @@ def _converted(plain: nn.Module) -> SampleDropout:
 def set_dropout_seeds(model: nn.Module, seeds: NDArray[np.uint64] | None) -> None:
     """Give the clips of the next forward pass their seeds, (B,); None: draw as plain layers do.
 
-    Each clip of a run needs a seed of its own, drawn for its position in the run and not for its
-    place in a batch. It is cheap enough to call before every forward pass.
+    ``TokenDrop`` layers draw the tokens that they keep from them too. Each clip of a run needs a
+    seed of its own, drawn for its position in the run and not for its place in a batch. It is cheap
+    enough to call before every forward pass.
     """
-    layers = [module for module in model.modules() if isinstance(module, SampleDropout)]
+    layers = [module for module in model.modules() if isinstance(module, ClipKeys)]
     if seeds is None or not layers:
         for layer in layers:
             layer._keys = None

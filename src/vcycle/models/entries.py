@@ -8,6 +8,7 @@ else.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from vcycle.schedule.cycles import ShapeRule
+from vcycle.schedule.cycles import ShapeRule, kept_tokens
 from vcycle.schedule.shape import Shape
 
 Family = Literal["SlowFast", "I3D", "Slow", "C2D", "TinyResNet3d", "VideoTransformer"]
@@ -69,14 +70,33 @@ class ModelEntry:
     @property
     def image_resnet(self) -> str | None:
         """The ResNet whose ImageNet weights can be inflated into it."""
-        if self.family == "TinyResNet3d":
+        if self.family in ("TinyResNet3d", "VideoTransformer"):
             return None
         return f"ResNet-{self.arguments.get('depth', 50)}"
+
+    @property
+    def drops_tokens(self) -> bool:
+        """Whether it can train on a share of its tokens."""
+        return self.family == "VideoTransformer"
 
     @property
     def multiply_adds(self) -> dict[Shape, int]:
         """Of one clip, forward, with 400 classes, at the shapes of the recipes."""
         return {Shape.parse(shape): count for shape, count in _counted().get(self.name, {}).items()}
+
+    def clip_multiply_adds(
+        self, shape: Shape, token_share: float, options: Mapping[str, Any]
+    ) -> int | None:
+        """Of one clip that keeps so many of its tokens, forward, with 400 classes.
+
+        Those of a transformer follow from its sizes; others are known at the shapes of the recipes,
+        and unless ``options`` change the network.
+        """
+        if self.family == "VideoTransformer":
+            sizes = {**self.arguments, **options}
+            whole = all(isinstance(sizes[name], int) and sizes[name] > 0 for name in self.arguments)
+            return _transformer_multiply_adds(shape, token_share, sizes) if whole else None
+        return self.multiply_adds.get(shape) if options.keys() <= {"dropout"} else None
 
 
 def find_model(name: str) -> ModelEntry:
@@ -88,6 +108,17 @@ def find_model(name: str) -> ModelEntry:
             f"model {name}: no such model, and no package.module:function of your own; {hint}"
         )
     return _BY_NAME[name]
+
+
+def _transformer_multiply_adds(shape: Shape, token_share: float, sizes: Mapping[str, Any]) -> int:
+    """All tubelets are embedded; those kept go through linear layers and attend to each other."""
+    frames, side, width = sizes["patch_frames"], sizes["patch_side"], sizes["width"]
+    counts = (shape.frames / frames, shape.height / side, shape.width / side)
+    tubelets = math.prod(math.ceil(count) for count in counts)
+    kept = kept_tokens(tubelets, token_share)
+    block = 12 * kept * width**2 + 2 * kept**2 * width
+    embedding = tubelets * 3 * frames * side**2 * width
+    return int(embedding + sizes["depth"] * block + width * 400)
 
 
 @cache
@@ -125,7 +156,11 @@ _R101_50 = (6, 6)
 MODELS = (
     ModelEntry("resnet3d_tiny", "TinyResNet3d"),
     _slowfast("slowfast_tiny", alpha=2, beta_inverse=4, depth=26, fusion_kernel=5, width=8),
-    ModelEntry("video_vit_tiny", "VideoTransformer", {"patch_frames": 2, "patch_side": 16}),
+    ModelEntry(
+        "video_vit_tiny",
+        "VideoTransformer",
+        {"width": 128, "depth": 6, "patch_frames": 2, "patch_side": 16},
+    ),
     _slowfast(
         "slowfast_r50",
         "slowfast_r50_8x8",

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vcycle.models.blocks import check_clips
+from vcycle.models.tokens import TokenDrop
 
 _OCTAVES = 4
 """Of frequencies: from half a period along an axis to 8, which tells 16 tokens apart."""
@@ -30,7 +31,8 @@ class VideoTransformer(nn.Module):
     In: (B, 3, T, H, W) floating point; out: (B, num_classes) scores before softmax: the mean over
     all tokens goes into a linear classifier. A token has ``width`` channels, in ``heads`` heads,
     and is a tubelet of ``patch_frames`` x ``patch_side`` x ``patch_side`` pixels. A clip of other
-    than whole tubelets is padded at its end with zeros, the mean pixel.
+    than whole tubelets is padded at its end with zeros, the mean pixel. In training it may keep a
+    share of the tokens (``set_token_share``), drawn before the first block.
 
     Raises ValueError if ``width`` is no multiple of 16 and of ``heads``, or another option is
     below 1.
@@ -57,6 +59,7 @@ class VideoTransformer(nn.Module):
             raise ValueError(f"width {width}: give a multiple of 16 and of {heads} heads")
         self.patch = (patch_frames, patch_side, patch_side)
         self.embedding = nn.Conv3d(3, width, self.patch, stride=self.patch)
+        self.token_drop = TokenDrop()
         self.blocks = nn.Sequential(*(Block(width, heads=heads) for _ in range(depth)))
         self.norm = nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
@@ -81,8 +84,8 @@ class VideoTransformer(nn.Module):
         places = positions(x.shape[2:], x.shape[1], device=x.device)
         x = x.flatten(2).transpose(1, 2)  # (B, t h w, C)
         # The type of the weights: under autocast the residual stream stays in float32.
-        x = self.blocks(x + places.to(self.embedding.weight.dtype))
-        x = self.norm(x).mean(1)  # (B, C)
+        x = self.token_drop(x + places.to(self.embedding.weight.dtype))  # (B, tokens kept, C)
+        x = self.norm(self.blocks(x)).mean(1)  # (B, C)
         scores: Tensor = self.head(self.dropout(x))  # (B, num_classes)
         return scores
 

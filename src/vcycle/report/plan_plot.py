@@ -166,7 +166,7 @@ def _label_box(axes: Axes, phase: Phase, colours: Mapping[Shape, str], *, steps:
     axes.text(
         (phase.first_step + phase.end_step) / 2,
         shape.height * 0.05,
-        _sizes(shape),
+        _sizes(shape, phase.base.token_share),
         ha="center",
         va="bottom",
         rotation=0 if inches > 0.8 else 90,
@@ -180,10 +180,11 @@ def _ink(background: str) -> str:
     return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else EDGE
 
 
-def _sizes(shape: Shape) -> str:
+def _sizes(shape: Shape, token_share: float) -> str:
+    kept = "" if token_share == 1 else f", {token_share:.0%} of tokens"
     if shape.height == shape.width:
-        return f"{shape.frames} {TIMES} {shape.height}²"
-    return f"{shape.frames} {TIMES} {shape.height} {TIMES} {shape.width}"
+        return f"{shape.frames} {TIMES} {shape.height}²{kept}"
+    return f"{shape.frames} {TIMES} {shape.height} {TIMES} {shape.width}{kept}"
 
 
 def _draw_batches(

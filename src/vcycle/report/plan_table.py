@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from vcycle.schedule.cost import BatchMemory, Cost
 from vcycle.schedule.cycles import BaseShape
 from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import clip_name
 
 
 def plan_table(plan: Plan, costs: Mapping[str, Cost], memory: Sequence[BatchMemory] = ()) -> str:
@@ -34,7 +35,7 @@ def _phase_table(plan: Plan) -> str:
                 str(phase["stage"] + 1),
                 str(number),
                 phase["kind"],
-                phase["shape"],
+                clip_name(phase["shape"], phase["token_share"]),
                 f"{phase['batch_size']:,}",
                 f"{phase['steps']:,}",
                 f"{phase['epochs']:.1f}",
@@ -56,19 +57,21 @@ def _short_cycle_table(plan: Plan, memory: Sequence[BatchMemory]) -> str:
     period = max(len(base.short_cycle) for base in bases)
     if period == 1 and not memory:
         return ""
-    fits = {row.shape: _fits(row) for row in memory}
+    fits = {(row.shape, row.token_share): _fits(row) for row in memory}
     rows = []
     for base in bases:
         for position, short in enumerate(base.short_cycle):
             cells = (
-                str(base.shape) if position == 0 else "",
+                clip_name(base.shape, base.token_share) if position == 0 else "",
                 str(position),
-                str(short.shape),
+                clip_name(short.shape, short.token_share),
                 f"{short.batch_size:,}",
                 _or_dash(short.norm_group),
             )
             # A run too short for a full cycle leaves some shapes out.
-            rows.append((*cells, fits.get(short.shape, "-")) if memory else cells)
+            rows.append(
+                (*cells, fits.get((short.shape, short.token_share), "-")) if memory else cells
+            )
     heading = ("base shape", f"step mod {period}", "shape", "clips", "norm group")
     return "The short cycle:\n" + _align(
         (*heading, "fits, clips of a device") if memory else heading, rows, left=(0, 2)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.data.json_lines import read_rows
+from vcycle.schedule.shape import clip_name
 
 _ROUNDING = 1e-6
 """Accuracies are kept in single precision, in which 0.9 is a little less."""
@@ -105,9 +106,10 @@ def _costs(path: Path, steps: list[dict[str, Any]]) -> list[float] | None:
     of_clip = json.loads(file.read_text()) if file.is_file() else {}
     total = [0.0]
     for step in steps:
-        if step["shape"] not in of_clip:
+        name = clip_name(step["shape"], step.get("token_share", 1))
+        if name not in of_clip:
             return None
-        total.append(total[-1] + step["batch_size"] * of_clip[step["shape"]])
+        total.append(total[-1] + step["batch_size"] * of_clip[name])
     return total
 
 

@@ -7,12 +7,12 @@ the run beside those of its baseline.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vcycle.schedule.plan import Plan
-from vcycle.schedule.shape import Shape, stride_range
+from vcycle.schedule.plan import MiniBatch, Plan
+from vcycle.schedule.shape import Shape, clip_name, stride_range
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,16 @@ class Cost:
 
 def clip_cost(plan: Plan, cost_of_clip: Callable[[Shape], float]) -> Cost:
     """The cost of all clips, if one clip of a shape costs ``cost_of_clip(shape)``."""
+    return kept_cost(plan, lambda shape, _: cost_of_clip(shape))
+
+
+def kept_cost(plan: Plan, cost_of_clip: Callable[[Shape, float], float]) -> Cost:
+    """As ``clip_cost``, of a clip of a shape that keeps a share of its tokens."""
     total = sum(
-        each.steps * each.batch_size * cost_of_clip(each.shape) for each in plan.mini_batches()
+        each.steps * each.batch_size * cost_of_clip(each.shape, each.token_share)
+        for each in plan.mini_batches()
     )
-    return Cost(total, plan.baseline.num_clips * cost_of_clip(plan.baseline.shape))
+    return Cost(total, plan.baseline.num_clips * cost_of_clip(plan.baseline.shape, 1.0))
 
 
 def frames(plan: Plan) -> Cost:
@@ -58,21 +64,28 @@ def frames_spanned(plan: Plan, *, stride: int) -> Cost:
 
 
 def pixels(plan: Plan) -> Cost:
-    """T x H x W of all clips: the paper's approximate FLOPs (section 3, equation 1)."""
-    return clip_cost(plan, lambda shape: shape.num_pixels)
+    """T x H x W of all clips: the paper's approximate FLOPs (section 3, equation 1).
+
+    Of a clip that keeps a share of its tokens, that share.
+    """
+    return kept_cost(plan, lambda shape, share: shape.num_pixels * share)
 
 
 @dataclass(frozen=True)
 class MeasuredStep:
     """A training step of ``clips`` clips of one shape, measured on the devices that will train.
 
-    ``seconds`` is its wall-clock time; ``step_bytes`` the peak memory of one device.
+    ``seconds`` is its wall-clock time; ``step_bytes`` the peak memory of one device. It was
+    normalised in groups of ``norm_group`` clips, None if in none, and kept ``token_share`` of its
+    tokens.
     """
 
     shape: Shape
     clips: int
     seconds: float
     step_bytes: float | None = None
+    norm_group: int | None = None
+    token_share: float = 1.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.clips, int) or self.clips < 1:
@@ -85,34 +98,75 @@ class MeasuredStep:
                 raise ValueError(f"{name} {value} at {self.shape}: give a positive number")
 
 
-def measured_steps(rows: Any) -> dict[Shape, MeasuredStep]:
-    """Measurements by shape, from a list of rows as JSON has them.
+def measured_steps(rows: Any) -> list[MeasuredStep]:
+    """Measurements from a list of rows as JSON has them: those of ``vcycle bench step``.
 
-    ``{"shape": "8x158x158", "clips": 4096, "seconds": 1.9, "bytes": 3.1e10}``; bytes may be left
-    out. Raises ValueError if a row has no such form, or if a shape is given twice.
+    ``{"shape": "8x158x158", "clips": 4096, "seconds": 1.9, "norm_group": 8, "bytes": 3.1e10}``;
+    norm_group, bytes and token_share may be left out, and other keys are not read. A shape may be
+    there with several batches, norm groups and shares. Raises ValueError if a row has no such form,
+    or if the same step is given twice.
     """
     if not isinstance(rows, list) or not rows:
         raise ValueError("give a list of rows with shape, clips, seconds and, for memory, bytes")
-    steps: dict[Shape, MeasuredStep] = {}
+    steps: dict[tuple[Shape, int, int | None, float], MeasuredStep] = {}
     for number, row in enumerate(rows):
         keys = set(row) if isinstance(row, dict) else set()
         if not {"shape", "clips", "seconds"} <= keys:
             raise ValueError(f"row {number}: give shape, clips and seconds")
-        shape = Shape.parse(str(row["shape"]))
-        if shape in steps:
-            raise ValueError(f"row {number}: shape {shape} is there twice; leave one out")
-        steps[shape] = MeasuredStep(shape, row["clips"], row["seconds"], row.get("bytes"))
-    return steps
+        shape, group = Shape.parse(str(row["shape"])), row.get("norm_group")
+        share = row.get("token_share", 1.0)
+        if not isinstance(share, int | float) or not 0 < share <= 1:
+            raise ValueError(f"token_share {share} at {shape}: give a share above 0 and at most 1")
+        if group is not None and (not isinstance(group, int) or group < 1):
+            raise ValueError(f"norm_group {group} at {shape}: give a number of clips, or null")
+        step = MeasuredStep(shape, row["clips"], row["seconds"], row.get("bytes"), group, share)
+        key = shape, step.clips, group, share
+        if key in steps:
+            raise ValueError(
+                f"row {number}: {step.clips} clips of {shape} are there twice; leave one out"
+            )
+        steps[key] = step
+    return list(steps.values())
 
 
-def seconds(plan: Plan, measured: Mapping[Shape, MeasuredStep]) -> Cost:
+def seconds(plan: Plan, measured: Sequence[MeasuredStep]) -> Cost:
     """Predicted wall-clock seconds of all steps, validation and checkpoints left out.
 
-    Seconds are taken in proportion to the clips if a step has more or fewer than were measured.
-    Raises ValueError if a shape was not measured, and names the clips to measure it at.
+    A step is as long as the measured one of its shape that is nearest in clips, then in norm group;
+    in proportion to the clips if it has more or fewer. Raises ValueError if a shape was not
+    measured, and names the clips to measure it at.
     """
     _require(plan, measured, "seconds")
-    return clip_cost(plan, lambda shape: measured[shape].seconds / measured[shape].clips)
+
+    def of_step(kind: MiniBatch) -> float:
+        near = _nearest(measured, kind)
+        return near.seconds / near.clips * kind.batch_size
+
+    total = sum(each.steps * of_step(each) for each in plan.mini_batches())
+    return Cost(total, plan.baseline.steps * of_step(_baseline_step(plan)))
+
+
+def _baseline_step(plan: Plan) -> MiniBatch:
+    """All steps of a plan's baseline."""
+    baseline = plan.baseline
+    group = plan.multigrid.norm_group
+    return MiniBatch(baseline.shape, baseline.batch_size, group, baseline.steps)
+
+
+def _is_of(step: MeasuredStep, kind: MiniBatch) -> bool:
+    """Whether a clip of a measured step costs what one of a kind does."""
+    return (step.shape, step.token_share) == (kind.shape, kind.token_share)
+
+
+def _nearest(measured: Iterable[MeasuredStep], kind: MiniBatch) -> MeasuredStep:
+    """Of the steps of a kind's shape and tokens the nearest in clips, then of its norm group."""
+    return min(
+        (step for step in measured if _is_of(step, kind)),
+        key=lambda step: (
+            abs(math.log(step.clips / kind.batch_size)),
+            step.norm_group != kind.norm_group,
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -129,11 +183,12 @@ class BatchMemory:
     step_bytes: float
     fits: bool
     micro_batch: int | None
+    token_share: float = 1.0
 
 
 def batch_memory(
     plan: Plan,
-    measured: Mapping[Shape, MeasuredStep],
+    measured: Sequence[MeasuredStep],
     *,
     available_bytes: float,
     num_devices: int = 1,
@@ -148,24 +203,24 @@ def batch_memory(
         raise ValueError(f"num_devices {num_devices}: give at least 1")
     if not 0 < available_bytes < math.inf:
         raise ValueError(f"memory {available_bytes}: give a positive number of bytes")
-    with_bytes = {
-        shape: step.step_bytes / step.clips
-        for shape, step in measured.items()
-        if step.step_bytes is not None
-    }
+    with_bytes = [step for step in measured if step.step_bytes is not None]
     _require(plan, with_bytes, "bytes")
     rows = []
-    for (shape, batch_size), group in _largest_norm_groups(plan).items():
+    for kind in _largest_norm_groups(plan):
+        shape, batch_size = kind.shape, kind.batch_size
         share, rest = divmod(batch_size, num_devices)
         if rest:
             raise ValueError(
                 f"num_devices {num_devices}: it does not divide the batch of {batch_size} clips "
                 f"at {shape}"
             )
-        step_bytes = with_bytes[shape] * num_devices * share
+        near = _nearest(with_bytes, kind)
+        step_bytes = (near.step_bytes or 0) / near.clips * batch_size
         most = math.floor(share * min(1, available_bytes / step_bytes) + 1e-9)
-        micro_batch = _micro_batch(share, most, group=group, num_devices=num_devices)
-        rows.append(BatchMemory(shape, batch_size, step_bytes, most == share, micro_batch))
+        micro_batch = _micro_batch(share, most, group=kind.norm_group or 1, num_devices=num_devices)
+        rows.append(
+            BatchMemory(shape, batch_size, step_bytes, most == share, micro_batch, kind.token_share)
+        )
     return rows
 
 
@@ -181,22 +236,21 @@ def _micro_batch(share: int, most: int, *, group: int, num_devices: int) -> int 
     return None
 
 
-def _largest_norm_groups(plan: Plan) -> dict[tuple[Shape, int], int]:
-    """The most clips of each (shape, batch size) that are normalised together, else 1."""
-    groups: dict[tuple[Shape, int], int] = {}
-    for each in plan.mini_batches():
-        key = (each.shape, each.batch_size)
-        groups[key] = max(each.norm_group or 1, groups.get(key, 1))
-    return groups
+def _largest_norm_groups(plan: Plan) -> list[MiniBatch]:
+    """Of each (shape, batch size) the kind with the most clips that are normalised together."""
+    kinds: dict[tuple[Shape, int, float], MiniBatch] = {}
+    for each in plan.mini_batches():  # in each, the largest norm group comes last
+        kinds[each.shape, each.batch_size, each.token_share] = each
+    return list(kinds.values())
 
 
-def _require(plan: Plan, measured: Iterable[Shape], what: str) -> None:
+def _require(plan: Plan, measured: Iterable[MeasuredStep], what: str) -> None:
     """Raise ValueError unless every shape of the plan and of its baseline has a figure."""
-    found = set(measured)
-    needed = {each.shape: each.batch_size for each in plan.mini_batches()}
-    needed[plan.baseline.shape] = plan.baseline.batch_size
-    missing = [
-        f"{shape} with {clips:,} clips" for shape, clips in needed.items() if shape not in found
-    ]
+    steps = list(measured)
+    missing: dict[str, int] = {}
+    for kind in (*plan.mini_batches(), _baseline_step(plan)):
+        if not any(_is_of(step, kind) for step in steps):
+            missing[clip_name(kind.shape, kind.token_share)] = kind.batch_size
     if missing:
-        raise ValueError(f"{what} of a step: measure {', '.join(missing)} too")
+        listed = ", ".join(f"{shape} with {clips:,} clips" for shape, clips in missing.items())
+        raise ValueError(f"{what} of a step: measure {listed} too")

@@ -27,7 +27,7 @@ class LongCycle:
     The default is the paper's: 8B x T/4 x H/sqrt(2), 4B x T/2 x H/sqrt(2), 2B x T/2 x H,
     B x T x H (widths as heights). ``((1, 0.5), (1, 0.71), (1, 1))`` is a spatial cycle, which
     suits images (T = 1); ``((0.25, 1), (0.5, 1), (1, 1))`` a temporal one. Raises ValueError if the
-    last shape is not the full grid, or if shares do not sum to 1.
+    last shape is not the full grid with all tokens, or if shares do not sum to 1.
 
     Args:
         factors: of frames and sides, a pair for each shape.
@@ -37,6 +37,8 @@ class LongCycle:
             exponent.
         rate_factors: of the rate, one a shape; None takes the batch factors to the power of the
             rate exponent.
+        tokens: the share of a clip's tokens that a transformer keeps on each shape, all on the
+            last; equation 1 counts those kept. None keeps all, as a model without tokens must.
         once: the run is a single pass over the shapes, instead of a cycle in every learning-rate
             stage.
 
@@ -49,6 +51,7 @@ class LongCycle:
     batch_factors: tuple[int, ...] | None = None
     rate_factors: tuple[float, ...] | None = None
     once: bool = False
+    tokens: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.factors or tuple(self.factors[-1]) != (1.0, 1.0):
@@ -70,6 +73,14 @@ class LongCycle:
         if self.rate_factors is not None:
             fit = all(0 < each < math.inf for each in self.rate_factors)
             self._check_each("rate_factors", fit, "a positive number")
+        if self.tokens is not None:
+            fit = all(0 < share <= 1 for share in self.tokens)
+            self._check_each("tokens", fit, "a share above 0 and at most 1")
+            if self.tokens[-1] != 1:
+                raise ValueError(
+                    f"long_cycle.tokens {_listed(self.tokens)}: a run ends with all tokens; make 1 "
+                    f"the last"
+                )
 
     def _check_each(self, name: str, fit: bool, what: str) -> None:
         values = getattr(self, name)
@@ -98,6 +109,7 @@ class LongCycle:
             batch_factors=self.batch_factors and self.batch_factors[first:],
             rate_factors=self.rate_factors and self.rate_factors[first:],
             once=self.once,
+            tokens=self.tokens and self.tokens[first:],
         )
 
 
@@ -215,13 +227,14 @@ class ShortShape:
     """One position of the short cycle.
 
     ``batch_size`` is ``batch_factor`` times B, the baseline's; ``norm_group`` is in clips, None
-    without norm groups.
+    without norm groups; ``token_share`` of its tokens are kept.
     """
 
     shape: Shape
     batch_factor: int
     batch_size: int
     norm_group: int | None
+    token_share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -269,6 +282,11 @@ class BaseShape:
         return self.short_cycle[-1].batch_size
 
     @property
+    def token_share(self) -> float:
+        """Of the tokens, kept on every shape of the short cycle."""
+        return self.short_cycle[-1].token_share
+
+    @property
     def mean_batch_size(self) -> float:
         """Clips of a step, averaged over the short cycle."""
         return sum(short.batch_size for short in self.short_cycle) / len(self.short_cycle)
@@ -292,6 +310,7 @@ def base_shapes(
     or the long cycle's own batch factor, by which equation 1 goes on for the short cycle. If
     the short cycle enlarges a batch, the norm group grows with it (section 3.2), by a whole number
     that divides the batch into whole groups. A short-cycle shape is never larger than its base.
+    Of a clip that keeps a share of its tokens, equation 1 counts that share.
     """
     long_cycle = long_cycle or FULL_GRID
     pairs = [*(short_cycle.factors if short_cycle else ()), (1.0, 1.0)]
@@ -299,16 +318,17 @@ def base_shapes(
     for place, (frames, side) in enumerate(long_cycle.factors):
         base = rule.scale(shape, frames=frames, side=side)
         given = long_cycle.batch_factors and long_cycle.batch_factors[place]
+        tokens = long_cycle.tokens[place] if long_cycle.tokens else 1.0
         shorts = []
         for near_frames, near_side in pairs:
             near = rule.scale(shape, frames=min(frames, near_frames), side=min(side, near_side))
             if given:
                 factor = _batch_factor(near, base, batch_exponent, times=given)
             else:
-                factor = _batch_factor(near, shape, batch_exponent)
+                factor = _batch_factor(near, shape, batch_exponent, tokens=tokens)
             growth = _largest_divisor(factor, at_most=_batch_factor(near, base, batch_exponent))
             group = None if norm_group is None else norm_group * growth
-            shorts.append(ShortShape(near, factor, batch_size * factor, group))
+            shorts.append(ShortShape(near, factor, batch_size * factor, group, tokens))
         rate = long_cycle.rate_factors and long_cycle.rate_factors[place]
         rate_factor = rate or math.pow(shorts[-1].batch_factor, rate_exponent)
         rows.append(BaseShape(tuple(shorts), rate_factor))
@@ -320,13 +340,21 @@ def are_cycles(shapes: tuple[BaseShape, ...]) -> bool:
     return len(shapes) > 1 or len(shapes[-1].short_cycle) > 1
 
 
-def _batch_factor(coarse: Shape, fine: Shape, exponent: float, *, times: int = 1) -> int:
+def _batch_factor(
+    coarse: Shape, fine: Shape, exponent: float, *, times: int = 1, tokens: float = 1.0
+) -> int:
     """How many times the clips of ``fine`` make a batch of ``coarse``: equation 1."""
-    return max(1, round_half_up(times * math.pow(fine.num_pixels / coarse.num_pixels, exponent)))
+    ratio = fine.num_pixels / (coarse.num_pixels * tokens)
+    return max(1, round_half_up(times * math.pow(ratio, exponent)))
 
 
 def _largest_divisor(number: int, *, at_most: int) -> int:
     return next(each for each in range(at_most, 0, -1) if number % each == 0)
+
+
+def kept_tokens(count: int, share: float) -> int:
+    """How many of ``count`` tokens a ``share`` of them is: at least one."""
+    return max(1, round_half_up(count * share))
 
 
 def round_half_up(number: float) -> int:

@@ -39,6 +39,8 @@ from vcycle.schedule.shape import Shape
 class Step:
     """All that one optimizer step needs. Sizes and the first sample are of the global batch.
 
+    ``token_share`` of a clip's tokens are kept, for a model that can drop them.
+
     >>> step = Step(
     ...     index=7,
     ...     phase=0,
@@ -59,6 +61,7 @@ class Step:
     learning_rate: float
     norm_group: int | None
     first_sample: int
+    token_share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class MiniBatch:
     batch_size: int
     norm_group: int | None
     steps: int
+    token_share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,7 @@ class Plan(Sequence[Step]):
             learning_rate=self._learning_rate(index, phase),
             norm_group=short.norm_group,
             first_sample=phase.sample_at(index),
+            token_share=short.token_share,
         )
 
     def phase_of(self, step: int) -> int:
@@ -166,26 +171,35 @@ class Plan(Sequence[Step]):
         return self.baseline.steps / len(self)
 
     def mini_batches(self, *, first_step: int = 0) -> tuple[MiniBatch, ...]:
-        """Every (shape, batch size, norm group) with its steps, cheapest clip first.
+        """Every (shape, batch size, norm group, token share) with its steps, cheapest clip first.
 
         With ``first_step``, of the steps from there on: what remains of a resumed run.
         """
-        steps: Counter[tuple[Shape, int, int | None]] = Counter()
+        steps: Counter[tuple[Shape, int, int | None, float]] = Counter()
         for phase in self.phases:
             start = min(max(phase.first_step, first_step), phase.end_step)
             counts = phase.base.counts(start, phase.end_step)
             for short, count in zip(phase.base.short_cycle, counts, strict=True):
-                steps[short.shape, short.batch_size, short.norm_group] += count
+                kind = short.shape, short.batch_size, short.norm_group, short.token_share
+                steps[kind] += count
         kinds = sorted(
             (kind for kind, count in steps.items() if count),
-            key=lambda kind: (kind[0].num_pixels, kind[0], kind[1], kind[2] or 0),
+            key=lambda kind: (kind[0].num_pixels * kind[3], kind[0], kind[1], kind[2] or 0),
         )
-        return tuple(MiniBatch(*kind, steps[kind]) for kind in kinds)
+        return tuple(
+            MiniBatch(shape, clips, group, steps[shape, clips, group, share], share)
+            for shape, clips, group, share in kinds
+        )
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
         """Every shape of the run, cheapest clip first."""
         return tuple(dict.fromkeys(each.shape for each in self.mini_batches()))
+
+    @property
+    def drops_tokens(self) -> bool:
+        """Whether a phase keeps a share of the tokens."""
+        return any(phase.base.token_share < 1 for phase in self.phases)
 
     def _learning_rate(self, index: int, phase: Phase) -> float:
         """The scheduled rate, or the straight line to it during warm-up."""
@@ -256,6 +270,7 @@ class Plan(Sequence[Step]):
             "clips": phase.end_sample - phase.first_sample,
             "epochs": (phase.end_sample - phase.first_sample) / self.baseline.num_videos,
             "shape": str(phase.base.shape),
+            "token_share": phase.base.token_share,
             **_sizes(phase.base.short_cycle[-1]),
             "learning_rate": self._scheduled_rate(phase.first_step, phase),
             "last_learning_rate": self._scheduled_rate(phase.end_step - 1, phase),

@@ -53,6 +53,11 @@ class Shape:
         return f"{self.frames}x{self.height}x{self.width}"
 
 
+def clip_name(shape: Shape | str, token_share: float) -> str:
+    """``8x96x96``, or ``8x96x96@0.5`` of a clip that keeps half of its tokens."""
+    return f"{shape}" if token_share == 1 else f"{shape}@{token_share:g}"
+
+
 def stride_range(stride: int, *, base_frames: int, frames: int) -> tuple[int, int]:
     """The least and greatest temporal stride of a t-frame clip: [stride, stride * T / t].
 

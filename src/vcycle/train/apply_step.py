@@ -1,4 +1,4 @@
-"""One call before each forward pass: the batch's step sets rate, norm group and dropout seeds.
+"""One call before each forward pass: the batch's step sets rate, norm group, tokens and seeds.
 
 In: a batch, and the model and optimizer of any loop or trainer. The batch leads, so nothing can
 get out of step; a batch that is not the next one of the plan is refused.
@@ -18,6 +18,7 @@ from vcycle.models import (
     num_plain_dropout,
     set_dropout_seeds,
     set_norm_group,
+    set_token_share,
 )
 from vcycle.schedule.plan import Step
 from vcycle.train.optimizer_watch import (
@@ -32,7 +33,7 @@ _PLACE = "plan_place"  # in the first parameter group, so that a checkpoint of t
 
 
 def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
-    """Set rate, norm group and dropout seeds of the batch's step; call it for each (micro-)batch.
+    """Set rate, norm group, token share and seeds of the batch's step; for each (micro-)batch.
 
     Every parameter group gets the plan's rate times its own factor: its initial rate over the
     baseline's, or over the largest if no group began at the baseline's. The optimizer may be
@@ -42,7 +43,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     Raises ValueError if the batch is not the one that follows the last: of another plan, left out
     or repeated, split by a trainer; if the optimizer stepped between two micro-batches of a step,
     or did not step between two steps though its gradients are finite; or if the model's batch norms
-    are not set up for the plan, or its dropout for several parts. Raises TypeError if ``batch`` is
+    are not set up for the plan, or its dropout for several parts; or if it cannot drop tokens and
+    the plan does. Raises TypeError if ``batch`` is
     no ``Batch``: the loader has another ``collate_fn``.
     """
     inner = inner_optimizer(optimizer)
@@ -69,6 +71,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
             rate_factors(inner, base_rate=part.baseline.learning_rate.base),
         )
         set_norm_group(model, step.norm_group)
+        set_token_share(model, step.token_share)
     set_dropout_seeds(model, part.dropout_seeds)
     end_sample = step.first_sample + step.batch_size
     inner.param_groups[0][_PLACE] = [

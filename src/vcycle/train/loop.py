@@ -29,6 +29,7 @@ from vcycle.models import (
     memory_format,
     set_dropout_seeds,
     set_norm_group,
+    set_token_share,
 )
 from vcycle.train.agreement import Votes, from_first, in_all, united
 from vcycle.train.augment import augment
@@ -58,6 +59,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     validation_steps = _evenly_spaced(len(plan), config.evaluation.times)
     norm_group: int | None = None
     set_norm_group(network, norm_group)
+    token_share: float | None = None
     next_step, seconds = run.first_step, run.first_seconds
 
     # The run may have stopped between this checkpoint and its validation.
@@ -81,6 +83,9 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             if step.norm_group != norm_group:
                 norm_group = step.norm_group
                 set_norm_group(network, norm_group)
+            if step.token_share != token_share:
+                token_share = step.token_share
+                set_token_share(network, token_share)
             if buffers is not None:
                 buffers.keep()
 

@@ -21,7 +21,13 @@ from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
-from vcycle.models import check_model, commit_statistics, memory_format, set_norm_group
+from vcycle.models import (
+    check_model,
+    commit_statistics,
+    memory_format,
+    set_norm_group,
+    set_token_share,
+)
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
@@ -80,6 +86,7 @@ def rehearse(
                 activity.say(f"timed {len(seconds)} of {len(kinds)} batches, the others by pixels")
                 break
             begin_count(activity, "timing", "batch", number, len(kinds), str(kind.shape))
+            set_token_share(network, kind.token_share)
             shape, clips = kind.shape, kind.batch_size // (fabric.world_size * config.accumulate)
             step = _step_seconds(network, model, kind, clips, fabric=fabric)
             seconds[kind.shape, kind.batch_size] = step * config.accumulate
@@ -95,6 +102,7 @@ def rehearse(
             f"divide its micro-batches"
         ) from None
     network.train()
+    set_token_share(network, 1.0)
     network.zero_grad(set_to_none=True)
     commit_statistics(network)  # what the norm layers collected must not reach step 0
     network.load_state_dict(before)

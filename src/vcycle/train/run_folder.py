@@ -34,7 +34,7 @@ from vcycle.data.json_lines import read_rows
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.plan import Plan
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, clip_name
 from vcycle.train.checkpoint import clear_after, has_checkpoint
 from vcycle.train.live_logs import LiveLogs
 from vcycle.train.lock import LOCK_NAME, FolderLock
@@ -156,7 +156,7 @@ class RunFolder:
         clear_after(self.path, next_step=first_step)
 
     def describe(
-        self, config: RunConfig, val_videos: Manifest, multiply_adds: dict[Shape, int]
+        self, config: RunConfig, val_videos: Manifest, multiply_adds: dict[tuple[Shape, float], int]
     ) -> None:
         """Write what comparing runs needs: the videos of validations, and what clips cost."""
         if not self._writes:
@@ -169,7 +169,7 @@ class RunFolder:
         }
         text = json.dumps({"validation": validation}, indent=1) + "\n"
         write_atomic(self.path / "dataset.json", text)
-        counts = {str(shape): count for shape, count in multiply_adds.items()}
+        counts = {clip_name(*clip): count for clip, count in multiply_adds.items()}
         write_atomic(self.path / "multiply_adds.json", json.dumps(counts, indent=1) + "\n")
 
     def add_start(self, row: dict[str, Any]) -> None:

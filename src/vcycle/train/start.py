@@ -246,11 +246,15 @@ def _times(
     return from_first(fabric, lambda: times)
 
 
-def clip_multiply_adds(network: nn.Module, plan: Plan, fabric: Fabric) -> dict[Shape, int]:
-    """Of one clip of each shape, forward; none for a model that the meta device does not run."""
-    shapes = dict.fromkeys([plan.baseline.shape, *plan.shapes]) if fabric.is_global_zero else {}
+def clip_multiply_adds(
+    network: nn.Module, plan: Plan, fabric: Fabric
+) -> dict[tuple[Shape, float], int]:
+    """Of one clip of each shape and token share, forward; none for a model that meta cannot run."""
+    kinds = plan.mini_batches() if fabric.is_global_zero else ()
+    clips = dict.fromkeys((each.shape, each.token_share) for each in kinds)
+    clips |= {(plan.baseline.shape, 1.0): None} if kinds else {}
     try:
-        return {shape: multiply_adds(network, shape) for shape in shapes}
+        return {clip: multiply_adds(network, *clip) for clip in clips}
     except Exception:  # a model of one's own may do what computes no shapes, and raise anything
         return {}
 

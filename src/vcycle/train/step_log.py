@@ -61,6 +61,7 @@ class StepLog:
                 "step": step.index,
                 "phase": step.phase,
                 "shape": str(step.shape),
+                "token_share": step.token_share,
                 "batch_size": step.batch_size,
                 "learning_rate": step.learning_rate,
                 "norm_group": step.norm_group,

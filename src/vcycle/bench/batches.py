@@ -1,0 +1,102 @@
+"""Which batch each shape of a plan should have on this device, from its measured throughput.
+
+In: a plan and a network that is ready to be timed. Out: for every shape of the long cycle a
+multiple of the baseline's batch, and the rows that were measured. Equation 1 keeps the pixels of a
+step; a device may be full with fewer, or need more, or have no memory for as many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from vcycle.bench.step import StepBench, StepRow, norm_group_of, step_row
+from vcycle.schedule.cycles import FULL_GRID
+from vcycle.schedule.plan import MiniBatch, Plan
+from vcycle.schedule.shape import Shape
+
+_ENOUGH = 0.95
+"""Of the best clips per second, from which a larger batch is not worth its rate and its memory."""
+_MOST = 1024
+"""Times the baseline's batch; the search ends much earlier where memory does."""
+
+
+def batch_factors(
+    bench: StepBench,
+    plan: Plan,
+    *,
+    num_devices: int = 1,
+    max_clips: int | None = None,
+    repeats: int = 5,
+    progress: Callable[[StepRow], None] | None = None,
+) -> tuple[tuple[int, ...], list[StepRow]]:
+    """``long_cycle.batch_factors`` for a plan, coarse to fine, and what they were chosen by.
+
+    On each shape batches of 1, 2, 4, ... times the baseline's are timed until one does not fit,
+    or has more than ``max_clips`` on a device, or is no faster a clip than the last. The smallest
+    within 5% of the most clips per second is taken. The full grid keeps the baseline's batch.
+    Raises ValueError if the devices cannot share the baseline's batch evenly.
+    """
+    share, rest = divmod(plan.baseline.batch_size, num_devices)
+    if rest:
+        raise ValueError(
+            f"num_devices {num_devices}: it does not divide the batch of "
+            f"{plan.baseline.batch_size} clips"
+        )
+    factors: list[int] = []
+    rows: list[StepRow] = []
+    for shape, token_share in _clips(plan)[:-1]:
+        tried: dict[int, float] = {}
+        factor = 1
+        while factor <= _MOST and (factor == 1 or factor * share <= (max_clips or factor * share)):
+            kind = MiniBatch(
+                shape,
+                factor * plan.baseline.batch_size,
+                plan.multigrid.norm_group,
+                steps=0,
+                token_share=token_share,
+            )
+            row = _row(bench, kind, factor * share, num_devices=num_devices, repeats=repeats)
+            if row is None:
+                break
+            rows.append(row)
+            if progress is not None:
+                progress(row)
+            tried[factor] = row.clips / row.seconds
+            if factor > 1 and tried[factor] <= tried[factor // 2]:
+                break
+            factor *= 2
+        factors.append(smallest_fast_enough(tried))
+    return (*factors, 1), rows
+
+
+def smallest_fast_enough(clips_per_second: dict[int, float]) -> int:
+    """The smallest batch factor within 5% of the most clips per second; 1 if none was measured."""
+    most = max(clips_per_second.values(), default=0.0)
+    fast = (factor for factor, rate in clips_per_second.items() if rate >= _ENOUGH * most)
+    return min(fast, default=1)
+
+
+def _clips(plan: Plan) -> list[tuple[Shape, float]]:
+    """Shape and token share of each place in the long cycle."""
+    cycle, rule = plan.multigrid.long_cycle or FULL_GRID, plan.multigrid.rule
+    shapes = [
+        rule.scale(plan.baseline.shape, frames=frames, side=side) for frames, side in cycle.factors
+    ]
+    return list(zip(shapes, cycle.tokens or (1.0,) * len(shapes), strict=True))
+
+
+def _row(
+    bench: StepBench, kind: MiniBatch, clips: int, *, num_devices: int, repeats: int
+) -> StepRow | None:
+    """The row of a kind of step, None if its clips do not fit."""
+    group = norm_group_of(kind, clips)
+    try:
+        seconds, peak = bench.measure(
+            kind.shape, clips, norm_group=group, repeats=repeats, token_share=kind.token_share
+        )
+    except torch.OutOfMemoryError:
+        bench.free()
+        return None
+    return step_row(kind, clips * num_devices, group, seconds, peak)

@@ -1,0 +1,303 @@
+"""Seconds and memory of a training step, for every shape, batch and norm group of a plan.
+
+In: a configuration. Out: rows as ``vcycle plan --step-seconds`` reads them, measured on one device
+of this machine with random clips: forward, backward and optimizer, and the host's share of them.
+Nothing is decoded. A batch that does not fit into memory is halved until it does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vcycle.config.run import RunConfig
+from vcycle.data.batch import normalize
+from vcycle.evaluate.setup import make_fabric, make_network
+from vcycle.models import (
+    commit_statistics,
+    memory_format,
+    set_dropout_seeds,
+    set_norm_group,
+    set_token_share,
+)
+from vcycle.schedule.plan import MiniBatch, Plan
+from vcycle.schedule.shape import Shape
+from vcycle.train.optim import make_optimizer, set_learning_rate
+
+_CPU_PIXELS = 2**21
+"""T x H x W of the clips that a CPU takes at a time: one of 32x224x224."""
+_LONG_SECONDS = 10.0
+"""Of the steps of one row, after which no other begins."""
+
+
+@dataclass(frozen=True)
+class StepSeconds:
+    """Of one step: its three parts, all of it, and the host until everything is launched."""
+
+    forward: float
+    backward: float
+    optimizer: float
+    step: float
+    host: float
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """What was measured of one kind of step; seconds are medians.
+
+    Args:
+        clips: on all devices together.
+        batch_size: of the plan, which ``clips`` are fewer than if they do not fit, or were limited.
+        norm_group: that was measured; None if it does not divide the clips of a device.
+        token_share: of its tokens that a clip keeps.
+        bytes: peak memory of the device; None on a CPU.
+        host_seconds: about as many as ``seconds`` if the device waits to be told what to do.
+    """
+
+    shape: str
+    clips: int
+    batch_size: int
+    norm_group: int | None
+    seconds: float
+    forward_seconds: float
+    backward_seconds: float
+    optimizer_seconds: float
+    host_seconds: float
+    bytes: int | None
+    token_share: float = 1.0
+
+
+class Clock:
+    """Moments in the stream of a GPU, or of a clock of the CPU, and the seconds between them."""
+
+    def __init__(
+        self, device: torch.device, *, now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._is_gpu = device.type == "cuda"
+        self._now = now
+
+    def now(self) -> Any:
+        """A moment: when the device gets to it."""
+        if not self._is_gpu:
+            return self._now()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """From one to the other; waits for the device."""
+        if not self._is_gpu:
+            return float(end - start)
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1000
+
+
+def timed_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    pixels: Tensor,
+    labels: Tensor,
+    *,
+    fabric: Fabric,
+    clock: Clock,
+) -> StepSeconds:
+    """Train on (B, 3, T, H, W) uint8 pixels and (B,) labels, as the loop does, and time it."""
+    began, marks = time.perf_counter(), [clock.now()]
+    loss = F.cross_entropy(model(normalize(pixels, memory_format=memory_format(model))), labels)
+    marks.append(clock.now())
+    fabric.backward(loss)
+    marks.append(clock.now())
+    commit_statistics(model)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    marks.append(clock.now())
+    host = time.perf_counter() - began
+    forward, backward, update = (clock.seconds(start, end) for start, end in pairwise(marks))
+    return StepSeconds(forward, backward, update, clock.seconds(marks[0], marks[-1]), host)
+
+
+class StepBench:
+    """A configuration's network and optimizer on this device, ready to be timed.
+
+    ``compile_backend`` is that of ``torch.compile``, if the configuration asks to compile.
+    """
+
+    def __init__(
+        self, config: RunConfig, *, num_classes: int, compile_backend: str = "inductor"
+    ) -> None:
+        self._fabric = make_fabric(config)
+        self._num_classes = num_classes
+        network = make_network(config, num_classes=num_classes, fabric=self._fabric, fresh=False)
+        optimizer = make_optimizer(network, config.optimizer)
+        set_learning_rate(optimizer, 1e-6)  # weights stay finite, however long they are timed
+        if config.compile:
+            network = torch.compile(network, backend=compile_backend, dynamic=False)  # type: ignore[assignment]
+        self._model, self._optimizer = self._fabric.setup(network, optimizer)
+
+    @property
+    def device(self) -> torch.device:
+        """Which the steps are measured on."""
+        return self._fabric.device
+
+    def measure(
+        self,
+        shape: Shape,
+        clips: int,
+        *,
+        norm_group: int | None,
+        repeats: int,
+        token_share: float = 1.0,
+    ) -> tuple[StepSeconds, int | None]:
+        """Medians of up to ``repeats`` steps, after two that choose kernels; and the peak memory.
+
+        Raises torch.OutOfMemoryError if the clips do not fit into a GPU.
+        """
+        set_norm_group(self._model, norm_group)
+        set_token_share(self._model, token_share)
+        set_dropout_seeds(self._model, np.arange(clips, dtype=np.uint64))
+        size = (clips, shape.frames, shape.height, shape.width, 3)
+        pixels = torch.randint(256, size, dtype=torch.uint8, device=self.device)
+        pixels = pixels.permute(0, 4, 1, 2, 3)  # (B, 3, T, H, W), laid out as a loader's
+        labels = torch.arange(clips, device=self.device) % self._num_classes
+        clock, began = Clock(self.device), time.monotonic()
+
+        def step() -> StepSeconds:
+            return timed_step(
+                self._model, self._optimizer, pixels, labels, fabric=self._fabric, clock=clock
+            )
+
+        on_gpu = self.device.type == "cuda"
+        for _ in range(2 if on_gpu else 1):
+            step()
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats(self.device)
+        steps = [step()]
+        while len(steps) < repeats and time.monotonic() - began < _LONG_SECONDS:
+            steps.append(step())
+        columns = zip(*map(astuple, steps), strict=True)
+        medians = StepSeconds(*(median(column) for column in columns))
+        return medians, torch.cuda.max_memory_allocated(self.device) if on_gpu else None
+
+    def row(self, kind: MiniBatch, clips: int, *, num_devices: int, repeats: int) -> StepRow:
+        """The row of a kind of step, of which this device takes ``clips``, or what fits of them.
+
+        Raises ValueError if one clip does not fit.
+        """
+        while True:
+            group = norm_group_of(kind, clips)
+            try:
+                seconds, peak = self.measure(
+                    kind.shape,
+                    clips,
+                    norm_group=group,
+                    repeats=repeats,
+                    token_share=kind.token_share,
+                )
+                break
+            except torch.OutOfMemoryError:
+                if clips == 1:
+                    raise ValueError(
+                        f"shape {kind.shape}: one clip does not fit into the memory of "
+                        f"{self.device}; give a smaller --shape or --model"
+                    ) from None
+            clips //= 2
+            self.free()
+        return step_row(kind, clips * num_devices, group, seconds, peak)
+
+    def free(self) -> None:
+        """Give back what a step that did not fit left in memory."""
+        self._optimizer.zero_grad(set_to_none=True)
+        torch.cuda.empty_cache()
+
+
+def step_row(
+    kind: MiniBatch, clips: int, norm_group: int | None, seconds: StepSeconds, peak: int | None
+) -> StepRow:
+    """The row of so many clips of a kind of step, on all devices together."""
+    return StepRow(
+        shape=str(kind.shape),
+        clips=clips,
+        batch_size=kind.batch_size,
+        norm_group=norm_group,
+        seconds=seconds.step,
+        forward_seconds=seconds.forward,
+        backward_seconds=seconds.backward,
+        optimizer_seconds=seconds.optimizer,
+        host_seconds=seconds.host,
+        bytes=peak,
+        token_share=kind.token_share,
+    )
+
+
+def norm_group_of(kind: MiniBatch, clips: int) -> int | None:
+    """The norm group of so many clips of a kind of step; None if it does not divide them."""
+    group = kind.norm_group
+    return group if group is not None and clips % group == 0 else None
+
+
+def clips_of(
+    kind: MiniBatch, device: torch.device, *, num_devices: int = 1, max_clips: int | None = None
+) -> int:
+    """The clips of one device's share of a batch that are measured, in whole norm groups if any.
+
+    At most ``max_clips``; None takes all on a GPU, and on a CPU those of two million pixels.
+    """
+    share = max(1, kind.batch_size // num_devices)
+    if max_clips is None and device.type == "cpu":
+        max_clips = max(1, _CPU_PIXELS // kind.shape.num_pixels)
+    clips = min(share, max_clips or share)
+    whole = clips - clips % (kind.norm_group or 1)
+    return whole or clips
+
+
+def step_kinds(plan: Plan) -> list[MiniBatch]:
+    """The kinds of step of a plan, and the baseline's own, cheapest clip first."""
+    baseline = plan.baseline
+    full = MiniBatch(
+        baseline.shape, baseline.batch_size, plan.multigrid.norm_group, steps=baseline.steps
+    )
+    kinds = list(plan.mini_batches())
+    visited = {(each.shape, each.batch_size) for each in kinds}
+    return kinds if (full.shape, full.batch_size) in visited else [*kinds, full]
+
+
+def bench_steps(
+    bench: StepBench,
+    plan: Plan,
+    *,
+    num_devices: int = 1,
+    max_clips: int | None = None,
+    repeats: int = 5,
+    progress: Callable[[StepRow], None] | None = None,
+) -> list[StepRow]:
+    """A row for each kind of step of a plan, cheapest clip first.
+
+    ``num_devices`` share each batch; one of them is here and is timed alone, without the exchange
+    of gradients. Kinds that come to the same clips and norm group are measured once. Raises
+    ValueError if a number is below 1, or one clip does not fit into memory.
+    """
+    numbers = {"num_devices": num_devices, "max_clips": max_clips, "repeats": repeats}
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise ValueError(f"{name} {number}: give at least 1")
+    rows: list[StepRow] = []
+    seen: set[tuple[Shape, float, int, int | None]] = set()
+    for kind in step_kinds(plan):
+        clips = clips_of(kind, bench.device, num_devices=num_devices, max_clips=max_clips)
+        key = kind.shape, kind.token_share, clips, norm_group_of(kind, clips)
+        if key not in seen:
+            seen.add(key)
+            rows.append(bench.row(kind, clips, num_devices=num_devices, repeats=repeats))
+            if progress is not None:
+                progress(rows[-1])
+    return rows

@@ -1,0 +1,142 @@
+"""``vcycle bench step``: what a plan's steps take on this machine, and so the run.
+
+In: a recipe and flags, as for ``vcycle plan``. Out: a row for each shape, batch and norm group, the
+file that ``vcycle plan --step-seconds`` reads, and predicted wall-clock beside the paper's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_config_flags, run_config
+from vcycle.config.paper_speedups import paper_speedup
+from vcycle.config.run import RunConfig
+from vcycle.data.atomic import write_atomic
+from vcycle.data.manifest import Manifest
+from vcycle.schedule import cost
+from vcycle.schedule.shape import clip_name
+
+if TYPE_CHECKING:
+    from vcycle.bench.step import StepRow
+
+_KINETICS_CLASSES = 400
+"""Of a network that is timed without videos."""
+_FACTORS_FLAG = "--multigrid.long_cycle.batch_factors"
+_HEADING = ("shape", "clips", "group", "forward", "backward", "optim.", "step", "host", "memory")
+_WIDTHS = (15, 7, 6, 9, 9, 8, 9, 9, 9)
+
+
+def add_bench_step_flags(parser: FlagParser) -> None:
+    """Add the flags of every run, and how to measure."""
+    add_config_flags(parser)
+    parser.add_argument(
+        "--out", default="steps.json", metavar="FILE", help="of the rows; else steps.json"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--max-clips",
+        type=int,
+        help="of a step; else all on a GPU, and on a CPU those of two million pixels",
+    )
+    parser.add_argument(
+        "--num-devices", type=int, default=1, help="that share a batch; one is timed; else 1"
+    )
+    parser.add_argument("--repeats", type=int, default=5, help="steps of each row, at most; else 5")
+    parser.add_argument(
+        "--batches", action="store_true", help="time other batches too, and say which to take"
+    )
+    parser.set_defaults(run=run_bench_step)
+
+
+def run_bench_step(options: argparse.Namespace) -> None:
+    """Measure, write the rows, and say how long the run would take."""
+    config = run_config(options)
+    plan = config.plan()  # a mistake in it is refused before torch is imported
+
+    from vcycle.bench.batches import batch_factors
+    from vcycle.bench.step import StepBench, bench_steps
+
+    manifest = config.data.manifest
+    if not options.json:
+        print("".join(_cells(_HEADING)), "in ms and GiB", flush=True)
+    classes = Manifest.read(manifest).num_classes if manifest else _KINETICS_CLASSES
+    bench = StepBench(config, num_classes=classes)
+    asked = {
+        "num_devices": options.num_devices,
+        "max_clips": options.max_clips,
+        "repeats": options.repeats,
+        "progress": None if options.json else _show,
+    }
+    rows = bench_steps(bench, plan, **asked)
+    factors: tuple[int, ...] = ()
+    if options.batches:
+        factors, others = batch_factors(bench, plan, **asked)
+        rows = _distinct([*rows, *others])
+    text = json.dumps([asdict(row) for row in rows], indent=1)
+    write_atomic(Path(options.out), text + "\n")
+    if options.json:
+        print(text)
+    else:
+        print(f"\n{prediction_text(config, rows)}\n")
+        if factors:
+            print(f"batches by throughput: {_FACTORS_FLAG} '{list(factors)}'\n")
+        given = (flag.split(" ", 1) for flag in (*options.given, f"--step-seconds {options.out}"))
+        words = [*filter(None, ["vcycle", "plan", options.recipe]), *(w for f in given for w in f)]
+        print(shlex.join(words))
+
+
+def _distinct(rows: Sequence[StepRow]) -> list[StepRow]:
+    """The first row of each step, as a plan takes no step twice."""
+    kinds: dict[object, StepRow] = {}
+    for row in rows:
+        kinds.setdefault((row.shape, row.clips, row.norm_group, row.token_share), row)
+    return list(kinds.values())
+
+
+def prediction_text(config: RunConfig, rows: Sequence[StepRow]) -> str:
+    """What the run and its baseline would take by these rows, and what the paper measured."""
+    predicted = cost.seconds(config.plan(), cost.measured_steps([asdict(row) for row in rows]))
+    lines = [
+        f"predicted: {_duration(predicted.plan)} for the plan, {_duration(predicted.baseline)} for "
+        f"its baseline, {predicted.reduction:.2f}x less"
+    ]
+    published = paper_speedup(config)
+    if published is not None:
+        lines.append(f"the paper: {published:g}x less, at the recipe's own sizes on its GPUs")
+    limited = sum(row.clips < row.batch_size for row in rows)
+    if limited:
+        lines.append(
+            f"{limited} of {len(rows)} rows have fewer clips than the plan's step: in proportion"
+        )
+    return "\n".join(lines)
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} seconds"
+
+
+def _show(row: StepRow) -> None:
+    times = (row.forward_seconds, row.backward_seconds, row.optimizer_seconds)
+    cells = (
+        clip_name(row.shape, row.token_share),
+        f"{row.clips:,}",
+        "-" if row.norm_group is None else str(row.norm_group),
+        *(f"{1000 * seconds:.1f}" for seconds in (*times, row.seconds, row.host_seconds)),
+        "-" if row.bytes is None else f"{row.bytes / 2**30:.2f}",
+    )
+    print("".join(_cells(cells)), flush=True)
+
+
+def _cells(cells: Sequence[str]) -> list[str]:
+    first, *others = zip(cells, _WIDTHS, strict=True)
+    return [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]

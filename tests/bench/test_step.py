@@ -1,0 +1,249 @@
+"""Timed steps of the smallest net: the rows' form, and what the plan makes of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vcycle.bench import step
+from vcycle.bench.batches import batch_factors, smallest_fast_enough
+from vcycle.bench.step import (
+    StepBench,
+    StepRow,
+    StepSeconds,
+    bench_steps,
+    clips_of,
+    step_kinds,
+)
+from vcycle.cli.bench_step import prediction_text
+from vcycle.cli.main import main
+from vcycle.config.paper_speedups import PAPER_SPEEDUPS, paper_speedup
+from vcycle.config.recipes import recipe
+from vcycle.config.run import Model, RunConfig
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.cycles import LongCycle
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import MiniBatch, Plan
+from vcycle.schedule.shape import Shape
+
+CPU = torch.device("cpu")
+POWERS = [2**power for power in range(11)]
+CONFIG = RunConfig(
+    recipe="test",
+    baseline=Baseline(Shape(4, 32, 32), 8, 60, 24, LearningRate(0.1), (24, 40)),
+    model=Model("resnet3d_tiny", {"width": 2}),
+    threads=1,
+)
+FLAGS = ("--model.options", "{width: 2}", "--shape", "4x32x32", "--threads", "1")
+
+
+def measured(**settings: Any) -> list[StepRow]:
+    return bench_steps(StepBench(CONFIG, num_classes=3), CONFIG.plan(), **settings)
+
+
+def test_every_kind_of_step_is_measured_once() -> None:
+    seen: list[StepRow] = []
+    rows = measured(repeats=2, progress=seen.append)
+    kinds = CONFIG.plan().mini_batches()
+    assert seen == rows
+    assert [(Shape.parse(row.shape), row.clips, row.norm_group) for row in rows] == [
+        (kind.shape, kind.batch_size, kind.norm_group) for kind in kinds
+    ]
+    for row in rows:
+        parts = (row.forward_seconds, row.backward_seconds, row.optimizer_seconds)
+        assert min(*parts, row.host_seconds) > 0
+        assert row.seconds > max(parts)
+        assert (row.bytes, row.batch_size) == (None, row.clips)
+
+
+def test_kinds_that_come_to_the_same_clips_are_measured_once() -> None:
+    rows = measured(max_clips=4, repeats=1)
+    assert [row.shape for row in rows] == [str(shape) for shape in CONFIG.plan().shapes]
+    assert {(row.clips, row.norm_group) for row in rows} == {(4, None)}
+    batches = {kind.shape: kind.batch_size for kind in CONFIG.plan().mini_batches()}
+    assert [row.batch_size for row in rows] == [batches[Shape.parse(row.shape)] for row in rows]
+
+
+def test_the_share_of_one_device() -> None:
+    rows = measured(num_devices=4, max_clips=16, repeats=1)
+    for row in rows:
+        assert row.clips == min(row.batch_size, 4 * 16)
+        assert row.norm_group is None or row.clips // 4 % row.norm_group == 0
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "group", "max_clips", "clips"),
+    [(64, 8, None, 64), (64, 8, 20, 16), (64, 8, 5, 5), (64, None, 20, 20), (64, 8, 100, 64)],
+)
+def test_limited_clips_are_whole_norm_groups(
+    batch_size: int, group: int | None, max_clips: int | None, clips: int
+) -> None:
+    kind = MiniBatch(Shape(4, 32, 32), batch_size, group, steps=1)
+    assert clips_of(kind, torch.device("cuda"), max_clips=max_clips) == clips
+    large = replace(kind, shape=Shape(32, 224, 224))
+    assert clips_of(large, CPU) == 1
+    assert clips_of(large, torch.device("cuda"), num_devices=8) == 8
+
+
+def test_the_baselines_own_step_is_among_them() -> None:
+    """Of a run too short to visit it."""
+    multigrid = Multigrid(long_cycle=None, fine_tuning=False, steps=2)
+    baseline = replace(CONFIG.baseline, steps=2, stage_ends=())
+    plan = replace(CONFIG, multigrid=multigrid, baseline=baseline).plan()
+    assert baseline.shape not in plan.shapes
+    assert [kind.shape for kind in step_kinds(plan)] == [*plan.shapes, baseline.shape]
+
+
+def test_a_compiled_network_is_timed() -> None:
+    bench = StepBench(replace(CONFIG, compile=True), num_classes=3, compile_backend="eager")
+    seconds, peak = bench.measure(Shape(2, 16, 16), 4, norm_group=2, repeats=1)
+    assert seconds.step > 0
+    assert peak is None
+
+
+def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits, real, tried = 4, step.timed_step, []
+
+    def limited(model, optimizer, pixels, labels, **settings):  # type: ignore[no-untyped-def]
+        tried.append(len(pixels))
+        if len(pixels) > fits:
+            raise torch.OutOfMemoryError
+        return real(model, optimizer, pixels, labels, **settings)
+
+    monkeypatch.setattr(step, "timed_step", limited)
+    bench, kind = StepBench(CONFIG, num_classes=3), MiniBatch(Shape(2, 16, 16), 16, 8, steps=1)
+    row = bench.row(kind, 16, num_devices=2, repeats=1)
+    assert tried == [16, 8, 4, 4]
+    assert (row.clips, row.batch_size, row.norm_group) == (8, 16, None)
+    fits = 0
+    with pytest.raises(ValueError, match=r"^shape 2x16x16: one clip does not fit into the memory"):
+        bench.row(kind, 2, num_devices=1, repeats=1)
+
+
+@pytest.mark.parametrize("name", ["num_devices", "max_clips", "repeats"])
+def test_numbers_that_are_none(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} 0: give at least 1$"):
+        measured(**{name: 0})
+
+
+def test_the_plan_reads_what_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "steps of mine.json"
+    command = ("bench", "step", "demo", *FLAGS, "--max-clips", "2", "--repeats", "1")
+    assert main([*command, "--out", str(file)]) == 0
+    printed = capsys.readouterr().out
+    rows = json.loads(file.read_text())
+    assert list(rows[0]) == [
+        *("shape", "clips", "batch_size", "norm_group", "seconds", "forward_seconds"),
+        *("backward_seconds", "optimizer_seconds", "host_seconds", "bytes", "token_share"),
+    ]
+    assert len(rows) == len(printed.split("predicted: ")[0].strip().splitlines()) - 1
+    assert main(["plan", "demo", *FLAGS, "--step-seconds", str(file), "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert f"{values['predicted_speedup']:.2f}x less" in printed
+    assert f"{len(rows)} of {len(rows)} rows have fewer clips than the plan's step" in printed
+    assert printed.endswith(
+        f"vcycle plan demo --model.options '{{width: 2}}' --shape 4x32x32 --threads 1 "
+        f"--step-seconds '{file}'\n"
+    )
+    assert main([*command, "--out", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(file.read_text())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "recipe: name one"),
+        (("demo", "--max-clips", "0"), "max_clips 0: give at least 1"),
+        (("demo", "--model", "resnet3d_tinny"), "did you mean resnet3d_tiny"),
+        (("demo", "--out", "/no/such/folder/steps.json"), "/no/such/folder"),
+    ],
+)
+def test_mistakes_are_one_line(
+    flags: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    small = (*FLAGS, "--repeats", "1") if "--out" in flags else ()
+    assert main(["bench", "step", *flags, *small]) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_the_papers_figure_is_of_its_own_schedule() -> None:
+    assert {recipe(name).recipe for name in PAPER_SPEEDUPS} == set(PAPER_SPEEDUPS)
+    config = recipe("ssv2-slowfast-r50")
+    twice = replace(config, multigrid=replace(config.multigrid, epoch_factor=2.0))
+    other = replace(config, multigrid=config.multigrid.with_schedule("pass"))
+    cases = (config, twice, other, recipe("demo"))
+    assert [paper_speedup(each) for each in cases] == [5.6, 4.2, None, None]
+    text = prediction_text(config, measured_of(config))
+    assert re.search(r"^predicted: .* 3\.44x less\nthe paper: 5\.6x less, at ", text)
+
+
+def measured_of(config: RunConfig) -> list[StepRow]:
+    """Rows in which every step takes a second."""
+    return [
+        StepRow(str(each.shape), each.batch_size, each.batch_size, None, 1.0, 0.3, 0.6, 0.1, 1, 8)
+        for each in {kind.shape: kind for kind in config.plan().mini_batches()}.values()
+    ]
+
+
+def test_the_smallest_batch_that_is_fast_enough() -> None:
+    assert smallest_fast_enough({1: 50.0, 2: 96.0, 4: 100.0, 8: 99.0}) == 2
+    assert smallest_fast_enough({1: 50.0, 2: 94.0, 4: 100.0}) == 4
+    assert smallest_fast_enough({}) == 1
+
+
+def test_batches_follow_the_throughput_and_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device on which a step takes a second, and more once it holds 200,000 pixels."""
+    bench, plan = StepBench(CONFIG, num_classes=3), CONFIG.plan()
+    tried: list[tuple[str, int]] = []
+
+    def measure(shape: Shape, clips: int, **_: Any) -> tuple[StepSeconds, int]:
+        tried.append((str(shape), clips))
+        pixels = shape.num_pixels * clips
+        if pixels > 300_000:
+            raise torch.OutOfMemoryError
+        return StepSeconds(0.2, 0.6, 0.2, max(1.0, pixels / 100_000), 0.1), pixels
+
+    monkeypatch.setattr(bench, "measure", measure)
+    factors, rows = batch_factors(bench, plan, num_devices=2)
+    bases = list(dict.fromkeys(phase.base.shape for phase in plan.phases))
+    assert [str(shape) for shape in bases] == ["1x23x23", "2x23x23", "2x32x32", "4x32x32"]
+    expected = []
+    for shape in bases[:-1]:
+        rates = {n: 4 * n / max(1.0, 4 * n * shape.num_pixels / 100_000) for n in POWERS}
+        fit = {n: rate for n, rate in rates.items() if 4 * n * shape.num_pixels <= 300_000}
+        expected.append(smallest_fast_enough(fit))
+    assert factors == (*expected, 1) == (64, 32, 16, 1)
+    assert all(row.clips == row.batch_size for row in rows)
+    cycle = replace(LongCycle(), batch_factors=factors)
+    longer = replace(CONFIG.baseline, steps=6_000, stage_ends=(2_400, 4_000))
+    changed = Plan(longer, replace(CONFIG.multigrid, long_cycle=cycle))
+    sizes = {phase.base.shape: phase.base.batch_size for phase in changed.phases}
+    assert [sizes[shape] // 8 for shape in bases] == list(factors)
+    limited, _ = batch_factors(bench, plan, max_clips=16)
+    assert max(limited) == 2
+    with pytest.raises(ValueError, match=r"^num_devices 3: it does not divide the batch of 8"):
+        batch_factors(bench, plan, num_devices=3)
+
+
+def test_the_command_says_which_batches_to_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "steps.json"
+    command = ["bench", "step", "demo", *FLAGS, "--max-clips", "8", "--repeats", "1", "--batches"]
+    assert main([*command, "--out", str(file)]) == 0
+    found = re.search(r"batches by throughput: (--\S+) '(.*)'", capsys.readouterr().out)
+    assert found is not None
+    flags = [*FLAGS, found[1], found[2]]
+    assert main(["plan", "demo", *flags, "--step-seconds", str(file), "--json"]) == 0
+    phases = json.loads(capsys.readouterr().out)["phases"]
+    assert [phase["batch_size"] // 8 for phase in phases[:4]] == json.loads(found[2])

@@ -1,0 +1,84 @@
+"""A run whose coarse phases keep a share of the tokens, from its plan to its costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
+from vcycle.data.json_lines import read_rows
+from vcycle.models import build_model
+from vcycle.models.count import multiply_adds
+from vcycle.report.runs import read_run
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.cycles import LongCycle, ShapeRule
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.shape import Shape
+from vcycle.train.run import train
+
+OPTIONS = {"width": 32, "depth": 1, "heads": 2}
+
+
+def config(videos: Path) -> RunConfig:
+    cycle = LongCycle(((0.5, 1.0), (1.0, 1.0), (1.0, 1.0)), tokens=(0.5, 0.5, 1.0), once=True)
+    return RunConfig(
+        recipe="test",
+        baseline=Baseline(Shape(4, 32, 32), 4, 12, 24, LearningRate(0.001)),
+        multigrid=Multigrid(
+            long_cycle=cycle,
+            short_cycle=None,
+            fine_tuning=False,
+            epoch_factor=1.0,
+            norm_group=None,
+            rule=ShapeRule(frame_multiple=2, side_multiple=16),
+        ),
+        data=Data(str(videos), stride=1, short_side=(36, 48), num_workers=0),
+        model=Model("video_vit_tiny", OPTIONS),
+        optimizer=Optimizer("adamw"),
+        evaluation=Evaluation(times=1, batch_size=6),
+        threads=1,
+    )
+
+
+def test_a_run_counts_what_it_keeps(synthetic_videos: Path, tmp_path: Path) -> None:
+    asked = config(synthetic_videos)
+    train(asked, tmp_path / "run")
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert [row["token_share"] for row in rows] == [step.token_share for step in asked.plan()]
+    counts = json.loads((tmp_path / "run" / "multiply_adds.json").read_text())
+    assert list(counts) == ["2x32x32@0.5", "4x32x32@0.5", "4x32x32"]
+    record = read_run(tmp_path / "run")
+    classes = len(record.validation["classes"])
+    model = build_model("video_vit_tiny", num_classes=classes, **OPTIONS)
+    spent = sum(
+        step.batch_size * multiply_adds(model, step.shape, step.token_share)
+        for step in asked.plan()
+    )
+    assert record.points[-1].multiply_adds == spent
+
+
+def test_micro_batches_keep_the_same_tokens(synthetic_videos: Path, tmp_path: Path) -> None:
+    asked = config(synthetic_videos)
+    train(asked, tmp_path / "whole")
+    train(replace(asked, accumulate=2), tmp_path / "halves")
+    whole, halves = (
+        [row["loss"] for row in read_rows(tmp_path / name / "metrics.jsonl")]
+        for name in ("whole", "halves")
+    )
+    assert halves == pytest.approx(whole, rel=1e-3)
+
+
+def test_a_model_of_ones_own_without_tokens_is_refused(
+    synthetic_videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_net.py").write_text(
+        "from vcycle.models.tiny import TinyResNet3d\n"
+        "def build(num_classes): return TinyResNet3d(num_classes=num_classes, width=4)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = replace(config(synthetic_videos), model=Model("own_net:build"))
+    with pytest.raises(ValueError, match="the model cannot drop any; give null, or a model with"):
+        train(asked, tmp_path / "run")
