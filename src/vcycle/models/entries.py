@@ -70,9 +70,9 @@ class ModelEntry:
     @property
     def image_resnet(self) -> str | None:
         """The ResNet whose ImageNet weights can be inflated into it."""
-        if self.family in ("TinyResNet3d", "VideoTransformer"):
-            return None
-        return f"ResNet-{self.arguments.get('depth', 50)}"
+        depth = self.arguments.get("depth", 50)
+        published = self.family not in ("TinyResNet3d", "VideoTransformer") and depth in (50, 101)
+        return f"ResNet-{depth}" if published else None
 
     @property
     def drops_tokens(self) -> bool:
