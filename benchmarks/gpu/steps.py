@@ -36,6 +36,7 @@ from vcycle.models import (
     set_norm_group,
 )
 from vcycle.schedule.plan import MiniBatch
+from vcycle.train.compiling import compile_blocks
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 CLASSES = 400
@@ -81,7 +82,9 @@ def make_step(
     images = torch.randn((clips, 3, *dims), device=device)
     images = images.contiguous(memory_format=torch.channels_last_3d)
     labels = torch.arange(clips, device=device) % CLASSES
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, foreach=True)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=1e-3, momentum=0.9, fused=device == "cuda" or None
+    )
     norm_group = batch.norm_group
     set_norm_group(model, norm_group if norm_group and clips % norm_group == 0 else None)
 
@@ -136,6 +139,7 @@ def rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             "torch": torch.__version__,
             "precision": arguments.precision,
             "norms": norms,
+            "compiled": arguments.compile,
             "shape": str(batch.shape),
             "batch_size": batch.batch_size,
             "clips": clips,
@@ -144,6 +148,8 @@ def rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         }
         torch.manual_seed(0)
         model = make_model(config, norms=norms, device=device)
+        if arguments.compile:
+            compile_blocks(model, num_kinds=1)
         try:
             step = make_step(model, batch, clips, precision=arguments.precision, device=device)
             row |= measure(step, device=device, repeats=arguments.repeats)
@@ -162,6 +168,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=8, help="that share a batch; one is timed")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", choices=PRECISIONS, default="bfloat16")
+    parser.add_argument("--compile", action="store_true", help="the model's blocks")
     parser.add_argument("--norms", nargs="+", choices=["grouped", "plain"], default=["grouped"])
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--max-clips", type=int, help="at most so many clips at a time")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         commit_statistics,
         convert_batch_norm,
         defer_statistics,
+        discard_statistics,
         has_deferred_statistics,
         set_norm_group,
     )
@@ -46,6 +47,7 @@ _MODULES = {
     "convert_batch_norm": "norm",
     "convert_dropout": "dropout",
     "defer_statistics": "norm",
+    "discard_statistics": "norm",
     "has_deferred_statistics": "norm",
     "load_weights": "weights",
     "memory_format": "memory_layout",
@@ -67,6 +69,7 @@ __all__ = [
     "convert_batch_norm",
     "convert_dropout",
     "defer_statistics",
+    "discard_statistics",
     "has_deferred_statistics",
     "load_weights",
     "memory_format",

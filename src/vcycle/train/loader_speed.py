@@ -15,7 +15,7 @@ from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
-from vcycle.evaluate.loaders import make_dataset
+from vcycle.evaluate.loaders import make_dataset, num_workers
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
@@ -32,18 +32,18 @@ def decode_seconds(
     Videos that cannot be read are nobody's fault here: the run will count them.
     """
     activity.begin(f"timing the loader: clips of {len(plan.shapes)} shapes")
-    shapes = plan.shapes
+    shapes, workers = plan.shapes, num_workers(config.data)
     loader = Loader(
         make_dataset(config, videos),
         [],
-        num_workers=config.data.num_workers,
+        num_workers=workers,
         largest_batch_bytes=max(3 * shape.num_pixels for shape in shapes) * _LEAST_CLIPS,
         max_bad_share=1.0,
         decode_device=fabric.device if config.data.decoder == "nvdec" else None,
     )
     found: dict[Shape, float] = {}
     rng = indexed_generator(config.seed, "loader speed", 0)
-    size = max(_LEAST_CLIPS, 2 * config.data.num_workers)
+    size = max(_LEAST_CLIPS, 2 * workers)
     with closing(loader):
         for shape in shapes:
             work, clips = 0.0, 0

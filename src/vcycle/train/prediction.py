@@ -5,6 +5,7 @@ In: a run with its measured step times. Out: lines of text, for 80 columns.
 
 from __future__ import annotations
 
+from vcycle.config.decoding import needed_workers
 from vcycle.train.activity import Activity
 from vcycle.train.progress import duration
 from vcycle.train.start import Run
@@ -42,7 +43,7 @@ def prediction_lines(run: Run) -> list[str]:
     )
     if run.first_step:
         lines.append(f"Going on from step {run.first_step} of {len(plan)}")
-    return [*lines, *_advice(run, prediction, device)]
+    return [*lines, *memory_lines(run), *_advice(run, prediction, device)]
 
 
 def _advice(run: Run, prediction: Prediction, device: str) -> list[str]:
@@ -51,14 +52,43 @@ def _advice(run: Run, prediction: Prediction, device: str) -> list[str]:
         days = prediction.total / DAY_SECONDS
         lines.append(f"{days:.1f} days on the {device}: smaller is {smaller(run.config)}; ")
         lines[-1] += "--time 2h gives the plan that fits two hours"
-    share = run.times.waiting_share(run.plan)
-    if share > _WAITING_SHARE and not is_prepared(run):
-        prepared = f"{run.manifest.root}-prepared"
-        lines.append(
-            f"{share:.0%} of that is waiting for clips: vcycle data prepare {run.manifest.root} "
-            f"{prepared}, then train on {prepared}"
-        )
+    if run.times.waiting_share(run.plan) > _WAITING_SHARE:
+        lines.append(_decoding(run))
+    if device == "GPU" and run.config.precision == "32-true":
+        lines.append("strict float32 is slow on a GPU: --precision bf16-mixed, or tf32")
     return lines
+
+
+def _decoding(run: Run) -> str:
+    """Where decoding cannot keep up, and what to do about it."""
+    times = run.times
+    shape, taken, decoded = times.slowest_to_decode(run.plan)
+    can = f"{times.workers} workers decode" if times.workers > 1 else "one process decodes"
+    line = (
+        f"{times.waiting_share(run.plan):.0%} of that is waiting for clips: at {shape} the model "
+        f"takes {taken:,.0f} a second, {can} {decoded * max(times.workers, 1):,.0f}"
+    )
+    fixes = []
+    if not is_prepared(run):
+        root = run.manifest.root
+        fixes.append(f"vcycle data prepare {root} {root}-prepared, then train on {root}-prepared")
+    if not times.shared_cores:
+        needed = needed_workers(taken, 1 / decoded)
+        fixes.append(f"--data.num_workers {needed} on as many cores")
+    return f"{line}; {', or '.join(fixes)}" if fixes else line
+
+
+def memory_lines(run: Run) -> list[str]:
+    """The batches that are cut in pieces to fit, and a line of the memory of a GPU by batch."""
+    lines = [
+        f"{kind.batch_size} x {kind.shape} goes through the model in {count} pieces, to fit"
+        for kind, count in run.pieces.found(run.plan).items()
+    ]
+    peaks = [
+        f"{kind.batch_size} x {kind.shape} {num_bytes / 2**30:.3g}"
+        for kind, num_bytes in run.peak_bytes.items()
+    ]
+    return [*lines, *([f"Peak memory, GiB: {', '.join(peaks)}"] if peaks else [])]
 
 
 def is_prepared(run: Run) -> bool:

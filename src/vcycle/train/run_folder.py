@@ -216,7 +216,7 @@ class RunFolder:
             "predicted_seconds": self.predicted_seconds(),
             "waiting_seconds": sum(row["waiting_seconds"] for row in steps),
             "bad_videos": len(self._bad_videos),
-            "skipped_steps": sum(row["loss"] is None for row in steps),
+            "skipped_steps": sum(row["loss"] is None or "skipped" in row for row in steps),
             **({} if final is None else {"final": final}),
         }
         write_atomic(self.path / "result.json", json.dumps(result, indent=1) + "\n")
