@@ -26,10 +26,11 @@ from torch.nn import functional as F
 from vcycle.data.sampler import PlanSampler
 from vcycle.demo.comparison import demo_configs
 from vcycle.models import build_model, convert_batch_norm, set_norm_group
+from vcycle.train.clock import HostClock
 from vcycle.train.optim import make_optimizer, set_learning_rate
 from vcycle.train.progress import Display
 from vcycle.train.run_folder import RunFolder
-from vcycle.train.step_log import StepLog
+from vcycle.train.step_log import StepLog, StepTime
 
 
 def main() -> None:
@@ -44,14 +45,25 @@ def main() -> None:
     requests = iter(PlanSampler(plan, config.baseline.num_videos, config.seed))
 
     with tempfile.TemporaryDirectory() as folder:
-        rows = StepLog(RunFolder(Path(folder)), fabric=Fabric(accelerator="cpu", devices=1))
+        fabric, clock = Fabric(accelerator="cpu", devices=1), HostClock()
+        rows = StepLog(RunFolder(Path(folder)), fabric=fabric, clock=clock)
         console = Console(file=io.StringIO(), force_terminal=True)
         with Display(plan, title="benchmark", first_step=0, console=console) as display:
 
             def log(i: int) -> None:
-                rows.add(plan[i], torch.zeros(()), seconds=1.0, step_seconds=0.1, waited=0.0)
+                moment = clock.now()
+                waits = [(moment, moment)]
+                rows.add(
+                    plan[i],
+                    torch.zeros(2),
+                    began=moment,
+                    waits=waits,
+                    ended=clock.now(),
+                    left=display.seconds_left(plan[i]),
+                )
+                rows.take_times()
                 if i % 10 == 0:
-                    rows.flush()
+                    rows.flush(waits=False)
 
             parts: dict[str, Callable[[int], object]] = {
                 "plan look-up": lambda i: plan[i],
@@ -60,7 +72,7 @@ def main() -> None:
                 "norm group": lambda i: set_norm_group(model, plan[i].norm_group),
                 "random seed": lambda i: torch.default_generator.manual_seed(i),
                 "logging": log,
-                "display": lambda i: display.step(plan[i], seconds=0.1, waited=0.0),
+                "display": lambda i: display.step(StepTime(plan[i], 0.1, 0.0)),
             }
             microseconds = {name: 1e6 * _seconds(part, len(plan)) for name, part in parts.items()}
 

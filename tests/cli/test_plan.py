@@ -139,6 +139,23 @@ def test_predicted_wall_clock(tmp_path: Path, run: Run, values: Callable[..., An
     assert "wall-clock" not in run(KINETICS)
 
 
+def test_workers_that_keep_up_with_measured_steps(
+    tmp_path: Path, run: Run, values: Callable[..., Any]
+) -> None:
+    files = [tmp_path / name for name in ("steps.json", "loader.json")]
+    files[0].write_text(json.dumps(step_rows()))
+    rows = [{"source": "raw", "shape": "8x112", "cpu_ms_per_clip": 0.001}]
+    files[1].write_text(json.dumps(rows))
+    flags = (KINETICS, "--step-seconds", str(files[0]), "--loader", str(files[1]))
+    flags = (*flags, "--data.num_workers", "900", "--num-devices", "8")
+    found = values(*flags)["decoding"]
+    assert re.fullmatch(r"decoding: .* clips/s .*; raw videos need 1 worker; 7200 keep up", found)
+    assert "7200 keep up" in " ".join(run(*flags).split())
+    files[1].write_text("[]")
+    with pytest.raises(ValueError, match=r"--loader .*loader\.json: give the rows"):
+        run(*flags)
+
+
 def test_batches_that_fit(tmp_path: Path, run: Run, values: Callable[..., Any]) -> None:
     file = tmp_path / "steps.json"
     file.write_text(json.dumps(step_rows()))
@@ -642,6 +659,10 @@ def test_the_value_of_a_field_is_no_recipe(
         (
             [KINETICS, "--memory-gib", "80"],
             "--memory-gib: it needs the bytes of --step-seconds FILE; give both",
+        ),
+        (
+            [KINETICS, "--loader", "loader.json"],
+            "--loader: it is compared with --step-seconds FILE; give both",
         ),
         (
             [KINETICS, "--plot", "plan.jpeg"],

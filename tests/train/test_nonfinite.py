@@ -17,14 +17,14 @@ from vcycle.data.request import StepPart
 from vcycle.data.sampler import clip_requests
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.models import commit_statistics, convert_batch_norm, defer_statistics, set_norm_group
-from vcycle.train import loop
+from vcycle.train import gradients
 from vcycle.train.nonfinite import BuffersBefore
 from vcycle.train.run import train
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
     """Let the clips of these steps be what overflows; evaluation has clips of its own."""
-    normalize = loop.normalize
+    normalize = gradients.normalize
     seen = -1
 
     def poisoned(clips: torch.Tensor, **others: Any) -> torch.Tensor:
@@ -33,7 +33,7 @@ def poison(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
         found = normalize(clips, **others)
         return torch.full_like(found, math.inf) if seen in steps else found
 
-    monkeypatch.setattr(loop, "normalize", poisoned)
+    monkeypatch.setattr(gradients, "normalize", poisoned)
 
 
 def test_a_rate_that_is_too_high_stops_the_run(config: RunConfig, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.plan import Multigrid
-from vcycle.train import loop
+from vcycle.train import gradients, loop
 from vcycle.train.run import train
 
 
@@ -232,8 +232,12 @@ def test_a_storm_of_sigterm_ends_in_a_checkpoint(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scheduler asks again and again, also while the checkpoint is written."""
-    for name in ("normalize", "write_checkpoint", "set_learning_rate"):
-        function = getattr(loop, name)
+    for module, name in (
+        (gradients, "normalize"),
+        (loop, "write_checkpoint"),
+        (loop, "set_learning_rate"),
+    ):
+        function = getattr(module, name)
 
         def storm(*args: Any, _function: Any = function, **others: Any) -> Any:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -241,7 +245,7 @@ def test_a_storm_of_sigterm_ends_in_a_checkpoint(
             os.kill(os.getpid(), signal.SIGTERM)
             return found
 
-        monkeypatch.setattr(loop, name, storm)
+        monkeypatch.setattr(module, name, storm)
     with pytest.raises(KeyboardInterrupt, match="stopped after step 1 of"):
         train(config, tmp_path / "run")
     assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"] == 1

@@ -11,6 +11,7 @@ from rich.console import Console
 from vcycle.config.own_videos import scratch
 from vcycle.config.run import Model
 from vcycle.train.progress import Display
+from vcycle.train.step_log import StepTime
 from vcycle.train.timing import StepTimes, fit_budget, predict
 
 CONFIG = replace(scratch(num_videos=300), model=Model("resnet3d_tiny"))
@@ -43,6 +44,21 @@ def test_a_step_takes_as_long_as_the_slower_of_model_and_loader() -> None:
     assert crowded.step(kind) == pytest.approx(TIMES.model[kind] + kind[1] * 0.004)
 
 
+def test_the_shape_that_is_slowest_to_decode_is_named_with_both_speeds() -> None:
+    """Clips of one shape take ten times as long to decode as the others'."""
+    slow = PLAN.shapes[1]
+    times = replace(TIMES, decode={**TIMES.decode, slow: 0.04}, processes=2)
+    shape, taken, decoded = times.slowest_to_decode(PLAN)
+    assert shape == slow
+    assert decoded == pytest.approx(25)
+    speeds = {
+        each.batch_size / 2 / TIMES.model[each.shape, each.batch_size]
+        for each in PLAN.mini_batches()
+        if each.shape == slow
+    }
+    assert taken == pytest.approx(max(speeds))
+
+
 @pytest.mark.parametrize("seconds", [100.0, 300.0, 7200.0, 1e5])
 def test_a_budget_is_used_and_not_exceeded(seconds: float) -> None:
     fitted = fit_budget(CONFIG, TIMES, seconds, val_videos=50)
@@ -68,7 +84,7 @@ def test_the_live_lines_fit(width: int) -> None:
     display = Display(
         PLAN, TIMES.step, title="a_rather_long_name_of_my_videos-1", first_step=0, console=console
     )
-    display.step(PLAN[0], seconds=0.5, waited=0.1)
+    display.step(StepTime(PLAN[0], seconds=0.5, waited=0.1))
     console.print(display._lines())
     lines = file.getvalue().splitlines()
     assert len(lines) == 2

@@ -8,20 +8,23 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vcycle.config.compute import compute
+from vcycle.config.decoding import clip_seconds, decoding_line
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags, run_config
 from vcycle.config.pretrained import published_weights
 from vcycle.config.recipes import USER_RECIPES, summaries
 from vcycle.config.run import RunConfig
+from vcycle.data.cores import process_cores
 from vcycle.report.plan_table import plan_table
 from vcycle.schedule import cost
 from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class PlanReport:
         flags: what beside the recipe's name was asked for.
         seconds: predicted wall-clock, if steps were measured.
         memory: which batches fit, if that was asked for.
+        decoding: how many workers keep up, if that was measured.
     """
 
     config: RunConfig
@@ -39,6 +43,7 @@ class PlanReport:
     flags: Sequence[str] = ()
     seconds: cost.Cost | None = None
     memory: Sequence[cost.BatchMemory] = ()
+    decoding: str = ""
 
     @property
     def title(self) -> str:
@@ -75,6 +80,11 @@ def add_plan_flags(parser: FlagParser) -> None:
     parser.add_argument(
         "--memory-gib", type=float, help="of a device: which batches fit, by the bytes of the rows"
     )
+    parser.add_argument(
+        "--loader",
+        metavar="FILE",
+        help="rows of vcycle bench loader --json: say how many workers keep up with the steps",
+    )
     parser.add_argument("--num-devices", type=int, help="that steps were measured on; else 1")
     parser.set_defaults(run=run_plan_command)
 
@@ -82,7 +92,10 @@ def add_plan_flags(parser: FlagParser) -> None:
 def _report(options: argparse.Namespace) -> PlanReport:
     if options.memory_gib is not None and options.step_seconds is None:
         raise ValueError("--memory-gib: it needs the bytes of --step-seconds FILE; give both")
-    if options.num_devices is not None and options.memory_gib is None:
+    if options.loader is not None and options.step_seconds is None:
+        raise ValueError("--loader: it is compared with --step-seconds FILE; give both")
+    needs_devices = options.memory_gib is not None or options.loader is not None
+    if options.num_devices is not None and not needs_devices:
         raise ValueError("--num-devices: it is for --memory-gib; give both or neither")
     config = run_config(options)
     plan, flags = config.plan(), options.given
@@ -97,7 +110,25 @@ def _report(options: argparse.Namespace) -> PlanReport:
             available_bytes=options.memory_gib * 2**30,
             num_devices=1 if options.num_devices is None else options.num_devices,
         )
-    return PlanReport(config, plan, flags, cost.seconds(plan, measured), memory)
+    seconds = cost.seconds(plan, measured)
+    decoding = ""
+    if options.loader is not None:
+        workers = config.data.num_workers
+        decoding = decoding_line(
+            plan,
+            measured,
+            _clip_seconds(Path(options.loader)),
+            # By default they are the cores of a machine, however many processes share them.
+            workers=process_cores() if workers == "auto" else workers * (options.num_devices or 1),
+        )
+    return PlanReport(config, plan, flags, seconds, memory, decoding)
+
+
+def _clip_seconds(file: Path) -> Mapping[str, Mapping[Shape, float]]:
+    try:
+        return clip_seconds(json.loads(file.read_text()))
+    except ValueError as error:  # no JSON either
+        raise ValueError(f"--loader {file}: {error}") from error
 
 
 def _measured(file: Path) -> Sequence[cost.MeasuredStep]:
@@ -131,6 +162,8 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
         values["predicted_seconds"] = report.seconds.plan
         values["baseline_predicted_seconds"] = report.seconds.baseline
         values["predicted_speedup"] = report.seconds.reduction
+    if report.decoding:
+        values["decoding"] = report.decoding
     if report.memory:
         values["memory"] = [
             {
@@ -167,6 +200,8 @@ def plan_text(report: PlanReport) -> str:
     if plan.warmup_steps:
         end = plan[plan.warmup_steps].learning_rate
         notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]
+    if report.decoding:
+        notes.append(report.decoding)
     if notes:
         parts.append("\n".join(_wrapped(f"- {note}", indent="  ") for note in notes))
     return "\n\n".join(parts)

@@ -20,6 +20,7 @@ from vcycle.data.bad_videos import BadVideo, BadVideos, TooManyBadVideos
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import ClipDataset, ClipFacts
 from vcycle.data.decode.torchcodec import check_decoder
+from vcycle.data.device_copy import Copied, DeviceCopy
 from vcycle.data.loader_stats import LoaderStats, LoaderTimer
 from vcycle.data.request import ClipRequest
 from vcycle.data.ring import Ring
@@ -57,9 +58,10 @@ class Loader:
     ``num_workers`` of 0 clips are decoded in the calling process, as batches are asked for.
 
     Workers are processes, and batches are in CPU memory, page-locked with ``pin_memory``. With a
-    ``decode_device`` they are threads of this process, and batches are on that device; the
-    decoder "nvdec" needs one, by default the current CUDA device. Raises ValueError if the
-    dataset's decoder does not work there.
+    ``copy_device``, a CUDA device, their clips are copied there as they are asked for, beside what
+    it computes. With a ``decode_device`` workers are threads of this process, and batches are on
+    that device; the decoder "nvdec" needs one, by default the current CUDA device. Raises
+    ValueError if the dataset's decoder does not work there.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Loader:
         prefetch_bytes: int = PREFETCH_BYTES,
         max_bad_share: float = 0.01,
         pin_memory: bool = False,
+        copy_device: torch.device | None = None,
         decode_device: torch.device | str | None = None,
     ) -> None:
         if num_workers < 0:
@@ -83,8 +86,11 @@ class Loader:
         self.request_lists = request_lists
         self.num_workers = num_workers
         self.num_bytes = max(prefetch_bytes, 3 * largest_batch_bytes)
-        self.pin_memory = pin_memory and decode_device is None
+        self.copy_device = copy_device if decode_device is None else None
+        pins = pin_memory or self.copy_device is not None
+        self.pin_memory = pins and decode_device is None
         self.decode_device = decode_device
+        self._copies: DeviceCopy | None = None
         self._bad = BadVideos(num_videos=len(dataset), max_share=max_bad_share)
         self._pool: Pool | None = None
         self._iteration: object = None  # the one that may go on
@@ -137,6 +143,9 @@ class Loader:
         """End the workers; another iteration starts them again."""
         self._iteration = None
         self._timer.abandon()
+        if self._copies is not None:
+            self._copies.close()
+            self._copies = None
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -149,27 +158,41 @@ class Loader:
             for out, request in zip(pixels, requests, strict=True):
                 clips.append(self.dataset.read(request, out=out).facts)
             self._timer.add_work(time.monotonic() - started)
+            if self.copy_device is not None:
+                pixels = pixels.to(self.copy_device, non_blocking=True)
             yield self._batch(pixels, clips, requests)
 
     def _decode_ahead(self) -> Iterator[Batch]:
         # Start the workers, or take back what an abandoned iteration left them.
         if self._pool is None:
             self._pool = self._start_workers()
-        pool = self._pool
+            if self.copy_device is not None:
+                self._copies = DeviceCopy(self._pool.memory, self.copy_device)
+        pool, copies = self._pool, self._copies
         pool.forget()
+        if copies is not None:
+            copies.wait()
 
         ring = Ring(self.num_bytes)
+        copying: deque[Copied] = deque()  # out of the places before those of ``pending``
         lists = iter(self.request_lists)
         pending: deque[_Pending] = deque()  # in the order of the ring, which is that of the run
         upcoming = next(lists, None)
         while pending or upcoming is not None:
-            # Give every batch that fits a place in the ring.
+            # Give every batch that fits a place in the ring, where others are copied out.
+            while copying and copying[0].query():
+                copying.popleft()
+                ring.give_back()
+
             while upcoming is not None:
                 offset = ring.take(sum(request.num_bytes for request in upcoming))
                 if offset is None:
                     break
                 pending.append(_Pending(upcoming, offset))
                 upcoming = next(lists, None)
+            if not pending:
+                copying[0].synchronize()
+                continue
 
             # Keep the workers busy, and wait for them until the first batch is complete.
             self._offer(pool, pending)
@@ -180,11 +203,15 @@ class Loader:
                 continue
 
             # Copy it out, so that its place can be used again.
-            pixels = self._empty(head.requests)
-            source = pool.memory[head.offset : head.offset + pixels.numel()]
-            pixels.copy_(source.view(pixels.shape))
+            shape = (len(head.requests), *head.requests[0].clip_shape)
+            source = pool.memory[head.offset : head.offset + math.prod(shape)].view(shape)
             pending.popleft()
-            ring.give_back()
+            if copies is not None:
+                pixels, copied = copies.copy(source)
+                copying.append(copied)
+            else:
+                pixels = self._empty(head.requests).copy_(source)
+                ring.give_back()
             clips = [head.clips[k] for k in range(len(head.requests))]
             yield self._batch(pixels, clips, head.requests)
 
@@ -256,6 +283,7 @@ def train_loader(
     prefetch_bytes: int = PREFETCH_BYTES,
     max_bad_share: float = 0.01,
     pin_memory: bool = False,
+    copy_device: torch.device | None = None,
     decode_device: torch.device | str | None = None,
 ) -> Loader:
     """The batches of a run, one for each list of requests that the sampler yields.
@@ -275,6 +303,7 @@ def train_loader(
         prefetch_bytes=prefetch_bytes,
         max_bad_share=max_bad_share,
         pin_memory=pin_memory,
+        copy_device=copy_device,
         decode_device=decode_device,
     )
 
@@ -290,6 +319,7 @@ def eval_loader(
     prefetch_bytes: int = PREFETCH_BYTES,
     max_bad_share: float = 0.01,
     pin_memory: bool = False,
+    copy_device: torch.device | None = None,
     decode_device: torch.device | str | None = None,
     rank: int = 0,
     world_size: int = 1,
@@ -313,5 +343,6 @@ def eval_loader(
         prefetch_bytes=prefetch_bytes,
         max_bad_share=max_bad_share,
         pin_memory=pin_memory,
+        copy_device=copy_device,
         decode_device=decode_device,
     )

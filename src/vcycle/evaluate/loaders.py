@@ -42,7 +42,7 @@ def make_train_loader(
         sampler,
         num_workers=num_workers(config.data),
         max_bad_share=config.data.max_bad_share,
-        pin_memory=fabric.device.type == "cuda",
+        copy_device=fabric.device if fabric.device.type == "cuda" else None,
         decode_device=fabric.device if config.data.decoder == "nvdec" else None,
     )
 
@@ -63,7 +63,7 @@ def make_eval_loader(
         num_crops=config.evaluation.num_crops,
         num_workers=num_workers(config.data),
         max_bad_share=config.data.max_bad_share,
-        pin_memory=fabric.device.type == "cuda",
+        copy_device=fabric.device if fabric.device.type == "cuda" else None,
         decode_device=fabric.device if config.data.decoder == "nvdec" else None,
         rank=fabric.global_rank,
         world_size=fabric.world_size,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         commit_statistics,
         convert_batch_norm,
         defer_statistics,
+        discard_statistics,
         has_deferred_statistics,
         set_norm_group,
     )
@@ -49,6 +50,7 @@ _MODULES = {
     "convert_batch_norm": "norm",
     "convert_dropout": "dropout",
     "defer_statistics": "norm",
+    "discard_statistics": "norm",
     "freeze": "frozen",
     "has_deferred_statistics": "norm",
     "load_weights": "weights",
@@ -73,6 +75,7 @@ __all__ = [
     "convert_batch_norm",
     "convert_dropout",
     "defer_statistics",
+    "discard_statistics",
     "freeze",
     "has_deferred_statistics",
     "load_weights",

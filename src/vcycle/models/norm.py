@@ -211,6 +211,13 @@ def defer_statistics(model: nn.Module, optimizer: Optimizer | None = None) -> No
             layer._pending = layer.running_mean.new_zeros(size, dtype=torch.float64)
 
 
+def discard_statistics(model: nn.Module) -> None:
+    """Forget what was collected since the last commit: the step is not taken, or begins again."""
+    for layer in _layers(model):
+        if layer._pending is not None:
+            layer._pending.zero_()
+
+
 def has_deferred_statistics(model: nn.Module) -> bool:
     """Whether every layer with running statistics collects them for ``commit_statistics``."""
     tracking = [layer for layer in _layers(model) if layer.running_mean is not None]

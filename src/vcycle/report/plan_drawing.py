@@ -14,10 +14,11 @@ from pathlib import Path
 
 import matplotlib
 
-from vcycle.report.plan_plot import GRID, RATE, TEXT, draw_plans
+from vcycle.report.plan_plot import draw_plans
+from vcycle.report.plot_file import ACCENT, GRID, TEXT
 from vcycle.schedule.plan import Plan
 
-_COLOURS = {TEXT: "var(--ink)", GRID: "var(--line)", RATE: "var(--series-1)"}
+_COLOURS = {TEXT: "var(--ink)", GRID: "var(--line)", ACCENT: "var(--series-1)"}
 
 
 def plan_svg(plan: Plan, *, evaluations: Sequence[int], label: str) -> str:

@@ -9,33 +9,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vcycle.data.batch import normalize
+from vcycle.data.batch import Batch
 from vcycle.data.randomness import indexed_seeds
 from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.processes import Stopped
 from vcycle.evaluate.scores_file import write_scores
-from vcycle.models import (
-    commit_statistics,
-    memory_format,
-    set_dropout_seeds,
-    set_norm_group,
-    set_token_share,
-)
+from vcycle.models import commit_statistics, set_norm_group, set_token_share
 from vcycle.train.agreement import Votes, from_first, in_all, united
 from vcycle.train.augment import augment
 from vcycle.train.checkpoint import link, write_checkpoint
+from vcycle.train.clock import clock_of
+from vcycle.train.gradients import Gradients
 from vcycle.train.nonfinite import BuffersBefore, NonFinite
 from vcycle.train.optim import clip_gradients, set_learning_rate
+from vcycle.train.optimizer_watch import inner_optimizer, watch
 from vcycle.train.progress import Display
 from vcycle.train.same_run import identity
 from vcycle.train.start import Run
@@ -51,31 +49,49 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     loss_of = partial(F.cross_entropy, label_smoothing=config.label_smoothing)
     if run.manifest.multi_label:
         loss_of = F.binary_cross_entropy_with_logits
-    layout = memory_format(network)
+    gradients = Gradients(
+        network,
+        run.model,
+        run.pieces,
+        fabric=fabric,
+        loss_of=loss_of,
+        generator=_default_generator(fabric.device),
+        multi_label=run.manifest.multi_label,
+    )
     # What else a model draws is indexed by the micro-batch: a resumed run draws the same.
-    generator = _default_generator(fabric.device)
-    positions = np.arange(len(plan) * config.accumulate)
+    positions = np.arange(len(plan) * config.micro_batches)
     seeds = indexed_seeds(config.seed, f"model/{fabric.global_rank}", positions)
+    seeds = seeds.reshape(len(plan), config.micro_batches)
     validation_steps = _evenly_spaced(len(plan), config.evaluation.times)
     norm_group: int | None = None
     set_norm_group(network, norm_group)
     token_share: float | None = None
-    next_step, seconds = run.first_step, run.first_seconds
+    next_step = run.first_step
 
     # The run may have stopped between this checkpoint and its validation.
     if next_step in validation_steps and not from_first(
         fabric, lambda: run.folder.has_validation(run.first_step - 1)
     ):
-        validate(run, display, next_step=next_step, seconds=seconds)
+        validate(run, display, next_step=next_step, seconds=run.first_seconds)
 
     votes = Votes(fabric, first_step=next_step)
     nonfinite = NonFinite(run)
     buffers = BuffersBefore(network) if config.nonfinite == "skip" else None
     num_bad = 0
     saved = time.monotonic()
-    with StepLog(run.folder, fabric=fabric) as log:
-        batches = iter(run.loader)
-        began = time.perf_counter()
+    clock = clock_of(fabric.device)
+    updates = watch(inner_optimizer(run.optimizer))
+    batches = iter(run.loader)
+    waits: list[tuple[Any, Any]] = []
+
+    def load() -> Batch:
+        asked = clock.now()
+        batch = next(batches).to(fabric.device)
+        waits.append((asked, clock.now()))
+        return augment(batch, config.augmentation, num_classes=run.manifest.num_classes)
+
+    with StepLog(run.folder, fabric=fabric, clock=clock, first_seconds=run.first_seconds) as log:
+        began = clock.now()
         while next_step < len(plan):
             # Step: the plan says which rate and norm group; its shape comes with the clips.
             step = plan[next_step]
@@ -90,39 +106,22 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                 buffers.keep()
 
             # Forward and backward, micro-batch by micro-batch.
-            loss = torch.zeros((), device=fabric.device)
-            waited, right = 0.0, torch.zeros((), device=fabric.device)
-            for micro in range(config.accumulate):
-                asked = time.perf_counter()
-                batch = next(batches).to(fabric.device)
-                waited += time.perf_counter() - asked
-                generator.manual_seed(int(seeds[next_step * config.accumulate + micro]))
-                assert batch.part is not None, "a training batch is part of a step"
-                set_dropout_seeds(network, batch.part.dropout_seeds)
-                batch = augment(batch, config.augmentation, num_classes=run.manifest.num_classes)
-                is_last = micro == config.accumulate - 1
-                with fabric.no_backward_sync(run.model, enabled=not is_last):  # type: ignore[arg-type]
-                    clips = normalize(batch.clips, memory_format=layout)  # (B / parts, 3, T, H, W)
-                    scores = run.model(clips)  # (B / parts, classes)
-                    part = loss_of(scores, batch.labels) / config.accumulate
-                    fabric.backward(part)
-                loss += part.detach()
-                if not run.manifest.multi_label:
-                    labels = batch.labels if batch.labels.ndim == 1 else batch.labels.argmax(1)
-                    right += (scores.argmax(1) == labels).sum()
-
+            waits = []
+            loss = gradients.step(step, seeds[next_step].tolist(), load)  # and how many were right
             gradient_norm = clip_gradients(
                 fabric, run.model, run.optimizer, longest=config.optimizer.clip_norm
             )
 
             # Update, unless the loss is not finite and such a step is to leave no trace.
-            if buffers is None or in_all(loss.isfinite(), fabric):
+            num_updates = updates.num_steps
+            if buffers is None or in_all(loss[0].isfinite(), fabric):
                 commit_statistics(network)
-                run.optimizer.step()
-                if run.average is not None:
-                    run.average.update(network)
+                run.optimizer.step()  # which a gradient scaler skips if gradients overflow
             else:
                 buffers.restore()
+            is_skipped = updates.num_steps == num_updates
+            if run.average is not None and not is_skipped:
+                run.average.update(network)
             run.optimizer.zero_grad(set_to_none=True)
             next_step += 1
 
@@ -137,52 +136,51 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             saves |= config.checkpoint.steps > 0 and next_step % config.checkpoint.steps == 0
 
             # Account: losses are read several at a time, because reading one waits for the device.
-            flushes = saves or next_step % _FLUSH_STEPS == 0
-            if fabric.device.type == "cuda" and flushes:
-                torch.cuda.synchronize()  # so that the seconds of these steps are those of the work
-            step_seconds = time.perf_counter() - began
-            began += step_seconds
-            seconds += step_seconds
-            display.step(step, seconds=step_seconds, waited=waited)
-            left = display.seconds_left()
+            ended = clock.now()
             log.add(
                 step,
                 loss,
-                seconds=seconds,
-                step_seconds=step_seconds,
-                waited=waited,
-                left=left,
+                began=began,
+                waits=waits,
+                ended=ended,
+                left=display.seconds_left(step),
                 gradient_norm=gradient_norm,
+                is_skipped=is_skipped,
             )
-            if flushes:
-                display.training(loss, None if run.manifest.multi_label else right)
+            began = ended
+            ends_phase = next_step == plan.phases[step.phase].end_step
+            if saves or ends_phase or next_step % _FLUSH_STEPS == 0:
+                losses = log.flush(waits=saves or ends_phase)
+                display.training(losses)
                 # A loss that is not finite raises here, before any checkpoint is written.
-                for line in nonfinite.account(log.flush()):
+                for line in nonfinite.account(losses):
                     display.say(line)
+            for each in log.take_times():
+                display.step(each)
             if found_bad:
                 share_bad_videos(run)
                 num_bad = len(run.loader.bad_videos) + len(run.val_loader.bad_videos)
-            if next_step == plan.phases[step.phase].end_step:
-                stats = run.loader.take_stats()
+            if ends_phase:
+                took, waited = log.take_phase()
+                stats = replace(
+                    run.loader.take_stats(), wait_seconds=waited, use_seconds=took - waited
+                )
                 run.folder.add_phase(step.phase, stats)
                 display.end_of_phase(stats)
 
             # Checkpoint and validate; neither is time of a step.
             if saves:
-                paused = time.perf_counter()
                 display.doing("writing a checkpoint")
                 if next_step == len(plan):
                     estimate_norms(run.model, config, run.train_videos, fabric)
                     if run.average is not None:
                         with fabric.autocast():
                             estimate_norms(run.validated, config, run.train_videos, fabric)
-                save(run, next_step=next_step, seconds=seconds)
+                save(run, next_step=next_step, seconds=log.seconds)
                 saved = time.monotonic()
                 if validates:
-                    validate(run, display, next_step=next_step, seconds=seconds)
-                pause = time.perf_counter() - paused
-                began += pause
-                run.loader.leave_out(pause)
+                    validate(run, display, next_step=next_step, seconds=log.seconds)
+                began = clock.now()
 
             # Stop, as any process was asked to.
             if stops:

@@ -14,7 +14,7 @@ from torch import nn
 
 from vcycle.data.request import StepPart
 from vcycle.data.sampler import clip_requests
-from vcycle.models import commit_statistics
+from vcycle.models import discard_statistics
 from vcycle.train.agreement import gathered
 from vcycle.train.start import Run
 from vcycle.train.step_log import StepLoss
@@ -73,12 +73,12 @@ class NonFinite:
                 step,
                 run.plan.baseline,
                 micro_batch=micro,
-                micro_batches=run.config.accumulate,
+                micro_batches=run.config.micro_batches,
                 rank=rank,
                 world_size=run.fabric.world_size,
                 seed=run.config.seed,
             )
-            for micro in range(run.config.accumulate)
+            for micro in range(run.config.micro_batches)
             for rank, fine in enumerate(is_finite)
             if not fine
         ]
@@ -112,6 +112,6 @@ class BuffersBefore:
     @torch.no_grad()
     def restore(self) -> None:
         """Undo what a forward pass in training did to them."""
-        commit_statistics(self._network)  # drops what the norms collected
+        discard_statistics(self._network)
         for copy, buffer in zip(self._copies, self._network.buffers(), strict=True):
             buffer.copy_(copy)

@@ -18,11 +18,12 @@ from vcycle.train.large_batch import Lamb, Lars
 
 
 def make_optimizer(
-    model: nn.Module, config: Optimizer, *, fused: bool = False
+    model: nn.Module, config: Optimizer, *, fused: bool | None = None
 ) -> torch.optim.Optimizer:
     """SGD with Nesterov momentum, or another; the plan sets the rate before every step.
 
-    ``fused`` updates all parameters in one kernel, on devices and in optimizers that have it.
+    ``fused`` updates all parameters in one kernel, in optimizers that have it; None leaves that to
+    torch.
     """
     groups = parameter_groups(
         model, weight_decay=config.weight_decay, layer_decay=config.layer_decay
@@ -37,18 +38,18 @@ def make_optimizer(
             lr=0.0,
             momentum=config.momentum,
             nesterov=config.momentum > 0,
-            fused=fused or None,
+            fused=fused,
         )
-    return torch.optim.AdamW(groups, lr=0.0, betas=(config.momentum, 0.999), fused=fused or None)
+    return torch.optim.AdamW(groups, lr=0.0, betas=(config.momentum, 0.999), fused=fused)
 
 
-def fuses(device: torch.device, precision: str) -> bool:
-    """Whether a run's optimizer updates all parameters in one kernel.
+def fuses(device: torch.device, precision: str) -> bool | None:
+    """Whether a run's optimizer updates all parameters in one kernel; None if torch may choose.
 
     On a CPU the loop over parameters stays, whose rounding is that of recorded runs. A gradient
     scaler unscales before the update, for gradients to be clipped; a fused one would do it itself.
     """
-    return device.type == "cuda" and precision != "16-mixed"
+    return True if device.type == "cuda" and precision != "16-mixed" else None
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:

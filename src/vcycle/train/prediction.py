@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import shlex
 
+from vcycle.config.decoding import needed_workers
 from vcycle.train.activity import Activity
 from vcycle.train.preparing import measure_preparing
 from vcycle.train.progress import duration
 from vcycle.train.start import Run
-from vcycle.train.timing import smaller
+from vcycle.train.timing import Prediction, smaller
 
 DAY_SECONDS = 24 * 3600.0
 _WAITING_SHARE = 0.1
@@ -24,9 +25,14 @@ def say_prediction(run: Run, activity: Activity) -> None:
         return
     for line in prediction_lines(run):
         activity.say(line)
-    if run.times.waiting_share(run.plan) > _WAITING_SHARE and not is_prepared(run):
+    if run.times.waiting_share(run.plan) <= _WAITING_SHARE:
+        return
+    activity.say(_waiting_line(run))
+    if not is_prepared(run):
         activity.begin("measuring what prepared videos would save")
-        activity.say(_preparing_line(run))
+        found = _preparing_line(run)
+        if found is not None:
+            activity.say(found)
 
 
 def prediction_lines(run: Run) -> list[str]:
@@ -51,34 +57,66 @@ def prediction_lines(run: Run) -> list[str]:
     )
     if run.first_step:
         lines.append(f"Going on from step {run.first_step} of {len(plan)}")
+    return [*lines, *memory_lines(run), *_advice(prediction, run, device)]
+
+
+def _advice(prediction: Prediction, run: Run, device: str) -> list[str]:
+    lines = []
     if prediction.total > DAY_SECONDS:
         days = prediction.total / DAY_SECONDS
         lines.append(
             f"{days:.1f} days on the {device}: smaller is {smaller(run.config)}; --time 2h gives "
             f"the plan that fits two hours"
         )
+    if device == "GPU" and run.config.precision == "32-true":
+        lines.append("strict float32 is slow on a GPU: --precision bf16-mixed, or tf32")
     return lines
 
 
-def _preparing_line(run: Run) -> str:
-    """What waits for clips, what preparing the videos would change, and the command."""
-    share = run.times.waiting_share(run.plan)
-    waiting = f"{share:.0%} of that is waiting for clips"
+def _waiting_line(run: Run) -> str:
+    """Where decoding cannot keep up, and what to do about it."""
+    times = run.times
+    shape, taken, decoded = times.slowest_to_decode(run.plan)
+    can = f"{times.workers} workers decode" if times.workers > 1 else "one process decodes"
+    line = (
+        f"{times.waiting_share(run.plan):.0%} of that is waiting for clips: at {shape} the model "
+        f"takes {taken:,.0f} a second, {can} {decoded * max(times.workers, 1):,.0f}"
+    )
+    if times.shared_cores:
+        return line
+    needed = needed_workers(taken, 1 / decoded)
+    return f"{line}; --data.num_workers {needed} on as many cores would keep up"
+
+
+def _preparing_line(run: Run) -> str | None:
+    """What preparing the videos would save, as measured on two of them, and the command."""
     saving = measure_preparing(
         run.config, run.plan, run.times, run.train_videos, val_videos=len(run.val_videos)
     )
     if saving is None:
-        return f"{waiting}: more workers (--data.num_workers) on more cores would help"
+        return None
     faster = f"measured on two videos, prepared ones decode {saving.speedup:.1f} times as fast"
     if saving.saved < _WORTH_SHARE * run.prediction.total:
-        return f"{waiting}; {faster}, which would save little"
+        return f"{faster}, which would save little"
     root = shlex.quote(str(run.manifest.root))
     prepared = shlex.quote(f"{run.manifest.root}-prepared")
     return (
-        f"{waiting}; {faster}: about {duration(saving.saved)} less a run, for "
-        f"{duration(saving.spent)} once: vcycle data prepare {root} {prepared}, then train on "
-        f"{prepared}"
+        f"{faster}: about {duration(saving.saved)} less a run, for {duration(saving.spent)} once: "
+        f"vcycle data prepare {root} {prepared}, then train on {prepared}"
     )
+
+
+def memory_lines(run: Run) -> list[str]:
+    """The batches that are cut in pieces to fit, and a line of the memory of a GPU by batch."""
+    lines = [
+        f"{kind.batch_size} x {kind.shape} goes through the model in {count} pieces, to fit"
+        for kind, count in run.pieces.found(run.plan).items()
+    ]
+    peaks = [
+        f"{kind.batch_size} x {kind.shape} {num_bytes / 2**30:.3g}"
+        for kind, num_bytes in run.peak_bytes.items()
+    ]
+    return [*lines, *([f"Peak memory, GiB: {', '.join(peaks)}"] if peaks else [])]
 
 
 def is_prepared(run: Run) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -18,11 +18,11 @@ from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
-from torch import Tensor
 
 from vcycle.data.loader_stats import PREPARE, LoaderStats
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.activity import Activity
+from vcycle.train.step_log import StepLoss, StepTime
 from vcycle.train.timing import Kind
 
 _RECENT_STEPS = 20
@@ -59,8 +59,12 @@ class TimeLeft:
         self._timed[kind] += 1
         self._seconds[kind] += seconds
 
-    def seconds(self) -> float:
-        """Seconds left; not a number if nothing was timed nor predicted."""
+    def seconds(self, *, after: Step | None = None) -> float:
+        """Seconds left, with ``after`` those after this step, which is one of those left.
+
+        Not a number if nothing was timed nor predicted.
+        """
+        done = None if after is None else (after.shape, after.batch_size)
         expected = sum(count * self._predicted(kind) for kind, count in self._timed.items())
         if not expected and self._predicted is _num_pixels:
             return float("nan")
@@ -70,7 +74,7 @@ class TimeLeft:
             timed = self._timed[kind]
             weight = _PREDICTION_STEPS if self._predicted is not _num_pixels or not timed else 0
             known = self._seconds[kind] + weight * factor * self._predicted(kind)
-            total += steps * known / (timed + weight)
+            total += (steps - (kind == done)) * known / (timed + weight)
         return total
 
 
@@ -83,7 +87,8 @@ class Display:
     """What is shown of a run. Use it as a context manager.
 
     ``step_seconds`` predicts a step's seconds by its kind, for those that were not seen yet;
-    ``processes`` share every batch; ``is_prepared`` if the videos decode as fast as they can.
+    ``processes`` share every batch; ``is_prepared`` if the videos decode as fast as they can;
+    with ``multi_label`` no clip is right or wrong.
     """
 
     def __init__(
@@ -96,8 +101,10 @@ class Display:
         console: Console,
         processes: int = 1,
         is_prepared: bool = False,
+        multi_label: bool = False,
     ) -> None:
         self._processes, self._is_prepared = processes, is_prepared
+        self._multi_label = multi_label
         self._plan, self._title, self._console = plan, title, console
         self._left = TimeLeft(plan, first_step=first_step, predicted=step_seconds)
         self._done, self._phase = first_step, -1
@@ -126,11 +133,12 @@ class Display:
         """Something beside steps, which may take a while."""
         self._doing, self._doing_since = text, time.monotonic()
 
-    def step(self, step: Step, *, seconds: float, waited: float) -> None:
-        """A step is done, of which the loop waited for data for a part."""
+    def step(self, time: StepTime) -> None:
+        """A step is done, of which it waited for data for a part."""
+        step = time.step
         # Workers start during the first wait, which tells nothing of other steps.
-        self._left.add(step, seconds if self._recent else seconds - waited)
-        self._recent.append((step.batch_size, seconds, waited))
+        self._left.add(step, time.seconds if self._recent else time.seconds - time.waited)
+        self._recent.append((step.batch_size, time.seconds, time.waited))
         self._done, self._doing, self._step = step.index + 1, "", step
         phase = self._plan.phases[step.phase]
         if step.phase != self._phase and not self._console.is_terminal:
@@ -140,15 +148,18 @@ class Display:
             )
         self._phase = step.phase
 
-    def seconds_left(self) -> float:
-        """Of the steps that remain, without validations."""
-        return self._left.seconds()
+    def seconds_left(self, step: Step) -> float:
+        """Of the steps after ``step``, the first that is not done; without validations."""
+        return self._left.seconds(after=step)
 
-    def training(self, loss: Tensor, right: Tensor | None) -> None:
-        """Loss and correct clips of the last step of this process; reading them waits for it."""
-        self._loss = float(loss)
-        if right is not None and self._step is not None:
-            self._accuracy = float(right) / (self._step.batch_size / self._processes)
+    def training(self, losses: Sequence[StepLoss]) -> None:
+        """Losses that have come; the last is shown, with the share of right clips if there is."""
+        if losses:
+            last = losses[-1]
+            self._loss = last.own
+            if not self._multi_label:
+                clips = self._plan[last.step].batch_size / self._processes
+                self._accuracy = last.right / clips
 
     def say(self, line: str) -> None:
         """Something that a person should know happened."""

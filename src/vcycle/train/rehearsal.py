@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -18,12 +18,13 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from torch import nn
+from torch.optim import Optimizer
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.models import (
     check_model,
-    commit_statistics,
+    discard_statistics,
     memory_format,
     set_norm_group,
     set_token_share,
@@ -31,7 +32,10 @@ from vcycle.models import (
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
-from vcycle.train.optim import fuses, make_optimizer
+from vcycle.train.agreement import in_all
+from vcycle.train.clock import clock_of
+from vcycle.train.compiling import compile_blocks
+from vcycle.train.gradients import Pieces, out_of_memory
 from vcycle.train.timing import Kind, smaller
 
 _LONG_SECONDS = 0.5
@@ -43,18 +47,28 @@ _REPEAT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Seconds without data: of a step of each kind, with its update, and of scoring a view."""
+    """What was measured without data.
+
+    Args:
+        steps: seconds of a step of each kind, with its update.
+        view: seconds of scoring a view.
+        peak_bytes: the most memory of a GPU that each batch held: weights, optimizer state,
+            gradients, activations and its clips. Empty on a CPU, which counts none of it.
+    """
 
     steps: dict[Kind, float]
     view: float
+    peak_bytes: dict[MiniBatch, int]
 
 
 def rehearse(
     network: nn.Module,
     model: nn.Module,
+    optimizer: Optimizer,
     plan: Plan,
     config: RunConfig,
     *,
+    pieces: Pieces,
     fabric: Fabric,
     num_classes: int,
     activity: Activity,
@@ -63,50 +77,69 @@ def rehearse(
 ) -> Rehearsed:
     """Check the model at each shape; then train on each mini-batch, and score one batch of views.
 
-    ``model`` is ``network`` as Fabric runs it; the network's state is as before afterwards. A CPU
-    stops timing after ``limit_seconds``. Raises
-    ValueError if a layer cannot take a shape, memory cannot hold a batch, a checkpoint cannot keep
-    the state, or, with several processes, a parameter is not used.
+    ``model`` is ``network`` as Fabric runs it; the states of network and optimizer are as before
+    afterwards. Blocks are compiled once shapes are checked, if the configuration says so. With
+    ``accumulate`` of auto, batches that do not fit are cut in ``pieces``, alike in all processes. A
+    CPU that compiles nothing stops timing after ``limit_seconds``.
+
+    Raises ValueError if a layer cannot take a shape, memory cannot hold a batch, a checkpoint
+    cannot keep the state, or, with several processes, a parameter is not used.
     """
     before = _as_checkpoints_keep_it(network.state_dict(), config.model.name)
-    shape, clips = plan.baseline.shape, 0
-    seconds: dict[Kind, float] = {}
     kinds = plan.mini_batches()
+    steps = _Steps(network, model, config, pieces, fabric)
+    shape, clips = plan.baseline.shape, 0
     try:
-        if warn_of_days and fabric.device.type == "cpu" and fabric.world_size == 1:
-            _warn_of_days(network, model, plan, config, fabric=fabric, activity=activity)
+        if warn_of_days and steps.on_cpu:
+            _warn_of_days(steps, plan, config, activity=activity)
         for number, shape in enumerate(plan.shapes, 1):
             begin_count(activity, "checking", "shape", number, len(plan.shapes))
             clips = 2
             check_model(network, [shape], num_classes=num_classes, num_clips=clips)
-        began = time.monotonic()
-        on_cpu = fabric.device.type == "cpu" and fabric.world_size == 1
-        for number, kind in enumerate(kinds, 1):
-            if on_cpu and seconds and time.monotonic() - began > limit_seconds:
-                activity.say(f"timed {len(seconds)} of {len(kinds)} batches, the others by pixels")
-                break
-            begin_count(activity, "timing", "batch", number, len(kinds), str(kind.shape))
-            set_token_share(network, kind.token_share)
-            shape, clips = kind.shape, kind.batch_size // (fabric.world_size * config.accumulate)
-            step = _step_seconds(network, model, kind, clips, fabric=fabric)
-            seconds[kind.shape, kind.batch_size] = step * config.accumulate
-        update = _update_seconds(network, config, fabric)
-        seconds = {kind: each + update for kind, each in seconds.items()}
+        if config.compile:
+            compile_blocks(network, num_kinds=len(kinds))
+        had_state = bool(optimizer.state)
+        if not had_state:
+            _update(optimizer)
+        seconds, peaks = _time_steps(steps, kinds, activity=activity, limit_seconds=limit_seconds)
+        if not had_state:  # that of a resumed run is not to change
+            update = _repeated(lambda: _update(optimizer), fabric, most=3)
+            seconds = {kind: each + update for kind, each in seconds.items()}
         shape, clips = plan.baseline.shape, config.evaluation.batch_size
         activity.begin(f"timing a validation batch: {clips} x {shape}")
         view = _view_seconds(network, clips, shape, fabric=fabric)
     except torch.OutOfMemoryError:
         raise ValueError(
-            f"shape {shape}: {clips} clips do not fit into the memory of {fabric.device}; use more "
-            f"processes, a smaller --baseline.batch_size, or --accumulate 2 with norm groups that "
-            f"divide its micro-batches"
+            f"shape {shape}: {clips} clips do not fit into the memory of {fabric.device}; use a "
+            f"smaller model or shape, or --evaluation.batch_size below {clips}"
         ) from None
     network.train()
     set_token_share(network, 1.0)
     network.zero_grad(set_to_none=True)
-    commit_statistics(network)  # what the norm layers collected must not reach step 0
+    discard_statistics(network)  # what the norm layers collected must not reach step 0
     network.load_state_dict(before)
-    return Rehearsed(seconds, view)
+    if not had_state:
+        optimizer.state.clear()
+    return Rehearsed(seconds, view, peaks)
+
+
+def _time_steps(
+    steps: _Steps, kinds: Sequence[MiniBatch], *, activity: Activity, limit_seconds: float
+) -> tuple[dict[Kind, float], dict[MiniBatch, int]]:
+    """Seconds and peak memory of each kind of step."""
+    began = time.monotonic()
+    seconds: dict[Kind, float] = {}
+    peaks: dict[MiniBatch, int] = {}
+    for number, kind in enumerate(kinds, 1):
+        is_late = seconds and time.monotonic() - began > limit_seconds
+        if steps.on_cpu and is_late and not steps.config.compile:  # a run is to compile nothing
+            activity.say(f"timed {len(seconds)} of {len(kinds)} batches, the others by pixels")
+            break
+        begin_count(activity, "timing", "batch", number, len(kinds), str(kind.shape))
+        seconds[kind.shape, kind.batch_size], peak = steps.measure(kind)
+        if peak is not None:
+            peaks[kind] = peak
+    return seconds, peaks
 
 
 def begin_count(
@@ -121,23 +154,14 @@ def begin_count(
         activity.update(text)
 
 
-def _warn_of_days(
-    network: nn.Module,
-    model: nn.Module,
-    plan: Plan,
-    config: RunConfig,
-    *,
-    fabric: Fabric,
-    activity: Activity,
-) -> None:
+def _warn_of_days(steps: _Steps, plan: Plan, config: RunConfig, *, activity: Activity) -> None:
     """Say so at once if a CPU will take days, by two clips of the smallest shape."""
     activity.begin(f"estimating how long {config.model.name} takes on a CPU")
     kind = min(plan.mini_batches(), key=lambda each: each.shape.num_pixels)
-    two = replace(kind, batch_size=2, norm_group=None)
     pixels = sum(
         each.steps * each.batch_size * each.shape.num_pixels for each in plan.mini_batches()
     )
-    seconds = _step_seconds(network, model, two, 2, fabric=fabric)
+    seconds = steps.seconds(replace(kind, batch_size=2, norm_group=None), 2)
     days = seconds * pixels / (2 * kind.shape.num_pixels) / 86_400
     if days > 1:
         activity.say(
@@ -146,42 +170,86 @@ def _warn_of_days(
         )
 
 
-def _step_seconds(
-    network: nn.Module, model: nn.Module, kind: MiniBatch, clips: int, *, fabric: Fabric
-) -> float:
-    """Of forward and backward; a first pass, which may tune kernels, counts only if it is long.
-
-    A CPU that takes long is timed on some of the clips, and the rest is in proportion: memory that
-    a CPU does not have cannot be tried without harm either.
-    """
-
-    def one(clips: int) -> None:
-        pixels = _random_pixels(clips, kind.shape, fabric.device)
-        scores = model(normalize(pixels, memory_format=memory_format(network)))
-        fabric.backward(scores.logsumexp(1).sum())
-
-    few = max(2, _FEW_PIXELS // kind.shape.num_pixels)
-    if fabric.device.type == "cpu" and fabric.world_size == 1 and clips > few:
-        set_norm_group(network, None)
-        expected = _repeated(lambda: one(few), fabric.device, most=2) * clips / few
-        if expected > _LONG_SECONDS:
-            return expected
-    set_norm_group(network, kind.norm_group)
-    if fabric.world_size > 1:  # all processes make as many passes: they wait for each other
-        one(clips)
-        _check_all_learn(network)
-        return _timed(lambda: one(clips), fabric.device)
-    return _repeated(lambda: one(clips), fabric.device, most=3)
+def _update(optimizer: Optimizer) -> None:
+    """A step at the rate of 0 that it has by now; the first one makes the optimizer's state."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    for parameter in parameters:
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
 
 
-def _update_seconds(network: nn.Module, config: RunConfig, fabric: Fabric) -> float:
-    """Of the optimizer's update of all parameters, at a rate of 0 and by an optimizer of its own.
+@dataclass(frozen=True)
+class _Steps:
+    """Forward and backward passes on random clips."""
 
-    The parameters have the gradients of the last batch.
-    """
-    fused = fuses(fabric.device, config.precision)
-    optimizer = make_optimizer(network, config.optimizer, fused=fused)
-    return _repeated(optimizer.step, fabric.device, most=3)
+    network: nn.Module
+    model: nn.Module
+    config: RunConfig
+    pieces: Pieces
+    fabric: Fabric
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the batches are this CPU's alone."""
+        return self.fabric.device.type == "cpu" and self.fabric.world_size == 1
+
+    def measure(self, kind: MiniBatch) -> tuple[float, int | None]:
+        """Seconds of a step, and its peak memory on a GPU; cuts batches that do not fit.
+
+        Raises ValueError if one does not fit and is not to be cut, or cannot be.
+        """
+        parts = self.config.micro_batches * self.fabric.world_size
+        set_token_share(self.network, kind.token_share)
+        while True:
+            pieces = self.pieces.of(kind)
+            clips = kind.batch_size // (parts * pieces)
+            fits, seconds = True, 0.0
+            try:
+                # A process without memory must not leave the others waiting for its gradients.
+                with self.fabric.no_backward_sync(self.model, enabled=self.fabric.world_size > 1):  # type: ignore[arg-type]
+                    seconds = self.seconds(kind, clips)
+            except torch.OutOfMemoryError:
+                fits = False
+            if in_all(torch.tensor(fits, device=self.fabric.device), self.fabric):
+                break
+            self.network.zero_grad(set_to_none=True)
+            if self.fabric.device.type == "cuda":
+                torch.cuda.empty_cache()
+            if self.config.accumulate != "auto" or not self.pieces.halve(kind):
+                raise out_of_memory(kind, self.fabric)
+        peak = None
+        if self.fabric.world_size > 1:
+            _check_all_learn(self.network)
+        if not self.on_cpu or self.config.compile:  # the first passes chose kernels
+            forget_peak(self.fabric.device)
+            once = lambda: self._once(kind.shape, clips)  # noqa: E731
+            seconds = _repeated(once, self.fabric, most=3)
+            peak = peak_bytes(self.fabric.device)
+        self.network.zero_grad(set_to_none=True)
+        return seconds * pieces * self.config.micro_batches, peak
+
+    def seconds(self, kind: MiniBatch, clips: int) -> float:
+        """Of forward and backward.
+
+        A CPU that takes long is timed on some of the clips, and the rest is in proportion: memory
+        that a CPU does not have cannot be tried without harm either.
+        """
+        few = max(2, _FEW_PIXELS // kind.shape.num_pixels)
+        if self.on_cpu and clips > few and not self.config.compile:
+            set_norm_group(self.network, None)
+            some = _repeated(lambda: self._once(kind.shape, few), self.fabric, most=2)
+            if some * clips / few > _LONG_SECONDS:
+                return some * clips / few
+        set_norm_group(self.network, kind.norm_group)
+        most = 3 if self.on_cpu and not self.config.compile else 0
+        return _repeated(lambda: self._once(kind.shape, clips), self.fabric, most=most)
+
+    def _once(self, shape: Shape, clips: int) -> None:
+        pixels = _random_pixels(clips, shape, self.fabric.device)
+        scores = self.model(normalize(pixels, memory_format=memory_format(self.network)))
+        self.fabric.backward(scores.logsumexp(1).sum())
 
 
 def _view_seconds(network: nn.Module, clips: int, shape: Shape, *, fabric: Fabric) -> float:
@@ -195,24 +263,41 @@ def _view_seconds(network: nn.Module, clips: int, shape: Shape, *, fabric: Fabri
         network(normalize(pixels, memory_format=memory_format(network)))
 
     with torch.inference_mode(), fabric.autocast():
-        return _repeated(score, fabric.device, most=2) / clips
+        return _repeated(score, fabric, most=2) / clips
 
 
-def _repeated(once: Callable[[], None], device: torch.device, *, most: int) -> float:
-    """Seconds of a pass: the median of those after the first, of as many as a second allows."""
-    first = _timed(once, device)
+def _repeated(once: Callable[[], None], fabric: Fabric, *, most: int) -> float:
+    """Seconds of a pass: the median of those after the first, of as many as a second allows.
+
+    Several processes all make two: they wait for each other.
+    """
+    first = _timed(once, fabric.device)
     later: list[float] = []
+    if fabric.world_size > 1:
+        return _timed(once, fabric.device) if most else first
     while len(later) < most and first + sum(later) < _REPEAT_SECONDS:
-        later.append(_timed(once, device))
+        later.append(_timed(once, fabric.device))
     return median(later) if later else first
 
 
 def _timed(once: Callable[[], None], device: torch.device) -> float:
-    began = time.perf_counter()
+    clock = clock_of(device)
+    began = clock.now()
     once()
+    ended = clock.now()
+    clock.wait(ended)
+    return clock.seconds(began, ended)
+
+
+def forget_peak(device: torch.device) -> None:
+    """Count the most memory that is held from now on."""
     if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """The most memory that was held on a GPU since."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def _check_all_learn(network: nn.Module) -> None:

@@ -91,6 +91,7 @@ def train(
             console=console,
             processes=fabric.world_size,
             is_prepared=is_prepared(run),
+            multi_label=run.manifest.multi_label,
         )
         with stop_requests() as requests, closing(run.loader), closing(run.val_loader), display:
             try:

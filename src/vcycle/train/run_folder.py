@@ -240,7 +240,7 @@ class RunFolder:
             **prediction_errors(steps),
             "waiting_seconds": sum(row["waiting_seconds"] for row in steps),
             "bad_videos": len(self._bad_videos),
-            "skipped_steps": sum(row["loss"] is None for row in steps),
+            "skipped_steps": sum(row["loss"] is None or "skipped" in row for row in steps),
             **({} if final is None else {"final": final}),
         }
         if clip_norm:

@@ -6,8 +6,8 @@ the step at which it starts or goes on. No phase rebuilds any of it.
 
 from __future__ import annotations
 
-import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from vcycle.config.run import RunConfig
+from vcycle.data.cores import process_cores
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
@@ -24,15 +25,17 @@ from vcycle.evaluate.setup import make_network, read_manifest, stop_broadcasting
 from vcycle.evaluate.views import check_num_clips
 from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
 from vcycle.models.count import multiply_adds
-from vcycle.schedule.plan import Plan
+from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.augment import check_pairs
 from vcycle.train.checkpoint import newest_intact
 from vcycle.train.ema import WeightAverage
+from vcycle.train.gradients import Pieces
 from vcycle.train.loader_speed import decode_seconds
 from vcycle.train.optim import fuses, load_optimizer, make_optimizer
+from vcycle.train.optimizer_watch import inner_optimizer
 from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state
@@ -67,6 +70,8 @@ class Run:
         average: of the network's weights; None without ``ema_decay``.
         loader: this process's batches from ``first_step`` on.
         val_loader: this process's views of the validation videos.
+        pieces: in how many pieces a batch passes through the network, to fit into memory.
+        peak_bytes: of a GPU's memory, by batch, as measured before step 0; empty on a CPU.
         times: seconds of each kind of step, as measured before step 0.
         prediction: what the whole run will take by them.
         first_step: steps that were done before; 0 for a new run.
@@ -86,6 +91,8 @@ class Run:
     optimizer: torch.optim.Optimizer
     loader: Loader
     val_loader: Loader
+    pieces: Pieces
+    peak_bytes: Mapping[MiniBatch, int]
     times: StepTimes
     prediction: Prediction
     first_step: int
@@ -145,11 +152,14 @@ def start(
 
     # Measure, then fix the plan.
     limit = 60.0 if budget is None else _MEASURING_SHARE * budget.seconds
+    pieces = Pieces(network, config, world_size=fabric.world_size)
     rehearsed = rehearse(
         network,
         model,
+        inner_optimizer(optimizer),
         plan,
         config,
+        pieces=pieces,
         fabric=fabric,
         num_classes=manifest.num_classes,
         activity=activity,
@@ -176,6 +186,8 @@ def start(
         optimizer=optimizer,
         loader=loader,
         val_loader=val_loader,
+        pieces=pieces,
+        peak_bytes=rehearsed.peak_bytes,
         times=times,
         prediction=predict(config, plan, times, val_videos=len(val_videos)),
         first_step=first_step,
@@ -232,13 +244,12 @@ def _times(
 ) -> StepTimes:
     """What was measured, the same in all processes."""
     decode = decode_seconds(config, plan, videos, fabric, activity=activity)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     on_cpu = fabric.device.type == "cpu"
     times = StepTimes(
         model=rehearsed.steps,
         decode=decode,
         workers=num_workers(config.data),
-        shared_cores=(cores or 1) if on_cpu else 0,
+        shared_cores=process_cores() if on_cpu else 0,
         model_threads=torch.get_num_threads(),
         processes=fabric.world_size,
         view_seconds=rehearsed.view,
@@ -267,7 +278,7 @@ def check_parts(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabri
     """
     has_groups = any(isinstance(module, SubBatchNorm3d) for module in network.modules())
     for kind in plan.mini_batches():
-        clips, rest = divmod(kind.batch_size, config.accumulate)
+        clips, rest = divmod(kind.batch_size, config.micro_batches)
         if rest:
             raise ValueError(
                 f"accumulate {config.accumulate}: it does not divide the batch of "

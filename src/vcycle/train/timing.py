@@ -60,6 +60,19 @@ class StepTimes:
         )
         return 1 - model / self.plan(plan)
 
+    def slowest_to_decode(self, plan: Plan) -> tuple[Shape, float, float]:
+        """The shape at which the workers are furthest behind the model.
+
+        With the clips a second that the model takes there, and those that one worker decodes.
+        """
+        shares = {
+            (each.shape, each.batch_size): each.batch_size / self.processes
+            for each in plan.mini_batches()
+        }
+        speeds = {kind: clips / self._model(kind) for kind, clips in shares.items()}
+        kind = max(speeds, key=lambda each: speeds[each] * self._decode(each[0]))
+        return kind[0], speeds[kind], 1 / self._decode(kind[0])
+
     def validation(self, shape: Shape, views: int) -> float:
         """Seconds of scoring so many views over all processes."""
         own = views / self.processes
@@ -83,9 +96,12 @@ class StepTimes:
         near = min(self.model, key=lambda each: abs(math.log(_pixels(each) / _pixels(kind))))
         return self.model[near] * _pixels(kind) / _pixels(near)
 
-    def _overlapped(self, model: float, clips: float, shape: Shape) -> float:
+    def _decode(self, shape: Shape) -> float:
         near = min(self.decode, key=lambda each: abs(each.num_pixels - shape.num_pixels))
-        work = clips * self.decode[near]
+        return self.decode[near]
+
+    def _overlapped(self, model: float, clips: float, shape: Shape) -> float:
+        work = clips * self._decode(shape)
         if not self.workers:
             return model + work
         if not self.shared_cores:

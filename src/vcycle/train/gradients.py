@@ -1,0 +1,157 @@
+"""The gradients of one step: forward and backward of its batches, in as many pieces as fit.
+
+In: the batches of a step, on the device. Out: gradients in the network's parameters, the same
+whatever the number of pieces. A batch that does not fit into memory is cut in more pieces, in whole
+norm groups, and the step begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from vcycle.config.run import RunConfig
+from vcycle.data.batch import Batch, normalize
+from vcycle.models import (
+    SubBatchNorm3d,
+    discard_statistics,
+    has_deferred_statistics,
+    memory_format,
+    set_dropout_seeds,
+)
+from vcycle.schedule.plan import MiniBatch, Plan, Step
+from vcycle.schedule.shape import Shape
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Scores and labels to their mean loss."""
+
+
+class Pieces:
+    """In how many pieces each kind of batch passes through the network, 1 to begin with."""
+
+    def __init__(self, network: nn.Module, config: RunConfig, *, world_size: int) -> None:
+        self._parts = world_size * config.micro_batches
+        norms = [each for each in network.modules() if isinstance(each, _BatchNorm)]
+        self._has_groups = bool(norms)
+        # Others would take their statistics from pieces, and undeferred ones more than once.
+        self._may_cut = has_deferred_statistics(network) and all(
+            isinstance(norm, SubBatchNorm3d) for norm in norms
+        )
+        self._pieces: dict[tuple[Shape, float, int, int | None], int] = {}
+
+    def of(self, kind: MiniBatch | Step) -> int:
+        """The pieces of a batch of this shape, size and norm group."""
+        return self._pieces.get(_key(kind), 1)
+
+    def halve(self, kind: MiniBatch | Step) -> bool:
+        """Cut the batch in at least twice as many equal pieces of whole norm groups, if it can."""
+        clips = kind.batch_size // self._parts
+        whole = (kind.norm_group or clips) if self._has_groups else 1
+        groups = clips // whole if self._may_cut and clips % whole == 0 else 0
+        now = self.of(kind)
+        finer = [count for count in range(2 * now, groups + 1) if groups % count == 0]
+        if finer:
+            self._pieces[_key(kind)] = finer[0]
+        return bool(finer)
+
+    def found(self, plan: Plan) -> dict[MiniBatch, int]:
+        """The batches of a plan that are cut."""
+        return {kind: self.of(kind) for kind in plan.mini_batches() if self.of(kind) > 1}
+
+
+def _key(kind: MiniBatch | Step) -> tuple[Shape, float, int, int | None]:
+    return kind.shape, kind.token_share, kind.batch_size, kind.norm_group
+
+
+def out_of_memory(kind: MiniBatch | Step, fabric: Fabric) -> ValueError:
+    """A batch that does not fit and cannot be cut."""
+    return ValueError(
+        f"shape {kind.shape}: a batch of {kind.batch_size} clips does not fit into the memory of "
+        f"{fabric.device}; use --accumulate auto with norm groups that divide its micro-batches, "
+        f"more processes, or a smaller --baseline.batch_size"
+    )
+
+
+class Gradients:
+    """Computes the gradients of steps on ``model``, which is ``network`` as Fabric runs it.
+
+    ``generator`` is the one that the model draws from, dropout by clip excepted; it is seeded for
+    every batch, so that a step that begins again draws the same.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        model: nn.Module,
+        pieces: Pieces,
+        *,
+        fabric: Fabric,
+        loss_of: Loss,
+        generator: torch.Generator,
+        multi_label: bool,
+    ) -> None:
+        self._network, self._model, self._pieces = network, model, pieces
+        self._fabric, self._loss_of, self._generator = fabric, loss_of, generator
+        self._multi_label = multi_label
+        self._layout = memory_format(network)
+        self._is_synchronising = False
+
+    def step(self, step: Step, seeds: list[int], load: Callable[[], Batch]) -> Tensor:
+        """(2,) the mean loss of this process's clips, and how many were classified right.
+
+        The step has a batch for each of ``seeds``; ``load`` gives the next one, on the device.
+        Raises ValueError if one does not fit into memory and can be cut no further.
+        """
+        batches: list[Batch] = []
+        while True:
+            try:
+                return self._attempt(step, seeds, batches, load)
+            except torch.OutOfMemoryError:
+                # A gradient that the processes have begun to exchange cannot be taken back.
+                if self._is_synchronising or not self._pieces.halve(step):
+                    raise out_of_memory(step, self._fabric) from None
+            # Out here the tensors of the failed attempt are gone.
+            self._network.zero_grad(set_to_none=True)
+            discard_statistics(self._network)
+            if self._fabric.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _attempt(
+        self, step: Step, seeds: list[int], batches: list[Batch], load: Callable[[], Batch]
+    ) -> Tensor:
+        """``step`` with the pieces as they are; ``batches`` are those loaded by earlier ones."""
+        pieces = self._pieces.of(step)
+        total = torch.zeros(2, device=self._fabric.device)
+        for number, seed in enumerate(seeds):
+            if number == len(batches):
+                batches.append(load())
+            batch = batches[number]
+            self._generator.manual_seed(seed)
+            size = len(batch) // pieces
+            for first in range(0, len(batch), size):
+                is_last = number == len(seeds) - 1 and first + size == len(batch)
+                clips = slice(first, first + size)
+                total += self._piece(batch, clips, len(seeds) * pieces, is_last=is_last)
+        return total
+
+    def _piece(self, batch: Batch, clips: slice, num_pieces: int, *, is_last: bool) -> Tensor:
+        """Forward and backward of some clips of a batch: one of ``num_pieces`` of the step."""
+        assert batch.part is not None, "a training batch is part of a step"
+        set_dropout_seeds(self._network, batch.part.dropout_seeds[clips])
+        labels = batch.labels[clips]
+        with self._fabric.no_backward_sync(self._model, enabled=not is_last):  # type: ignore[arg-type]
+            inputs = normalize(batch.clips[clips], memory_format=self._layout)  # (N, 3, T, H, W)
+            scores = self._model(inputs)  # (N, classes)
+            loss = self._loss_of(scores, labels) / num_pieces
+            self._is_synchronising = is_last and self._fabric.world_size > 1
+            self._fabric.backward(loss)
+            self._is_synchronising = False
+        right = loss.new_zeros(())
+        if not self._multi_label:
+            classes = labels if labels.ndim == 1 else labels.argmax(1)  # of mixed clips
+            right += (scores.argmax(1) == classes).sum()
+        return torch.stack([loss.detach(), right])

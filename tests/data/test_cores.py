@@ -1,0 +1,49 @@
+"""The cores of a process: what it may run on, less if a control group limits it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from vcycle.data import cores
+from vcycle.data.cores import default_workers, process_cores
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch, tmp_path):
+    """A machine of 16 cores, of which this process has 12."""
+    monkeypatch.setattr(cores, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 12),
+        ({"cpu.max": "max 100000\n"}, 12),
+        ({"cpu.max": "450000 100000\n"}, 4),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "2000000 100000\n"}, 12),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 12),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+    ],
+)
+def test_a_quota_limits_the_cores(tmp_path, files, expected):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert process_cores() == expected
+
+
+def test_systems_without_affinity_count_all(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert process_cores() == 16
+
+
+@pytest.mark.parametrize(("processes", "workers"), [("1", 12), ("4", 3), ("5", 2), ("16", 1)])
+def test_processes_on_the_machine_share_them(monkeypatch, processes, workers):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+    assert default_workers() == workers
