@@ -8,13 +8,19 @@ import traceback
 from typing import NoReturn
 
 from vcycle.cli.main import main
+from vcycle.evaluate.slurm import adopt_srun_tasks
 
 
 def run() -> NoReturn:
     """Run one command and exit with its code."""
+    try:
+        adopt_srun_tasks()
+    except ValueError as error:
+        print(f"vcycle: {error}", file=sys.stderr)
+        sys.exit(2)
     if "WORLD_SIZE" not in os.environ:
         sys.exit(main())
-    # Of torchrun's processes: what torch's communication threads tear down at exit may abort, or
+    # Of several processes: what torch's communication threads tear down at exit may abort, or
     # wait for processes that an error has ended.
     code = 1
     try:

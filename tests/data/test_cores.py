@@ -47,3 +47,25 @@ def test_systems_without_affinity_count_all(monkeypatch):
 def test_processes_on_the_machine_share_them(monkeypatch, processes, workers):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
     assert default_workers() == workers
+
+
+TASKS = {"LOCAL_WORLD_SIZE": "8", "SLURM_CPUS_PER_TASK": "12", "SLURM_STEP_TASKS_PER_NODE": "8(x2)"}
+AGENT = {"LOCAL_WORLD_SIZE": "8", "SLURM_CPUS_PER_TASK": "96", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "granted", "expected"),
+    [
+        (TASKS, 12, 12),  # each bound to its own
+        (TASKS, 96, 12),  # none is bound
+        (AGENT, 96, 12),  # torchrun in one task a node
+        (AGENT | {"SLURM_STEP_TASKS_PER_NODE": "1,2"}, 96, 12),
+        ({"SLURM_CPUS_PER_TASK": "12"}, 12, 12),  # a batch script
+    ],
+)
+def test_cores_that_slurm_binds_are_divided_by_the_processes_of_a_task(
+    monkeypatch, environment, granted, expected
+):
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(cores, "process_cores", lambda: granted)
+    assert default_workers() == expected

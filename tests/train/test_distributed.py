@@ -120,7 +120,7 @@ def go_back(folder: Path, *, next_step: int) -> None:
     (folder / "result.json").unlink()
 
 
-def test_a_run_goes_on_with_two_processes_and_then_with_one(
+def test_a_run_goes_on_with_two_processes_with_four_and_with_one(
     synthetic_videos: Path, tmp_path: Path
 ) -> None:
     config = run_config(synthetic_videos, Model("resnet3d_tiny", {"width": 4, "dropout": 0.5}))
@@ -133,6 +133,10 @@ def test_a_run_goes_on_with_two_processes_and_then_with_one(
     error = end_of(two)
     assert two.returncode == 0, error
     assert losses(run)[6:] != losses(tmp_path / "one")[6:]  # two have rounded otherwise
+    go_back(run, next_step=10)
+    four = start_processes(config, tmp_path, name="run", number=4)
+    error = end_of(four)
+    assert four.returncode == 0, error
     go_back(run, next_step=13)
     train(config, run, resume="auto")
     assert losses(run) == pytest.approx(losses(tmp_path / "one"), rel=1e-5)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -23,8 +24,16 @@ def process_cores() -> int:
 
 
 def default_workers() -> int:
-    """The cores of this process, divided by the processes that torchrun started on the machine."""
-    return max(1, process_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    """The cores of this process, divided by the processes of the run that share them.
+
+    Those are the processes on this machine; if SLURM bound each of its tasks to cores of its own,
+    the processes of a task.
+    """
+    cores, sharing = process_cores(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    if cores <= int(os.environ.get("SLURM_CPUS_PER_TASK", 0)):
+        tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "1")  # such as 8(x2), or 2,1
+        sharing //= int(re.split(r"\D", tasks)[0])
+    return max(1, cores // max(1, sharing))
 
 
 def _quota(folder: Path) -> float:

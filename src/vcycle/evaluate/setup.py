@@ -12,6 +12,8 @@ from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -21,6 +23,7 @@ from vcycle.config.pretrained import check_weights
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.precision import set_precision
+from vcycle.evaluate.slurm import adopt_srun_tasks
 from vcycle.models import (
     SubBatchNorm3d,
     build_model,
@@ -32,9 +35,10 @@ from vcycle.models import (
 
 
 def make_fabric(config: RunConfig) -> Fabric:
-    """One process on one device, or this process's place among those that torchrun started."""
+    """One process on one device, or this process's place among those of torchrun or ``srun``."""
     if config.threads:
         torch.set_num_threads(config.threads)
+    adopt_srun_tasks()
     local, world = (int(os.environ.get(name, 1)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
     accelerator: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
     # The kernels of each shape are chosen by trying them, in the rehearsal.
@@ -42,12 +46,14 @@ def make_fabric(config: RunConfig) -> Fabric:
     # No static_graph: it spares a search for unused parameters, which is not made here, and cannot
     # begin within no_sync, as accumulating micro-batches does.
     strategy = DDPStrategy(gradient_as_bucket_view=True) if world > 1 else "auto"
+    # Named, for Fabric would look for others: a SLURM job has many tasks, its batch script is one.
+    environment = TorchElasticEnvironment() if world > 1 else LightningEnvironment()
     fabric = Fabric(
         accelerator=accelerator,
         devices=local,
         num_nodes=world // local,
         strategy=strategy,
-        plugins=set_precision(config.precision, accelerator),
+        plugins=[set_precision(config.precision, accelerator), environment],
     )
     fabric.launch()
     return fabric

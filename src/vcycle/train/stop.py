@@ -1,4 +1,7 @@
-"""Requests to stop: Ctrl-C and SIGTERM, collected so that a step is never cut in half."""
+"""Requests to stop, collected so that a step is never cut in half.
+
+They are Ctrl-C, SIGTERM, and SIGUSR1, which SLURM is mostly told to send before the time limit.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ def stop_requests() -> Iterator[list[float]]:
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    before = {number: signal.signal(number, keep) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = {number: signal.signal(number, keep) for number in numbers}
     try:
         yield received
     finally:

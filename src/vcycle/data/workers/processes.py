@@ -225,8 +225,9 @@ def _work(
     end_with(parent, thread)
     # Ctrl-C reaches every process of the terminal; the main process ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # SIGTERM of a scheduler or torchrun reaches them too: dying of it would blame the video.
+    # Those of a scheduler or torchrun reach them too: dying of one would blame the video.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_freed_memory()
 
