@@ -35,6 +35,8 @@ class Data:
         num_workers: processes that decode, with nvdec threads; 0 decodes in the main process; auto
             is the cores of this process, divided by the training processes on the machine.
         max_bad_share: of a split's videos that may be unreadable before the run stops.
+        cache_gib: GiB of remote videos that are kept on the machine's disk; 0 for none.
+        cache_folder: where, shared by all processes; ``vcycle`` among the user's caches unless set.
     """
 
     manifest: str = ""
@@ -47,6 +49,8 @@ class Data:
     decode_seconds: float = 60.0
     num_workers: int | Literal["auto"] = "auto"
     max_bad_share: float = 0.01
+    cache_gib: float = 10.0
+    cache_folder: str = ""
 
     def __post_init__(self) -> None:
         if self.num_workers != "auto" and self.num_workers < 0:
@@ -55,6 +59,8 @@ class Data:
             raise ValueError(f"data.decode_seconds {self.decode_seconds}: give a positive number")
         if not 0 <= self.max_bad_share <= 1:
             raise ValueError(f"data.max_bad_share {self.max_bad_share}: give a share from 0 to 1")
+        if not self.cache_gib >= 0:
+            raise ValueError(f"data.cache_gib {self.cache_gib}: give a number of at least 0")
 
 
 @dataclass(frozen=True)

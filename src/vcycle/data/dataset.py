@@ -7,9 +7,10 @@ run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -20,9 +21,12 @@ from vcycle.data.decode.torchcodec import read_clip_torchcodec
 from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import Grid, GridRange
 from vcycle.data.manifest import Manifest
-from vcycle.data.metadata import UnreadableVideo, Video
+from vcycle.data.metadata import Location, UnreadableVideo, Video
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest, check_request
+
+if TYPE_CHECKING:
+    from vcycle.data.cache import VideoCache  # which not every system can import
 
 _MAX_SUBSTITUTES = 20
 
@@ -81,6 +85,7 @@ class ClipDataset(Dataset[Clip]):
     grid_range: GridRange
     limit_seconds: float = 60.0  # for decoding one clip; a video that takes longer is bad
     decoder: Literal["pyav", "torchcodec", "nvdec"] = "pyav"
+    cache: VideoCache | None = None  # of remote videos
 
     def __post_init__(self) -> None:
         if self.decoder not in ("pyav", "torchcodec", "nvdec"):
@@ -141,16 +146,21 @@ class ClipDataset(Dataset[Clip]):
         return replace(grid, frames=tuple(frames[k] for k in grid.frames))
 
     def _decode(self, video: Video, grid: Grid, out: Tensor) -> None:
-        place = self.manifest.locate(video)
-        all_key_frames, limit = video.key_interval == 1, self.limit_seconds
-        if self.decoder == "pyav":
-            read_clip(
-                place, grid, out=out.numpy(), all_key_frames=all_key_frames, limit_seconds=limit
-            )
-        else:
-            read_clip_torchcodec(
-                place, grid, out=out, all_key_frames=all_key_frames, limit_seconds=limit
-            )
+        with self._near(self.manifest.locate(video)) as place:
+            all_key_frames, limit = video.key_interval == 1, self.limit_seconds
+            if self.decoder == "pyav":
+                read_clip(
+                    place, grid, out=out.numpy(), all_key_frames=all_key_frames, limit_seconds=limit
+                )
+            else:
+                read_clip_torchcodec(
+                    place, grid, out=out, all_key_frames=all_key_frames, limit_seconds=limit
+                )
+
+    def _near(self, place: Location) -> AbstractContextManager[Location]:
+        if self.cache is None or place.is_local:
+            return nullcontext(place)
+        return self.cache.local(place)
 
     def _label(self, video: Video, grid: Grid, request: ClipRequest) -> int | Tensor:
         """In training the labels of the clip's own time, in evaluation those of the whole video."""

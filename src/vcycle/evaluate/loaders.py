@@ -5,9 +5,13 @@ In: a RunConfig and a split's videos. Out: this process's share of the batches.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from lightning_fabric import Fabric
 
 from vcycle.config.run import Data, RunConfig
+from vcycle.data.cache import VideoCache
 from vcycle.data.cores import default_workers
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
@@ -81,4 +85,18 @@ def make_dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
         segments=data.segments,
         inverse_uniform=data.inverse_uniform,
     )
-    return ClipDataset(videos, grids, limit_seconds=data.decode_seconds, decoder=data.decoder)
+    return ClipDataset(
+        videos,
+        grids,
+        limit_seconds=data.decode_seconds,
+        decoder=data.decoder,
+        cache=video_cache(data),
+    )
+
+
+def video_cache(data: Data) -> VideoCache | None:
+    """Where remote videos are kept on this machine, if they are."""
+    if not data.cache_gib:
+        return None
+    folder = data.cache_folder or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "vcycle")
+    return VideoCache(Path(folder).expanduser(), int(data.cache_gib * 2**30))

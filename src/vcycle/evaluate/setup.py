@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import torch
 from lightning_fabric import Fabric
@@ -21,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vcycle.config.pretrained import check_weights
 from vcycle.config.run import RunConfig
+from vcycle.data.decode.remote import check_store
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.precision import set_precision
 from vcycle.evaluate.slurm import adopt_srun_tasks
@@ -84,7 +86,11 @@ def destroy_process_group() -> None:
 
 
 def read_manifest(config: RunConfig) -> Manifest:
-    """The run's manifest. Raises ValueError if none is given, or it is not enough to train on."""
+    """The run's manifest.
+
+    Raises ValueError if none is given, it is not enough to train on, or a store of its videos
+    cannot be read.
+    """
     if not config.data.manifest:
         raise ValueError(
             "data.manifest: give --data FILE, a manifest as `vcycle data index` writes"
@@ -95,12 +101,15 @@ def read_manifest(config: RunConfig) -> Manifest:
             f"{manifest.root / 'classes.txt'}: names one class; index videos of at least two"
         )
     some = manifest.videos[:: max(1, len(manifest) // 20)]
-    places = [manifest.locate(video).uri for video in some]
-    if not any("://" in place or Path(place).exists() for place in places):
+    places = [manifest.locate(video) for video in some]
+    if not any(not place.is_local or Path(place.uri).exists() for place in places):
         raise ValueError(
-            f"manifest in {manifest.root}: its videos are not there ({places[0]}); move them back, "
-            f"or index them where they are"
+            f"manifest in {manifest.root}: its videos are not there ({places[0].uri}); move them "
+            f"back, or index them where they are"
         )
+    stores = {urlsplit(place.uri)[:2]: place for place in places if not place.is_local}
+    for place in stores.values():
+        check_store(place)
     return manifest
 
 

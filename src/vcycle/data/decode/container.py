@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import io
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import av
-import fsspec  # type: ignore[import-untyped]
 
 from vcycle.data.decode.frame_search import MissedFrame
+from vcycle.data.decode.remote import fetch
 from vcycle.data.metadata import Location, UnreadableVideo, one_line
 
 _LISTS = frozenset(("concat", "dash", "hls", "imf", "sdp"))  # formats that name other files
-_RETRY_SECONDS = (0.5, 2.0)  # pauses before a store that failed is asked again
 
 
 @contextmanager
@@ -81,15 +79,7 @@ def source_of(place: Location) -> str | io.BytesIO:
     Raises UnreadableVideo if nothing is there.
     """
     if not place.is_local:
-        try:
-            content = _fetch(place)
-        except FileNotFoundError as error:
-            raise UnreadableVideo(str(place), "not found") from error
-        except Exception as error:  # of any file system
-            raise UnreadableVideo(str(place), one_line(error)) from error
-        if place.num_bytes and len(content) != place.num_bytes:
-            raise UnreadableVideo(str(place), f"its range of the file gave {len(content)} bytes")
-        return io.BytesIO(content)
+        return io.BytesIO(fetch(place))
     if not os.path.isfile(place.uri):  # noqa: PTH113  a fifo or a device would block for ever
         reason = "not a file" if os.path.lexists(place.uri) else "not found"
         raise UnreadableVideo(str(place), reason)
@@ -99,25 +89,3 @@ def source_of(place: Location) -> str | io.BytesIO:
             raise UnreadableVideo(str(place), "the file ends within it")
         return f"subfile,,start,{place.offset},end,{end},,:file:{place.uri}"
     return f"file:{place.uri}"  # so that no name is taken for a protocol
-
-
-def _fetch(place: Location) -> bytes:
-    """The bytes of a remote video, in one range read if it is part of a file.
-
-    A store that fails is asked three times: a brief outage must not make a video a bad one.
-    """
-    filesystem, path = fsspec.core.url_to_fs(place.uri)
-    end = place.offset + place.num_bytes if place.num_bytes else None
-
-    def read() -> bytes:
-        content: bytes = filesystem.cat_file(path, start=place.offset or None, end=end)
-        return content
-
-    for pause in _RETRY_SECONDS:
-        try:
-            return read()
-        except (FileNotFoundError, PermissionError):
-            raise
-        except Exception:  # stores have errors of their own, most of which pass
-            time.sleep(pause)
-    return read()

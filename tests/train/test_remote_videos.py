@@ -1,0 +1,59 @@
+"""A run whose shards are on a web server that fails now and then is the run from the disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.train.test_distributed import losses
+from tests.web_server import serve
+from vcycle.cli.main import main
+from vcycle.config.fields import config_text
+from vcycle.config.run import RunConfig
+from vcycle.data.json_lines import read_rows
+from vcycle.data.manifest import Manifest
+from vcycle.datasets.prepare import Preparation, prepare_videos
+from vcycle.train.run import train
+
+
+def test_a_run_from_a_failing_server_equals_one_from_the_disk(
+    config: RunConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr("vcycle.data.decode.remote._RETRY_SECONDS", (0.0,) * 4)
+    originals = Manifest.read(config.data.manifest)
+    shards = prepare_videos(
+        originals, tmp_path / "shards", Preparation(short_side=48), shard_bytes=30_000
+    ).manifest
+    size = sum(video.num_bytes for video in shards.videos)
+    monkeypatch.chdir(tmp_path)
+    with serve(tmp_path / "shards") as server:
+        remote = [replace(video, path=f"{server.url}/{video.path}") for video in shards.videos]
+        replace(shards, videos=tuple(remote)).write(tmp_path / "remote")
+        for name, manifest in (("disk", "shards"), ("web", "remote")):
+            server.every_third = True
+            data = replace(
+                config.data,
+                manifest=str(tmp_path / manifest),
+                num_workers=2,
+                cache_gib=size / 2 / 2**30,
+                cache_folder=str(tmp_path / "cache"),
+            )
+            assert train(replace(config, data=data), tmp_path / name)["bad_videos"] == 0
+        assert losses(tmp_path / "web") == losses(tmp_path / "disk")
+        rows = [read_rows(tmp_path / name / "validation.jsonl") for name in ("disk", "web")]
+        assert [row["top1"] for row in rows[0]] == [row["top1"] for row in rows[1]]
+        cached = [file.stat().st_size for file in Path("cache").glob("[!.]*")]
+        assert 0 < sum(cached) <= size / 2
+
+        server.ranges = False
+        (tmp_path / "config.yaml").write_text(config_text(replace(config, data=data)))
+        assert main(["train", "--config", "config.yaml", "--folder", "none"]) == 2
+        error = capsys.readouterr().err
+        assert "its server gives whole files, not ranges of bytes; serve shards from" in error
+        assert error.count("\n") == 1
