@@ -115,7 +115,19 @@ _DATASETS: dict[str, tuple[str, tuple[str, str], _Flags]] = {
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--workers", type=int, help="processes (one for each core)")
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="use the CPUs of the Ray cluster there instead; or auto"
+    )
+
+
+def _who_works(options: argparse.Namespace) -> dict[str, Any]:
+    if options.ray is None:
+        workers = os.cpu_count() or 1 if options.workers is None else options.workers
+        return {"num_workers": workers}
+    if options.workers is not None:
+        raise ValueError("--ray and --workers: the cluster says how many work; leave one out")
+    return {"ray": options.ray}
 
 
 def _synth(options: argparse.Namespace) -> None:
@@ -139,8 +151,9 @@ def _index(options: argparse.Namespace) -> None:
 
     is_own = options.dataset in ("folder", "table")
     listing = None if is_own else _published(options)
+    who = _who_works(options)
     with progress_bar("probing videos", Console()) as progress:
-        how = {"num_workers": options.workers, "progress": progress}
+        how = {**who, "progress": progress}
         if listing is None:
             choices = Choices(options.flip, options.val_share, options.group_pattern)
             videos = getattr(options, "videos", None)
@@ -182,12 +195,13 @@ def _prepare(options: argparse.Namespace) -> None:
     preparation = Preparation(**{name: value for name, value in given.items() if value is not None})
     manifest = Manifest.read(options.manifest)
     check_apart(manifest, options.out)
+    who = _who_works(options)
     with progress_bar("preparing videos", Console()) as progress:
         prepared = prepare_videos(
             manifest,
             options.out,
             preparation,
-            num_workers=options.workers,
+            **who,
             shard_bytes=options.shard_mb * 10**6,
             base_uri=options.base_uri,
             progress=progress,

@@ -24,7 +24,8 @@ from vcycle.datasets.choices import CHOICES_FILE, Choices
 from vcycle.datasets.journal import Journal, file_stamp
 from vcycle.datasets.listing import Entry, Listing
 from vcycle.datasets.mirroring import mirroring
-from vcycle.datasets.parallel import Failed, check_num_workers, one_video, run_jobs
+from vcycle.datasets.on_ray import check_shared, run_anywhere
+from vcycle.datasets.parallel import Failed, check_num_workers, one_video
 
 _JOURNAL = "probes.jsonl"
 
@@ -58,6 +59,7 @@ def index_videos(
     *,
     flip: bool | None = None,
     num_workers: int = 1,
+    ray: str | None = None,
     limit_seconds: float = 60.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Indexed:
@@ -65,7 +67,9 @@ def index_videos(
 
     ``flip`` says whether clips may be mirrored; None repeats an earlier choice, else
     they may unless classes tell left from right. A video that takes longer than ``limit_seconds``
-    to probe is bad. Raises ValueError if no video decodes, or if another run is writing there.
+    to probe is bad. With the address of a cluster, ``ray``, its CPUs do the work instead of
+    ``num_workers`` processes; all nodes see the videos under the same path. Raises ValueError if no
+    video decodes, or if another run is writing there.
     """
     check_num_workers(num_workers)
     out = Path(directory) if directory is not None else listing.root
@@ -77,6 +81,7 @@ def index_videos(
             listing,
             journal,
             num_workers=num_workers,
+            ray=ray,
             limit_seconds=limit_seconds,
             progress=progress,
         )
@@ -92,6 +97,7 @@ def _probe_all(
     journal: Journal,
     *,
     num_workers: int,
+    ray: str | None,
     limit_seconds: float,
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, VideoInfo | Failed]:
@@ -104,8 +110,10 @@ def _probe_all(
         if stamp == stamps.get(name)
     }
     todo = [source for name, source in sources.items() if name not in found]
-    job = _ProbeJob(listing.root, listing.frame_rate)
-    outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=lambda _: limit_seconds)
+    job = _ProbeJob(listing.root.absolute(), listing.frame_rate)
+    outcomes = run_anywhere(
+        job, todo, num_workers=num_workers, ray=ray, limit_seconds=lambda _: limit_seconds
+    )
     for source, outcome in outcomes:
         name = str(source)
         found[name] = outcome
@@ -208,6 +216,8 @@ class _ProbeJob:
 
     def __call__(self, source: Location) -> VideoInfo:
         place = locate(self.root, source)
+        if place.is_local:
+            check_shared(self.root)
         with one_video(str(place)):
             if place.is_local and Path(place.uri).is_dir():
                 return probe_frames(place.uri, frame_rate=self.frame_rate)

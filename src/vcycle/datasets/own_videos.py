@@ -28,6 +28,7 @@ def index_own_videos(
     *,
     videos: str | os.PathLike[str] | None = None,
     num_workers: int = 1,
+    ray: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Indexed:
     """Index a folder of videos or a table of them, with the choices of earlier runs kept.
@@ -46,7 +47,7 @@ def index_own_videos(
     else:
         listing = list_folder(source, val_share=val_share, group_pattern=pattern)
     indexed = index_videos(
-        listing, folder, flip=choices.flip, num_workers=num_workers, progress=progress
+        listing, folder, flip=choices.flip, num_workers=num_workers, ray=ray, progress=progress
     )
     choices.keep(folder)
     return indexed

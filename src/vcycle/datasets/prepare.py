@@ -24,7 +24,8 @@ from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest, write_reasons
 from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo
 from vcycle.datasets.journal import file_stamp
-from vcycle.datasets.parallel import Failed, check_num_workers, one_video, run_jobs
+from vcycle.datasets.on_ray import check_shared, run_anywhere
+from vcycle.datasets.parallel import Failed, check_num_workers, one_video
 from vcycle.datasets.prepared_folder import PreparedFolder, Stamp, open_prepared_folder
 from vcycle.datasets.prepared_names import prepared_names
 
@@ -99,6 +100,7 @@ def prepare_videos(
     preparation: Preparation = Preparation(),
     *,
     num_workers: int = 1,
+    ray: str | None = None,
     shard_bytes: int = 0,
     base_uri: str = "",
     limit_seconds: float = 600.0,
@@ -109,7 +111,8 @@ def prepare_videos(
     With ``shard_bytes`` the files are packed into tar shards of about that size, to be served from
     ``base_uri`` if it is given, such as ``s3://bucket/kinetics``. A video that cannot be read, or
     takes longer than ``limit_seconds`` plus a tenth of a second a frame, is listed in ``bad.csv``
-    and tried again by the next run.
+    and tried again by the next run. With the address of a cluster, ``ray``, its CPUs do the work
+    instead of ``num_workers`` processes; all nodes see both folders under the same paths.
 
     Raises ValueError if ``directory`` holds the originals or anything else that is not ours, or was
     prepared from other originals, with other settings, or into shards of another size or URI;
@@ -128,13 +131,15 @@ def prepare_videos(
     for name, video in named:
         lines.setdefault(name, []).append(video)
     with open_prepared_folder(root, record) as folder:
-        job = _PrepareJob(replace(manifest, videos=()), root, preparation)
+        originals = replace(manifest, root=manifest.root.absolute(), videos=())
+        job = _PrepareJob(originals, root.absolute(), preparation)
         firsts = {name: videos[0] for name, videos in lines.items()}
         failed = _rewrite(
             folder,
             job,
             firsts,
             num_workers=num_workers,
+            ray=ray,
             limit_seconds=limit_seconds,
             progress=progress,
         )
@@ -170,6 +175,7 @@ def _rewrite(
     videos: Mapping[str, Video],
     *,
     num_workers: int,
+    ray: str | None,
     limit_seconds: float,
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, str]:
@@ -183,7 +189,7 @@ def _rewrite(
     def limit(task: tuple[str, Video]) -> float:
         return limit_seconds + task[1].num_frames / 10
 
-    outcomes = run_jobs(job, todo, num_workers=num_workers, limit_seconds=limit)
+    outcomes = run_anywhere(job, todo, num_workers=num_workers, ray=ray, limit_seconds=limit)
     for (name, _), outcome in outcomes:
         if isinstance(outcome, Failed):
             failed[name] = outcome.reason
@@ -232,6 +238,7 @@ class _PrepareJob:
         name, video = task
         target = self.root / name
         place = self.originals.locate(video)
+        check_shared(self.root)
         with one_video(str(place)):
             target.parent.mkdir(parents=True, exist_ok=True)
             with atomic(target) as partial:
