@@ -40,7 +40,7 @@ _DIM = 0.3
 
 Frame = NDArray[Any]  # (H, W, 3) int16
 Mask = NDArray[Any]  # (h, w) float32, 0 to 1
-Shape = Callable[[Mask, Mask, float], tuple[Mask, NDArray[np.float32]]]
+Painter = Callable[[Mask, Mask, float], tuple[Mask, NDArray[np.float32]]]
 """From (y, x) and a radius in pixels to how much of each pixel is covered, and its RGB."""
 
 
@@ -119,7 +119,7 @@ def render(scene: Scene, label: int) -> Iterator[NDArray[np.uint8]]:
         seconds = k / scene.frame_rate
         drift.paint(frame, seconds, offset=(dy, dx))
         y, x = _place(scene, how, seconds)
-        _paint(frame, (y - dy, x - dx), scene.radius * short, _shape(scene, what, k))
+        _paint(frame, (y - dy, x - dx), scene.radius * short, _painter(scene, what, k))
         yield np.clip(frame, 0, 255).astype(np.uint8)
 
 
@@ -138,7 +138,7 @@ def _place(scene: Scene, how: str, seconds: float) -> tuple[float, float]:
     return (scene.start + scene.speed * fallen) % 1.0 * height, scene.across * width
 
 
-def _shape(scene: Scene, what: str, k: int) -> Shape:
+def _painter(scene: Scene, what: str, k: int) -> Painter:
     """The moving shape in frame ``k``."""
     colour = _colour(scene.hue, saturation=0.85, value=0.95)
     if what in ("square", "cross"):
@@ -179,7 +179,7 @@ def _paint(
     frame: Frame,
     centre: tuple[float, float],
     radius: float,
-    shape: Shape,
+    painter: Painter,
 ) -> None:
     """Blend a shape into the part of the frame that it covers."""
     reach = 1.5 * radius + 1
@@ -190,7 +190,7 @@ def _paint(
         return
     y = (np.arange(y0, y1, dtype=np.float32) - np.float32(centre[0]))[:, None]
     x = (np.arange(x0, x1, dtype=np.float32) - np.float32(centre[1]))[None, :]
-    mask, colour = shape(y, x, radius)
+    mask, colour = painter(y, x, radius)
     patch = frame[y0:y1, x0:x1]
     patch += (mask[..., None] * (colour - patch)).astype(np.int16)
 
