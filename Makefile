@@ -6,10 +6,16 @@ INSTALLED := .venv/.installed
 DOCS_INSTALLED := .venv/.docs-installed
 FRESH := build/fresh-venv
 
-.PHONY: demo proof test check docs dist clean
+.PHONY: demo published-demo proof test check docs dist clean
 
 demo: $(INSTALLED)
 	$(BIN)/vcycle demo
+
+# On an idle machine: the figures of README.md.
+published-demo: demo
+	cp runs/demo/summary.json docs/results/demo.json
+	cp runs/demo/curves.png docs/figures/demo.png
+	$(BIN)/python docs/update.py
 
 proof: $(INSTALLED)
 	$(BIN)/python benchmarks/study.py benchmarks/study/proof.yaml --datasets $(DATASETS)

@@ -4,10 +4,12 @@
     python docs/update.py --check   exit 1 if a table is out of date
 
 ``docs/results/demo.json`` is the ``summary.json`` of ``make demo``, and ``docs/figures/demo.png``
-its ``curves.png``. ``docs/results/loader.json`` is what ``vcycle bench loader --json`` prints, and
-``docs/results/models.json`` what ``benchmarks/models.py`` does.
-``docs/results/your_videos.json`` is what ``docs/run_your_videos.py`` writes. The table of models
-comes from the builders' signatures and docstrings.
+its ``curves.png``: ``make published-demo``. ``docs/results/demo_rates.json`` is what
+``benchmarks/demo_rates.py`` writes, ``docs/results/loader.json`` what
+``vcycle bench loader --json`` prints, and ``docs/results/models.json`` what
+``benchmarks/models.py`` does. ``docs/results/your_videos.json`` is what
+``docs/run_your_videos.py`` writes. The table of models comes from the builders' signatures and
+docstrings.
 """
 
 from __future__ import annotations
@@ -19,14 +21,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from vcycle.demo.comparison import RATES
 from vcycle.models.build import FAMILIES
 from vcycle.models.entries import MODELS
 
 ROOT = Path(__file__).parents[1]
 TITLES = {
     "baseline": "baseline: constant mini-batch shape",
-    "baseline_short": "baseline cut to as many steps",
-    "multigrid": "**multigrid**",
+    "baseline_short": "baseline of as few steps",
+    "small": "small clips only",
+    "multigrid": "**the paper's cycles**",
+    "anneal": "**anneal**: coarse to fine, once",
 }
 SOURCES = {
     "prepared": "**vcycle, prepared**",
@@ -47,9 +52,33 @@ def demo_table(summary: dict[str, Any]) -> str:
     ]
     lines += [
         f"| {TITLES[row['name']]} | {row['steps']:,} | {row['epochs']:.1f} | {row['clips']:,} "
-        f"| {row['seconds']:.0f} | {row['speedup']:.1f}x | {row['top1']:.1%} |"
+        f"| {row['seconds']:.0f} | {row['speedup']:.1f}x | {_scores(row)} |"
         for row in summary["rows"]
     ]
+    return "\n".join(lines)
+
+
+def _scores(row: dict[str, Any]) -> str:
+    if "full_shape_top1" not in row:
+        return f"{row['top1']:.1%}"
+    return f"{row['top1']:.1%}, at the full shape {row['full_shape_top1']:.1%}"
+
+
+def demo_rates_table(results: dict[str, Any]) -> str:
+    """Top-1 and loss of every row of the demo at every rate on the tuning videos."""
+    tried = results["tried"]
+    lines = [
+        "| loss (top-1) at rate | " + " | ".join(f"{rate:g}" for rate in tried) + " | chosen |",
+        "| --- |" + " ---: |" * (len(tried) + 1),
+    ]
+    runs = {(run["row"], run["rate"]): run for run in results["runs"]}
+    for name in RATES:
+        cells = [
+            f"{run['loss']:.3f} ({run['top1']:.1%})" if (run := runs.get((name, rate))) else "-"
+            for rate in tried
+        ]
+        chosen = results["chosen"].get(name)
+        lines.append(f"| `{name}` | {' | '.join(cells)} | {f'{chosen:g}' if chosen else '-'} |")
     return "\n".join(lines)
 
 
@@ -136,6 +165,7 @@ def main(arguments: list[str]) -> int:
     """Update the pages, or only check them."""
     tables = [
         (ROOT / "README.md", "demo", demo_table(_result("demo"))),
+        (ROOT / "docs" / "demo.md", "demo-rates", demo_rates_table(_result("demo_rates"))),
         (ROOT / "docs" / "data.md", "loader", loader_table(_result("loader"))),
         (ROOT / "docs" / "models.md", "models", models_table()),
         (ROOT / "docs" / "models.md", "weights", weights_table()),

@@ -81,8 +81,8 @@ def test_paper_and_off_are_the_recipe_and_its_baseline(values: Values) -> None:
             [400, 100],
         ),
         (["--schedule", "off", "--multigrid.steps", "100"], [70, 20, 10]),
-        (["--schedule", "off", "--epoch-factor", "0.5"], [700, 200, 100]),
-        (["--schedule", "pass", "--long-cycle-shapes", "1", "--epoch-factor", "1"], [2000]),
+        (["--schedule", "off", "--epoch-factor", "0.5"], [630, 180, 90]),
+        (["--schedule", "pass", "--long-cycle-shapes", "1", "--epoch-factor", "1"], [1800]),
     ],
 )
 def test_what_changes_a_schedule_further(

@@ -61,13 +61,13 @@ def test_epochs_are_of_the_videos_given() -> None:
     assert config.baseline.steps == 1000
     assert config.notes == recipe("demo").notes
     assert config.steps_note == (
-        "1,000 steps of the baseline instead of 2,000, as asked: 10 epochs; the rate drops and "
+        "1,000 steps of the baseline instead of 1,800, as asked: 10 epochs; the rate drops and "
         "warms up at the same shares of the run"
     )
     again = rescaled(config, Asked(epochs=20), num_videos=800)
     assert "2,000 steps of the baseline instead of 1,000" in again.steps_note
     by_root = rescaled(recipe("demo"), Asked(batch_size=32)).notes
-    assert "learning rate 0.008 instead of 0.004, by the square root of the batch" in by_root
+    assert "learning rate 0.016 instead of 0.008, by the square root of the batch" in by_root
 
 
 @pytest.mark.parametrize(

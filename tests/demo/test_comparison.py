@@ -1,4 +1,4 @@
-"""The demo, in small: its three runs, its summary, and that finished runs are kept."""
+"""The demo, in small: its five runs, its summary, and that finished runs are kept."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from vcycle.config.recipes import demo as demo_recipe
 from vcycle.config.run import Evaluation, Model, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.demo import comparison as demo
+from vcycle.schedule.baseline import LearningRate
 from vcycle.schedule.shape import Shape
 
 
@@ -40,17 +41,21 @@ def small_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_recipe")
-def test_the_demo_compares_three_runs_and_keeps_what_is_done(
+def test_the_demo_compares_five_runs_and_keeps_what_is_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = demo.run_demo(tmp_path / "demo", quick=True)
     summary = json.loads((tmp_path / "demo" / "summary.json").read_text())
     assert summary["rows"] == rows
-    assert [row["name"] for row in rows] == ["baseline", "baseline_short", "multigrid"]
-    baseline, short, multigrid = rows
+    names = ["baseline", "baseline_short", "small", "multigrid", "anneal"]
+    assert [row["name"] for row in rows] == names
+    baseline, short, small, multigrid, anneal = rows
     assert baseline["steps"] == 70
-    assert short["steps"] == multigrid["steps"] < 30
+    assert short["steps"] == small["steps"] == multigrid["steps"] == anneal["steps"] < 30
     assert baseline["clips"] == 70 * 8
+    assert small["clips"] == small["steps"] * 32
+    assert [row["name"] for row in rows if "full_shape_top1" in row] == ["small"]
+    assert 0 <= small["full_shape_top1"] <= 1
     assert multigrid["clips"] == pytest.approx(1.5 * 70 * 8, abs=8 * 16)
     assert baseline["epochs"] == 70 * 8 / 24
     assert baseline["speedup"] == 1
@@ -58,15 +63,15 @@ def test_the_demo_compares_three_runs_and_keeps_what_is_done(
     assert all(0 <= row["top1"] <= 1 for row in rows)
     assert (tmp_path / "demo" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert len(Manifest.read(tmp_path / "demo" / "videos").split("train")) == 24
-    capsys.readouterr()
+    assert capsys.readouterr().out.count("small clips at the full shape") == 1
 
     assert demo.run_demo(tmp_path / "demo", quick=True) == rows
-    assert capsys.readouterr().out.count("done before") == 3
+    assert capsys.readouterr().out.count("done before") == 5
 
     (tmp_path / "demo" / "multigrid" / "result.json").unlink()  # as if it had been interrupted
     again = demo.run_demo(tmp_path / "demo", quick=True)
-    assert capsys.readouterr().out.count("done before") == 2
-    assert again[2]["top1"] == rows[2]["top1"]
+    assert capsys.readouterr().out.count("done before") == 4
+    assert again[3]["top1"] == multigrid["top1"]
 
     theirs = tmp_path / "demo" / "multigrid"
     (theirs / "config.yaml").write_text("recipe: theirs\n")
@@ -75,10 +80,36 @@ def test_the_demo_compares_three_runs_and_keeps_what_is_done(
     assert (theirs / "checkpoint.pt").is_file()
 
 
-def test_three_runs_differ_in_their_plan_alone() -> None:
-    configs = demo.demo_configs(Path("videos"), quick=False)
-    same = {str(replace(config, multigrid=demo.Multigrid())) for config in configs.values()}
-    assert len(same) == 1
+def test_runs_differ_in_plan_and_rate_alone_and_small_clips_in_their_shape() -> None:
+    rates = {name: 0.001 * (1 + number) for number, name in enumerate(demo.RATES)}
+    configs = demo.demo_configs(Path("videos"), quick=False, rates=rates)
+    assert list(configs) == list(demo.TITLES) == list(demo.RATES)
     plans = {name: config.plan() for name, config in configs.items()}
-    assert len(plans["baseline_short"]) == len(plans["multigrid"])
     assert len(plans["baseline"]) == configs["baseline"].baseline.steps
+    num_steps = len(plans["multigrid"])
+    assert num_steps < len(plans["baseline"]) / 3
+    assert all(len(plan) == num_steps for name, plan in plans.items() if name != "baseline")
+
+    small = configs.pop("small")
+    found = {name: config.baseline.learning_rate.base for name, config in configs.items()}
+    assert found == {name: rate for name, rate in rates.items() if name != "small"}
+    multigrid, rate = demo.Multigrid(), LearningRate(1)
+    same = [
+        replace(config, multigrid=multigrid, baseline=replace(config.baseline, learning_rate=rate))
+        for config in configs.values()
+    ]
+    assert same.count(same[0]) == len(same) == 4
+
+    assert small.baseline.shape == Shape(8, 45, 45)
+    assert small.baseline.batch_size == 32
+    assert small.baseline.learning_rate.base == pytest.approx(2 * rates["small"])
+    assert (small.data.stride, small.data.short_side) == (2, (46, 59))
+    assert plans["small"].shapes == (small.baseline.shape,)
+    kept = replace(small, baseline=same[0].baseline, data=same[0].data, multigrid=multigrid)
+    assert kept == same[0]
+
+
+def test_the_recipe_is_the_row_of_the_papers_cycles() -> None:
+    configs = demo.demo_configs(Path("videos"), quick=False)
+    recipe = demo_recipe()
+    assert configs["multigrid"] == replace(recipe, data=replace(recipe.data, manifest="videos"))

@@ -230,13 +230,13 @@ def demo(*, quick: bool = False) -> RunConfig:
     run, and SGD at eight times its rate needs thousands to recover. One thread trains while the
     worker decodes on the other core.
     """
-    steps, num_videos = (400, 320) if quick else (2000, 1200)
+    steps, num_videos = (400, 320) if quick else (1800, 1200)
     baseline = Baseline(
         shape=Shape(16, 64, 64),
         batch_size=8,
         steps=steps,
         num_videos=num_videos,
-        learning_rate=LearningRate(0.004, warmup_steps=steps // 20),
+        learning_rate=LearningRate(0.008, warmup_steps=steps // 20),
         stage_ends=(steps * 7 // 10, steps * 9 // 10),
     )
     return RunConfig(

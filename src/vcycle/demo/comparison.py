@@ -1,8 +1,9 @@
-"""The demo: one small model trained three times on the same generated videos.
+"""The demo: one small model trained five times on the same generated videos.
 
-In: a folder. Out: in it the videos, a run folder for each of baseline, shortened baseline and
-multigrid, ``summary.json`` with a row for each, and ``curves.png``. All three share code, data,
-machine and validation; only the plan differs.
+In: a folder. Out: in it the videos, a run folder for each of baseline, shortened baseline, small
+clips, the paper's cycles and anneal, ``summary.json`` with a row for each, and ``curves.png``. All
+share code, data, machine and validation videos; only the plan and its rate differ, and the shape of
+the small clips.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,10 @@ from vcycle.config.recipes import demo
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.demo.videos import write_videos
+from vcycle.evaluate.run import evaluate_run
 from vcycle.report.curves import draw_curves
 from vcycle.report.progress_bar import progress_bar
+from vcycle.schedule.cycles import SQRT_HALF
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.train.progress import duration
 from vcycle.train.run import train
@@ -33,26 +37,72 @@ from vcycle.train.run import train
 TITLES = {
     "baseline": "baseline",
     "baseline_short": "short baseline",
+    "small": "small clips",
     "multigrid": "multigrid",
+    "anneal": "anneal",
 }
+RATES = {
+    "baseline": 0.008,
+    "baseline_short": 0.008,
+    "small": 0.008,
+    "multigrid": 0.008,
+    "anneal": 0.008,
+}
+"""Of 8 clips at the full shape. Each row tries the same three, and tuning videos choose
+(``benchmarks/demo_rates.py``); a row that has not tried all of them runs at the middle one."""
 
 
-def demo_configs(videos: Path, *, quick: bool) -> dict[str, RunConfig]:
-    """The recipe ``demo`` with its baseline, and the baseline in as many steps."""
+def demo_configs(
+    videos: Path, *, quick: bool, rates: Mapping[str, float] = RATES
+) -> dict[str, RunConfig]:
+    """The recipe ``demo`` as each row of the summary runs it, at its rate in ``rates``.
+
+    All but the baseline take as many steps as the paper's cycles.
+    """
     recipe = demo(quick=quick)
-    config = replace(recipe, data=replace(recipe.data, manifest=str(videos)))
-    num_steps = len(config.plan())
-    return {
-        "baseline": replace(config, multigrid=Multigrid.off()),
-        "baseline_short": replace(config, multigrid=Multigrid.off(steps=num_steps)),
-        "multigrid": config,
+    recipe = replace(recipe, data=replace(recipe.data, manifest=str(videos)))
+    cycles, num_steps = recipe.multigrid, len(recipe.plan())
+    schedules = {
+        "baseline": Multigrid.off(),
+        "baseline_short": Multigrid.off(steps=num_steps),
+        "small": Multigrid.off(steps=num_steps),
+        "multigrid": cycles,
+        "anneal": replace(cycles.with_schedule("anneal"), steps=num_steps),
     }
+    configs = {}
+    for name, multigrid in schedules.items():
+        rate = replace(recipe.baseline.learning_rate, base=rates[name])
+        baseline = replace(recipe.baseline, learning_rate=rate)
+        configs[name] = replace(recipe, baseline=baseline, multigrid=multigrid)
+    configs["small"] = _with_small_clips(configs["small"], rate_exponent=cycles.rate_exponent)
+    return configs
+
+
+def _with_small_clips(config: RunConfig, *, rate_exponent: float) -> RunConfig:
+    """Clips of T/2 x H/sqrt(2) over the same span and area, for the whole run: 4B, a higher rate.
+
+    The paper's small-shape baseline (figure 3).
+    """
+    full, data, growth = config.baseline, config.data, 4
+    shape = config.multigrid.rule.scale(full.shape, frames=0.5, side=SQRT_HALF)
+    low, high = (round(side * shape.height / full.shape.height) for side in data.short_side)
+    rate = full.learning_rate
+    return replace(
+        config,
+        baseline=replace(
+            full,
+            shape=shape,
+            batch_size=growth * full.batch_size,
+            learning_rate=replace(rate, base=rate.base * growth**rate_exponent),
+        ),
+        data=replace(data, stride=2 * data.stride, short_side=(low, high)),
+    )
 
 
 def run_demo(
     folder: str | Path | None = None, *, quick: bool = False, console: Console | None = None
 ) -> list[dict[str, Any]]:
-    """Write the videos, train three times, compare; returns the rows of ``summary.json``.
+    """Write the videos, train five times, compare; returns the rows of ``summary.json``.
 
     A run that this code and configuration already finished in ``folder`` is not done again, one
     that was interrupted goes on. Raises ValueError if ``folder`` holds something else.
@@ -71,13 +121,17 @@ def run_demo(
             console.print(f"{TITLES[name]}: done before, in {run}; delete it to train again")
         results[name] = done or _train(config, run, title=TITLES[name], console=console)
     rows = _rows(results)
+    small = rows[list(configs).index("small")]
+    seen = evaluate_run(configs["baseline"], folder / "small", split="val")
+    small["full_shape_top1"] = seen["top1"]
     write_atomic(folder / "summary.json", json.dumps({"quick": quick, "rows": rows}, indent=1))
     draw_curves(
         {TITLES[name]: folder / name for name in configs},
         folder / "curves.png",
-        title="The same model and videos, three schedules",
+        title="The same model and videos, five schedules",
     )
     console.print(_table(rows))
+    console.print(f"small clips at the full shape: {small['full_shape_top1']:.1%}")
     console.print(f"Rows: {folder / 'summary.json'}  plot: {folder / 'curves.png'}")
     return rows
 

@@ -18,7 +18,7 @@ from vcycle.datasets.parallel import Failed, run_jobs
 from vcycle.demo.scenes import CLASSES, SPLITS, draw_scene, render
 
 _SETTINGS_FILE = "synthetic.json"
-_FORMAT_VERSION = 1  # goes up if frames change: files of an older version are written again
+_FORMAT_VERSION = 2  # goes up if frames change: files of an older version are written again
 
 
 def write_videos(
@@ -99,7 +99,7 @@ def _write_video(root: Path, seed: int, job: tuple[str, int]) -> Video:
         path=path,
         labels=(label,),
         split=split,
-        flip=True,  # a mirrored slide is a slide; nothing else has a left and a right
+        flip=True,  # nothing has a left and a right
         num_frames=scene.num_frames,
         frame_rate=float(scene.frame_rate),
         duration_seconds=scene.num_frames / scene.frame_rate,

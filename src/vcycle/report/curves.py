@@ -7,7 +7,7 @@ same for every run, is left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 
@@ -15,6 +15,8 @@ import matplotlib
 from matplotlib.figure import Figure
 
 LABELS = {"top1": "top-1 accuracy", "top5": "top-5 accuracy", "map": "mean average precision"}
+_LABEL = 6.0
+"""Least distance between two labels, in per cent of accuracy."""
 COLOURS = ("#4c566a", "#d08770", "#2e7d5b", "#5e81ac", "#b48ead")
 
 
@@ -23,6 +25,7 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str
     with matplotlib.rc_context({"svg.hashsalt": "vcycle", "font.size": 11}):
         figure = Figure(figsize=(7.5, 4.5), layout="constrained")
         axes = figure.subplots()
+        ends = []
         for (name, folder), colour in zip(runs.items(), cycle(COLOURS), strict=False):
             lines = (folder / "validation.jsonl").read_text().splitlines()
             rows = [json.loads(line) for line in lines]
@@ -37,20 +40,36 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str
                 markersize=4,
                 clip_on=False,
             )
+            ends.append((seconds[-1], scores[-1], name, colour))
+        heights = spread([score for _, score, _, _ in ends], gap=_LABEL)
+        for (end, score, name, colour), height in zip(ends, heights, strict=True):
             axes.annotate(
-                f"{name}\n{scores[-1]:.1f}%",
-                (seconds[-1], scores[-1]),
+                f"{name} {score:.1f}%",
+                (end, height),
                 xytext=(8, 0),
                 textcoords="offset points",
                 color=colour,
-                va="top" if scores[-1] > 80 else "center",
+                va="center",
                 fontweight="bold",
             )
         axes.set_xlabel("seconds of training")
         axes.set_ylabel(f"{LABELS[metric]} on held-out videos (%)")
         axes.set_title(title, loc="left", pad=14)
-        axes.set_xlim(left=0, right=axes.get_xlim()[1] * 1.1)
+        axes.set_xlim(left=0, right=axes.get_xlim()[1] * 1.25)
         axes.set_ylim(0, 100)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
+
+
+def spread(values: Sequence[float], *, gap: float) -> list[float]:
+    """Heights of labels: ``values``, moved down until none is nearer than ``gap`` to another.
+
+    >>> spread([70.0, 98.0, 97.0], gap=6.0)
+    [70.0, 98.0, 92.0]
+    """
+    heights = list(values)
+    above = float("inf")
+    for i in sorted(range(len(values)), key=lambda i: -values[i]):
+        above = heights[i] = min(values[i], above - gap)
+    return heights

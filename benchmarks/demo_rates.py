@@ -1,0 +1,98 @@
+"""Choose the demo's rates: each of its rows tries the same few, on its training videos alone.
+
+    python benchmarks/demo_rates.py                       # every row
+    python benchmarks/demo_rates.py --rows anneal small   # some of them
+
+A run trains on the first three quarters of the training videos and is scored on the last; the
+least loss there is chosen. It goes on where it was stopped. Writes docs/results/demo_rates.json
+after every run, with what is known so far; ``RATES`` in ``vcycle.demo.comparison`` holds the
+choices, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vcycle.config.run import RunConfig
+from vcycle.data.atomic import write_atomic
+from vcycle.data.manifest import Manifest
+from vcycle.demo.comparison import RATES, demo_configs
+from vcycle.demo.videos import write_videos
+from vcycle.train.run import train
+
+TRIED = (0.004, 0.008, 0.016)
+TUNING_SHARE = 4
+"""One in so many training videos is for tuning."""
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "demo_rates.json"
+
+
+def write_tuning_part(videos: Manifest, folder: Path) -> Manifest:
+    """A manifest of the training videos alone, the last quarter of which validates."""
+    train_videos = videos.split("train").videos
+    first = len(train_videos) - len(train_videos) // TUNING_SHARE
+    manifest = Manifest(
+        folder,
+        videos.classes,
+        tuple(
+            replace(
+                video,
+                split="train" if number < first else "val",
+                path=Path(videos.locate(video).uri).absolute().as_uri(),
+            )
+            for number, video in enumerate(train_videos)
+        ),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest.write()
+    return manifest
+
+
+def tuning_config(row: str, rate: float, manifest: Manifest) -> RunConfig:
+    """A row of the demo at a rate, over the same number of steps, scored once."""
+    config = demo_configs(manifest.root, quick=False, rates={**RATES, row: rate})[row]
+    return replace(
+        config,
+        baseline=replace(config.baseline, num_videos=len(manifest.split("train"))),
+        evaluation=replace(config.evaluation, times=1),
+    )
+
+
+def table(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is known so far: every run, and the choice of each row that has tried all rates."""
+    chosen = {}
+    for name in RATES:
+        runs = [each for each in results if each["row"] == name]
+        if len(runs) == len(TRIED):
+            chosen[name] = min(runs, key=lambda each: each["loss"])["rate"]
+    return {"tried": TRIED, "chosen": chosen, "runs": results}
+
+
+def main() -> None:
+    """Carry out the runs that are not complete."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", nargs="+", choices=RATES, default=list(RATES))
+    parser.add_argument("--folder", type=Path, default=Path("runs/demo-rates"))
+    options = parser.parse_args()
+    num_videos = demo_configs(Path(), quick=False)["baseline"].baseline.num_videos
+    videos = write_videos(
+        options.folder / "videos", train_videos=num_videos, val_videos=num_videos // 5
+    )
+    part = write_tuning_part(videos, options.folder / "part")
+    known = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
+    results = {(each["row"], each["rate"]): each for each in known}
+    for row in options.rows:
+        for rate in TRIED:
+            config = tuning_config(row, rate, part)
+            result = train(config, options.folder / f"{row}-{rate:g}", resume="auto")
+            scores = {key: result[key] for key in ("steps", "videos", "loss", "top1")}
+            results[row, rate] = {"row": row, "rate": rate, **scores}
+            ordered = sorted(results.values(), key=lambda each: (each["row"], each["rate"]))
+            write_atomic(RESULTS, json.dumps(table(ordered), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
