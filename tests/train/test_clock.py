@@ -57,7 +57,7 @@ def add_step(log: StepLog, clock: DeviceClock, device: Device, index: int, began
     device.launched += 100
     ended = clock.now()
     values = torch.tensor([float(index), 1.0])
-    log.add(PLAN[index], values, began=began, waits=[(asked, got)], ended=ended)
+    log.add(PLAN[index], values, began=began, waits=[(asked, got)], ended=ended, left=1.5)
     return ended
 
 
@@ -89,6 +89,8 @@ def test_times_are_those_of_the_device_and_losses_come_a_flush_late(folder: RunF
     rows = read_rows(folder.path / "metrics.jsonl")
     assert [row["seconds"] for row in rows] == pytest.approx([5.12, 5.24, 5.36, 5.48, 5.6])
     assert {round(row["waiting_seconds"], 6) for row in rows} == {0.02}
+    assert {row["seconds_left"] for row in rows} == {1.5}
+    assert "gradient_norm" not in rows[0]
     assert rows[0]["clips_per_second"] == pytest.approx(PLAN[0].batch_size / 0.12)
 
 
@@ -110,7 +112,8 @@ def test_a_cpu_has_done_what_was_launched(folder: RunFolder) -> None:
     clock = clock_of(torch.device("cpu"))
     assert isinstance(clock, HostClock)
     with StepLog(folder, fabric=Fabric(accelerator="cpu", devices=1), clock=clock) as log:
-        log.add(PLAN[0], torch.tensor([0.5, 3]), began=clock.now(), waits=[], ended=clock.now())
+        began, ended = clock.now(), clock.now()
+        log.add(PLAN[0], torch.tensor([0.5, 3]), began=began, waits=[], ended=ended, left=1.0)
         (time,) = log.take_times()
         assert time.seconds > 0
         assert time.waited == 0

@@ -162,7 +162,7 @@ def test_a_run_stopped_in_its_last_step_keeps_its_last_validation(
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("the machine went away")
 
-    monkeypatch.setattr(loop, "evaluate", fail)
+    monkeypatch.setattr(loop, "score_videos", fail)
     with pytest.raises(RuntimeError):
         train(replace(config, evaluation=Evaluation(times=1, batch_size=6)), tmp_path / "run")
     monkeypatch.undo()

@@ -16,6 +16,7 @@ from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.progress import Display, TimeLeft, duration
 from vcycle.train.run_folder import prediction_errors
+from vcycle.train.step_log import StepTime
 
 PLAN = Plan(
     Baseline(Shape(8, 64, 64), 8, 200, 50, LearningRate(0.1), (100, 150)),
@@ -91,8 +92,8 @@ def test_the_error_of_a_prediction_is_the_largest_from_a_third_on() -> None:
 def test_a_first_wait_for_the_workers_is_not_every_steps() -> None:
     console = Console(file=io.StringIO())
     display = Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=console)
-    display.step(PLAN[0], seconds=31.0, waited=30.0)
-    assert display.seconds_left() == pytest.approx(len(PLAN) - 1)
+    display.step(StepTime(PLAN[0], seconds=31.0, waited=30.0))
+    assert display.seconds_left(PLAN[1]) == pytest.approx(len(PLAN) - 2)
 
 
 def test_a_notebook_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +106,7 @@ def test_a_notebook_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "IPython.display", notebook)
     console = Console(force_jupyter=True)
     with Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=console) as display:
-        display.step(PLAN[0], seconds=1.0, waited=0.1)
+        display.step(StepTime(PLAN[0], seconds=1.0, waited=0.1))
         display.say("a line")
     text = "".join(shown)
     assert "run: phase 1/" in text

@@ -120,10 +120,10 @@ def test_the_best_validation_keeps_its_checkpoint(
 ) -> None:
     scores = iter([0.25, 0.5, 0.5])
 
-    def evaluate(*_: Any, **__: Any) -> dict[str, float]:
+    def summary(*_: Any, **__: Any) -> dict[str, float]:
         return {"coverage": 1.0, "videos": 12, "top1": next(scores)}
 
-    monkeypatch.setattr(loop, "evaluate", evaluate)
+    monkeypatch.setattr(loop, "summary", summary)
     train(replace(config, checkpoint=Checkpoint(keep=1)), tmp_path / "run")
     assert load_checkpoint(tmp_path / "run" / "best.pt")["next_step"] == 12  # the earlier of two
     assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"] == 19
