@@ -25,6 +25,9 @@ COLOURS = ("#2e3440", "#5e81ac", "#d08770", "#2e7d5b", "#b48ead", "#a3883f")
 MARKERS = "osD^vPX<>*hp"
 """The first methods have a colour each; the others are grey and differ in their marker."""
 
+NAMED = ("paper", "pass", "anneal")
+"""The methods that are schedules with a name."""
+
 Row = dict[str, Any]
 
 
@@ -79,6 +82,38 @@ def _saving(found: Row | None) -> str:
     low = "-" if found["low"] is None else f"{found['low']:.1f}"
     high = "-" if found["high"] is None else f"{found['high']:.1f}"
     return f"{sign}{found['factor']:.1f}x [{low}, {high}]"
+
+
+def main_table(values: Row, titles: dict[str, str]) -> str:
+    """The schedules that have names: their savings by top-1, in seconds and multiply-adds."""
+    lines = [
+        "| real clips | schedule | seeds x folds | saves seconds | multiply-adds |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    for row in values["iso"]:
+        found = [row["top1"].get(cost) for cost in ("seconds", "multiply_adds")]
+        if row["method"] in NAMED and any(each and each["cells"] > 1 for each in found):
+            pairs = next(each["cells"] for each in found if each)
+            cells = " | ".join(_saving(each) for each in found)
+            lines.append(f"| {_task(row)} | {titles[row['method']]} | {pairs} | {cells} |")
+    return "\n".join(lines)
+
+
+def equal_table(values: Row, titles: dict[str, str]) -> str:
+    """What each length of the named schedules gains over the baseline in the same seconds."""
+    lines = [
+        "| task | schedule | steps | seconds | runs | top-1 | gain in top-1 | gain in loss |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for point in values["points"]:
+        gains = [_gain(point["gain"].get(score), score) for score in SCORES]
+        if point["method"] in NAMED and any(gains):
+            lines.append(
+                f"| {_task(point)} | {titles[point['method']]} | {point['steps']:,} "
+                f"| {_seconds(point['seconds'])} | {point['runs']} | {_mean(point, 'top1')} "
+                f"| {gains[0]} | {gains[1]} |"
+            )
+    return "\n".join(lines)
 
 
 def points_table(values: Row, task: tuple[str, str], titles: dict[str, str]) -> str:
@@ -248,9 +283,6 @@ def main(arguments: list[str]) -> int:
     values = json.loads((DOCS / "results" / "study.json").read_text())
     methods = yaml.safe_load(PROOF.read_text())["methods"]
     titles = {name: fields["title"] for name, fields in methods.items()}
-    page = DOCS / "results.md"
-    before = page.read_text()
-    after = before
     outdated = 0
     parts = []
     for task in tasks_of(values):
@@ -266,19 +298,29 @@ def main(arguments: list[str]) -> int:
             f"### {' / '.join(task)}\n\n![Accuracy over seconds](figures/{name})\n\n"
             f"{points_table(values, task, titles)}"
         )
-    contents = {
-        "state": state(values),
-        "iso": iso_table(values, titles),
-        "points": "\n\n".join(parts),
-        "rates": rates_table(values, titles),
-        "steps": steps_table(values, titles),
-        "rows": rows_table(values),
+    pages = {
+        DOCS / "results.md": {
+            "state": state(values),
+            "iso": iso_table(values, titles),
+            "points": "\n\n".join(parts),
+            "rates": rates_table(values, titles),
+            "steps": steps_table(values, titles),
+            "rows": rows_table(values),
+        },
+        DOCS / "which_schedule.md": {
+            "saving": iso_table(values, titles),
+            "equal": equal_table(values, titles),
+        },
+        DOCS.parent / "README.md": {"study": main_table(values, titles)},
     }
-    for mark, content in contents.items():
-        after = fill(after, mark, content)
-    if not check:
-        page.write_text(after)
-    return int(check and (outdated > 0 or after != before))
+    for page, contents in pages.items():
+        before = after = page.read_text()
+        for mark, content in contents.items():
+            after = fill(after, mark, content)
+        outdated += after != before
+        if not check:
+            page.write_text(after)
+    return int(check and outdated > 0)
 
 
 def _task(row: Row) -> str:

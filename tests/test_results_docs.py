@@ -50,6 +50,7 @@ def test_the_check_sees_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     copy = tmp_path / "docs"
     shutil.copytree(DOCS, copy, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "benchmarks" / "study", tmp_path / "benchmarks" / "study")
+    shutil.copy(ROOT / "README.md", tmp_path)
     monkeypatch.syspath_prepend(str(copy))
     main = runpy.run_path(str(copy / "draw_results.py"))["main"]
     assert main(["--check"]) == 0

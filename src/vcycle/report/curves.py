@@ -13,6 +13,7 @@ from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 LABELS = {"top1": "top-1 accuracy", "top5": "top-5 accuracy", "map": "mean average precision"}
 _LABEL = 6.0
@@ -51,6 +52,7 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str
                 color=colour,
                 va="center",
                 fontweight="bold",
+                path_effects=[withStroke(linewidth=4, foreground="white")],
             )
         axes.set_xlabel("seconds of training")
         axes.set_ylabel(f"{LABELS[metric]} on held-out videos (%)")
