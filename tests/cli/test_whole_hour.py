@@ -6,7 +6,6 @@ import json
 import shlex
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from tests.cli.test_first_hour import SMALL
 from tests.encode import encode, moving_noise, numbered_frames
 from vcycle.cli.main import main
 from vcycle.train.progress import Display
+from vcycle.train.step_log import StepTime
 
 FRAMES = 23
 
@@ -35,9 +35,9 @@ def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def interrupt_after(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Display.step
 
-    def step(display: Display, step: Any, **times: float) -> None:
-        original(display, step, **times)
-        if step.index == index:
+    def step(display: Display, time: StepTime) -> None:
+        original(display, time)
+        if time.step.index == index:
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Display, "step", step)

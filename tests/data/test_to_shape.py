@@ -53,7 +53,7 @@ def test_pixels_are_those_of_the_own_data_path(manifest, view):
             assert clip.shape == (*request.clip_shape[:3], 3)
             assert clip.dtype == torch.uint8
             difference = clip.float() - ours.float()  # chroma has half the lines and columns
-            assert difference.abs().mean() < 4
+            assert difference.abs().mean() < 5
             assert (difference @ LUMA).abs().mean() < 1.5
             assert difference.mean().abs() < 0.5
 

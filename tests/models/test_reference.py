@@ -53,7 +53,7 @@ def test_outputs_before_softmax(name: str) -> None:
         assert scores.std().item() == pytest.approx(expected["logits_std"], rel=1e-5)
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in MODELS[1:]])
+@pytest.mark.parametrize("name", [entry.name for entry in MODELS if "tiny" not in entry.name])
 def test_every_name_builds_a_model_that_counts(name: str) -> None:
     (cost,) = model_costs(Shape(8, 64, 64), names=[name])
     assert cost.name == name

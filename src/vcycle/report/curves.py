@@ -13,7 +13,6 @@ from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 LABELS = {"top1": "top-1 accuracy", "top5": "top-5 accuracy", "map": "mean average precision"}
 _LABEL = 6.0
@@ -52,7 +51,7 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str
                 color=colour,
                 va="center",
                 fontweight="bold",
-                path_effects=[withStroke(linewidth=4, foreground="white")],
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8},
             )
         axes.set_xlabel("seconds of training")
         axes.set_ylabel(f"{LABELS[metric]} on held-out videos (%)")

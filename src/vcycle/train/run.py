@@ -83,6 +83,7 @@ def train(
             files.describe(run.config, run.val_videos, costs)
             files.add_start(origin(fabric, first_step=run.first_step))
             files.open_logs(run.config)
+        fabric.barrier()  # the first process alone measured and wrote: no part of a step
         display = Display(
             run.plan,
             run.times.step,
