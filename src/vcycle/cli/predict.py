@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import sys
 import tempfile
@@ -61,8 +62,7 @@ def run_predict_command(options: argparse.Namespace) -> None:
 
     A video that does not decode is reported once all others are done.
     """
-    if options.top_k < 1:
-        raise ValueError(f"--top-k {options.top_k}: give at least 1")
+    _check_numbers(options)
     shape = Shape.parse(options.shape) if options.shape else None
 
     with starting_pytorch():
@@ -99,6 +99,18 @@ def run_predict_command(options: argparse.Namespace) -> None:
     if bad:
         more = f"; {len(bad) - 1} more do not decode" if len(bad) > 1 else ""
         raise ValueError(f"video {bad[0]}{more}; encode it again, or leave it out")
+
+
+def _check_numbers(options: argparse.Namespace) -> None:
+    """Raise ValueError, in the words of the command line, if a number is impossible."""
+    for flag, count in (("--top-k", options.top_k), ("--clips", options.clips)):
+        if count is not None and count < 1:
+            raise ValueError(f"{flag} {count}: give at least 1")
+    for flag, seconds in (("--window", options.window), ("--every", options.every)):
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise ValueError(f"{flag} {seconds:g}: give a positive number of seconds")
+    if options.every is not None and options.window is None:
+        raise ValueError(f"--every {options.every:g}: give --window too")
 
 
 def _text(prediction: Prediction, options: argparse.Namespace) -> str:
