@@ -145,7 +145,7 @@ def test_the_command_reads_standard_input(
     stdin = SimpleNamespace(buffer=io.BytesIO(file.read_bytes()))
     monkeypatch.setattr("sys.stdin", stdin)
     assert main(["predict", str(trained_run), "-"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == expected
+    assert capsys.readouterr().out.splitlines() == ["-", *expected]
     assert len(expected) == 5
 
 
