@@ -3,7 +3,7 @@
 python docs/draw_report.py RUN [RUN ...]
 
 The README shows that of the demo's runs, after ``make demo``:
-python docs/draw_report.py runs/demo/baseline runs/demo/baseline_short runs/demo/multigrid
+cd runs/demo && python ../../docs/draw_report.py baseline small multigrid anneal
 
 Left, the top of the page in light; right, the last run's section in dark. Needs ``chromium``.
 """
@@ -20,7 +20,7 @@ from PIL import Image
 from vcycle.report.html import write_report
 
 FIGURE = Path(__file__).parent / "figures" / "report.png"
-WIDTH, HEIGHT = 900, 1180
+WIDTH, HEIGHT = 900, 1205
 """Of each half, in pixels of a page at a scale of 1."""
 STYLE = (
     f"body {{margin: 0; display: flex}} iframe {{border: 0; width: {WIDTH}px; height: {HEIGHT}px}}"

@@ -113,6 +113,26 @@ def test_the_command_prints_json_and_reports_a_bad_video_last(
     assert str(bad) in output.err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--window", "-1"], "--window -1: give a positive number"),
+        (["--window", "1", "--every", "inf"], "--every inf: give a positive number"),
+        (["--every", "1"], "--every 1: give --window too"),
+        (["--clips", "0"], "--clips 0: give at least 1"),
+        (["--top-k", "0"], "--top-k 0: give at least 1"),
+    ],
+)
+def test_the_command_names_its_flags(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the model is looked for."""
+    assert main(["predict", "no_run", "no.mp4", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
 def test_the_command_reads_standard_input(
     trained_run: Path,
     synthetic_videos: Path,
@@ -125,7 +145,7 @@ def test_the_command_reads_standard_input(
     stdin = SimpleNamespace(buffer=io.BytesIO(file.read_bytes()))
     monkeypatch.setattr("sys.stdin", stdin)
     assert main(["predict", str(trained_run), "-"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == expected
+    assert capsys.readouterr().out.splitlines() == ["-", *expected]
     assert len(expected) == 5
 
 

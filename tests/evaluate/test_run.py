@@ -69,6 +69,15 @@ def test_scores_are_of_one_run(trained_run: Path, capsys: pytest.CaptureFixture[
     assert "one run at a time" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flags", [["--scores"], ["--shapes", "all", "--plot"]])
+def test_a_folder_to_write_to_is_looked_for_before_anything_is_scored(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "none" / "x.svg"
+    assert main(["eval", str(tmp_path / "no_run"), *flags, str(file)]) == 2
+    assert f"{flags[-1]} {file}: there is no folder {file.parent}" in capsys.readouterr().err
+
+
 def test_two_processes_score_as_one(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

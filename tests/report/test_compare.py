@@ -11,7 +11,7 @@ import pytest
 from vcycle.cli.main import main
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
-from vcycle.report.compare import compare_runs, comparison_text
+from vcycle.report.compare import compare_runs, comparison_cell, comparison_text
 from vcycle.report.runs import read_run
 from vcycle.schedule.shape import Shape
 
@@ -115,7 +115,14 @@ def test_runs_on_different_videos_are_refused(folders: list[Path], tmp_path: Pat
 def test_other_views_of_the_same_videos_are_a_note(folders: list[Path], tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", {1: 0.5}, batches=[("8x32x32", 4)], num_clips=10)
     notes = compare_runs([folders[0], other])["notes"]
-    assert notes == ["validations differ: 1 clips a video, 10 clips a video"]
+    assert notes == [
+        f"validations differ: 1 clips a video in {folders[0]}; 10 clips a video in {other}"
+    ]
+
+
+def test_a_run_that_takes_more_is_not_said_to_take_less() -> None:
+    assert comparison_cell(50.0, 4.0) == "50.0 (4.00x less)"
+    assert comparison_cell(800.0, 0.25) == "800.0 (4.00x more)"
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,9 @@ def test_it_holds_every_validation_as_table_and_json(report: Path, folders: list
     points = read_run(folders[0]).points
     data = re.search(r'<script type="application/json" id="runs">(.*?)</script>', text, re.DOTALL)
     assert data is not None
-    assert [each["accuracy"] for each in json.loads(data[1])[0]["points"]] == [
-        point.accuracy for point in points
-    ]
+    values = json.loads(data[1])[0]
+    assert [each["accuracy"] for each in values["points"]] == [point.accuracy for point in points]
+    assert values["plan"][-1]["last_step"] + 1 == len(read_run(folders[0]).steps)
     for point in points:
         assert f"<td>{point.accuracy:.2%}</td><td>{point.seconds:,.1f}</td>" in text
 
@@ -103,6 +103,27 @@ def test_the_grids_are_shown_at_every_shape_of_the_plan(report: Path, folders: l
         assert f"<strong>{shape}</strong>" in text
         assert f"Clip of {shape}: frames " in text
         assert f"become {width} x {height}" in text
+
+
+def test_the_shapes_of_validations_are_said_and_many_runs_are_counted(
+    trained_run: Path, tmp_path: Path
+) -> None:
+    runs = [tmp_path / name for name in "abcdef"]
+    for run in runs:
+        shutil.copytree(trained_run, run)
+    out = tmp_path / "report.html"
+    assert main(["report", *map(str, runs[:2]), "--out", str(out)]) == 0
+    dataset = json.loads((trained_run / "dataset.json").read_text())
+    shape = dataset["validation"]["shape"]
+    assert f"Every validation is at the run&#x27;s full shape: {shape}." in out.read_text()
+
+    dataset["validation"]["shape"] = "4x16x16"
+    (runs[1] / "dataset.json").write_text(json.dumps(dataset))
+    assert main(["report", *map(str, runs), "--out", str(out)]) == 0
+    text = out.read_text()
+    assert f"full shape: {shape} in a, c, d, e, f; 4x16x16 in b." in text
+    assert f"Note: validations differ: clips of {shape} in a, c, d, e, f; clips of" in text
+    assert "<title>vcycle report: 6 runs</title>" in text
 
 
 def test_an_unfinished_run_is_reported_as_far_as_it_is(

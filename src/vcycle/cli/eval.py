@@ -52,6 +52,10 @@ def run_eval_command(options: argparse.Namespace) -> None:
     """Score one run after the other and print. Raises ValueError for what a user got wrong."""
     if options.scores and len(options.folders) > 1:
         raise ValueError("--scores: give one run at a time; each has scores of its own")
+    for flag in ("scores", "plot"):
+        file = getattr(options, flag)
+        if file is not None and not Path(file).parent.is_dir():
+            raise ValueError(f"--{flag} {file}: there is no folder {Path(file).parent}; make it")
     if options.plot is not None and options.shapes is None:
         raise ValueError("--plot: it draws several shapes; give --shapes all too")
     if options.plot is not None:

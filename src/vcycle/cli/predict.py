@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from vcycle.schedule.shape import Shape
 
 if TYPE_CHECKING:
     from vcycle.evaluate.predict import Prediction
+    from vcycle.evaluate.video_arguments import NamedVideo
 
 
 def add_predict_flags(parser: FlagParser) -> None:
@@ -61,8 +64,7 @@ def run_predict_command(options: argparse.Namespace) -> None:
 
     A video that does not decode is reported once all others are done.
     """
-    if options.top_k < 1:
-        raise ValueError(f"--top-k {options.top_k}: give at least 1")
+    _check_numbers(options)
     shape = Shape.parse(options.shape) if options.shape else None
 
     with starting_pytorch():
@@ -70,15 +72,14 @@ def run_predict_command(options: argparse.Namespace) -> None:
 
         from vcycle.data.metadata import UnreadableVideo
         from vcycle.evaluate.predict import predict
-        from vcycle.evaluate.video_arguments import find_videos
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with waiting_for(f"loading {options.model}"):
         model = model_of(options, device=device)
     rows: list[dict[str, Any]] = []
     bad: list[UnreadableVideo] = []
-    with _standard_input(options.videos) as words:
-        for video in find_videos(words):
+    with _found(options.videos) as videos:
+        for video in videos:
             predictions = predict(
                 model,
                 video,
@@ -101,6 +102,18 @@ def run_predict_command(options: argparse.Namespace) -> None:
         raise ValueError(f"video {bad[0]}{more}; encode it again, or leave it out")
 
 
+def _check_numbers(options: argparse.Namespace) -> None:
+    """Raise ValueError, in the words of the command line, if a number is impossible."""
+    for flag, count in (("--top-k", options.top_k), ("--clips", options.clips)):
+        if count is not None and count < 1:
+            raise ValueError(f"{flag} {count}: give at least 1")
+    for flag, seconds in (("--window", options.window), ("--every", options.every)):
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise ValueError(f"{flag} {seconds:g}: give a positive number of seconds")
+    if options.every is not None and options.window is None:
+        raise ValueError(f"--every {options.every:g}: give --window too")
+
+
 def _text(prediction: Prediction, options: argparse.Namespace) -> str:
     span = ""
     if options.window is not None:
@@ -111,13 +124,20 @@ def _text(prediction: Prediction, options: argparse.Namespace) -> str:
 
 
 @contextmanager
-def _standard_input(words: list[str]) -> Iterator[list[str]]:
-    """The words with the bytes of standard input as a file for ``-``."""
+def _found(words: list[str]) -> Iterator[list[NamedVideo]]:
+    """The videos that words name; ``-`` is one of the bytes of standard input."""
+    from vcycle.evaluate.video_arguments import find_videos
+
     if "-" not in words:
-        yield words
+        yield find_videos(words)
         return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "standard_input"
         with file.open("wb") as out:
             shutil.copyfileobj(sys.stdin.buffer, out)
-        yield [str(file) if word == "-" else word for word in words]
+        [piped] = find_videos([file])
+        yield [
+            video
+            for word in words
+            for video in ([replace(piped, name="-")] if word == "-" else find_videos([word]))
+        ]

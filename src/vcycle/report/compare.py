@@ -84,10 +84,12 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
         ("num_clips", "{} clips a video"),
         ("num_crops", "{} crops a clip"),
     ):
-        values = [run.validation[name] for run in runs]
-        if len(set(values)) > 1:
-            each = ", ".join(text.format(value) for value in values)
-            notes.append(f"validations differ: {each}")
+        folders: dict[Any, list[str]] = {}
+        for run in runs:
+            folders.setdefault(run.validation[name], []).append(run.folder)
+        if len(folders) > 1:
+            each = (f"{text.format(value)} in {', '.join(of)}" for value, of in folders.items())
+            notes.append(f"validations differ: {'; '.join(each)}")
     if any(point.multiply_adds is None for run in runs for point in run.points):
         notes.append("multiply-adds of a run's model could not be counted")
     return notes
@@ -115,10 +117,12 @@ def comparison_text(values: dict[str, Any]) -> str:
 
 
 def comparison_cell(value: float | None, times_less: float | None) -> str:
-    """A cost, and how many times less it is than the first run's."""
+    """A cost, and how many times less or more it is than the first run's."""
     if value is None:
         return "not counted"
     text = f"{value:.3g}" if value >= 1e6 else f"{round(value, 1):,}"
     if times_less is None or not math.isfinite(times_less):
         return text
+    if times_less < 1:
+        return f"{text} ({1 / times_less:.2f}x more)"
     return f"{text} ({times_less:.2f}x less)"

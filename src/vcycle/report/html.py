@@ -8,13 +8,14 @@ its worst mistakes; a video at every shape; configurations, versions and command
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from vcycle.config.flags import read_config
+from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.report.charts import (
     COST_TITLES,
@@ -39,6 +40,7 @@ from vcycle.report.runs import RunRecord, check_same_videos, read_run
 
 Runs = dict[str, RunRecord]
 _MARKS = "\u25cf\u25a0\u25c6\u25b2\u2715"  # as the charts' markers
+_MOST_NAMED = 5  # runs, in the title of the page
 _AS_TABLE = "The same as a table"
 
 
@@ -67,9 +69,11 @@ def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
     shapes = sorted({configs[widest].baseline.shape, *configs[widest].plan().shapes})
     sampled = videos[widest].sampled(shapes)
     sections += [_shapes(sampled, widest, videos[widest].reason)]
-    sections.append(json_html([_values(title, run) for title, run in runs.items()], name="runs"))
-    heading = f"vcycle report: {', '.join(runs)}"
-    write_atomic(Path(file), page_html(heading, sections, links=links))
+    sections.append(
+        json_html([_values(title, run, configs[title]) for title, run in runs.items()], name="runs")
+    )
+    named = ", ".join(runs) if len(runs) <= _MOST_NAMED else f"{len(runs)} runs"
+    write_atomic(Path(file), page_html(f"vcycle report: {named}", sections, links=links))
 
 
 def _titles(runs: Sequence[RunRecord]) -> list[str]:
@@ -84,13 +88,14 @@ def _titles(runs: Sequence[RunRecord]) -> list[str]:
     return folders
 
 
-def _values(title: str, run: RunRecord) -> dict[str, Any]:
+def _values(title: str, run: RunRecord, config: RunConfig) -> dict[str, Any]:
     return {
         "title": title,
         "folder": run.folder,
         "metric": run.metric,
         "points": [asdict(point) for point in run.points],
         "validation": run.validation,
+        "plan": config.plan().to_dict()["phases"],
     }
 
 
@@ -130,7 +135,7 @@ def _summary(runs: Runs) -> str:
 
 def _comparison(runs: Runs) -> str:
     """What each run took to reach the first run's last accuracy."""
-    values = comparison(list(runs.values()))
+    values = comparison([replace(run, folder=title) for title, run in runs.items()])
     rows = []
     for number, (title, row) in enumerate(zip(runs, values["runs"], strict=True)):
         if row["reached"]:
@@ -188,8 +193,8 @@ def _accuracy(runs: Runs) -> str:
     table = Table("Every validation", ("run", metric, *_cost_heads()), rows)
     parts += [
         paragraph_html(
-            "Every validation is at the full shape. Seconds are those of training alone; "
-            "multiply-adds are those of the clips' forward passes.",
+            f"Every validation is at the run's full shape: {_validated_at(runs)}. Seconds are "
+            f"those of training alone; multiply-adds are those of the clips' forward passes.",
             soft=True,
         ),
         _legend(runs),
@@ -197,6 +202,16 @@ def _accuracy(runs: Runs) -> str:
         details_html(_AS_TABLE, table.html()),
     ]
     return "\n".join(parts)
+
+
+def _validated_at(runs: Runs) -> str:
+    """The shape at which runs are validated; if they differ, each with its runs."""
+    titles: dict[str, list[str]] = {}
+    for title, run in runs.items():
+        titles.setdefault(run.validation["shape"], []).append(title)
+    if len(titles) == 1:
+        return next(iter(titles))
+    return "; ".join(f"{shape} in {', '.join(of)}" for shape, of in titles.items())
 
 
 def _training(runs: Runs) -> str:

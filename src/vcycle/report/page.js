@@ -20,7 +20,9 @@
       else trace.marker = { ...trace.marker, color: own };
       if (trace.line) trace.line.color = own;
     }
-    const narrow = plot.clientWidth < 420;
+    const size = root.hasAttribute("data-print") ? 10 : plot.clientWidth < 420 ? 11 : 13;
+    for (const part of [layout.xaxis, layout.yaxis, ...data.map((trace) => trace.colorbar)])
+      if (part?.title) part.title.font = { size };
     const axis = {
       gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, fixedrange: touch,
     };
@@ -30,7 +32,7 @@
       margin: { l: 8, r: 12, t: 12, b: 8 },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: getComputedStyle(root).fontFamily, size: narrow ? 11 : 13, color: ink },
+      font: { family: getComputedStyle(root).fontFamily, size, color: ink },
       hoverlabel: { bgcolor: surface, bordercolor: line, font: { color: ink }, align: "left" },
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
       ...layout,
