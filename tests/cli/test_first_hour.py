@@ -26,6 +26,8 @@ SMALL = [
         "4x32x32",
         "--epochs",
         "8",
+        "--schedule",
+        "paper",
     ),
     *("--data.num_workers", "0", "--threads", "1", "--evaluation.times", "2"),
 ]

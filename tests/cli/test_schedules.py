@@ -52,9 +52,9 @@ def test_every_recipe_takes_every_schedule(name: str, schedule: str, values: Val
     assert found["flags"] == [f"--schedule {schedule}"]
 
 
-def test_paper_and_off_are_the_recipe_and_its_baseline(values: Values) -> None:
-    for name in (KINETICS, "demo", "finetune"):
-        assert values(name, "--schedule", "paper")["phases"] == values(name)["phases"]
+def test_a_recipe_s_own_schedule_and_off_are_the_recipe_and_its_baseline(values: Values) -> None:
+    for name, schedule in ((KINETICS, "paper"), ("demo", "paper"), ("finetune", "anneal")):
+        assert values(name, "--schedule", schedule)["phases"] == values(name)["phases"]
         off, baseline = values(name, "--schedule", "off"), values(name, "--baseline")
         assert off["phases"] == baseline["phases"]
     small = "k400-slowfast-r50-small-baseline"

@@ -8,7 +8,7 @@ a rule that the note states, or what was asked for.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vcycle.config.run import Model, RunConfig
 from vcycle.config.sizing import Asked, stage_ends
@@ -20,9 +20,13 @@ _MODEL = "slowfast_r50_8x8"
 _GROUPS = (8, 4, 2)
 """Clips of a norm group: the paper's (section 3.2), and smaller ones for few videos."""
 _LARGEST_FACTOR = 16
-"""Equation 1 at T/4 x H/2 x W/2, the smallest shape that the two cycles visit."""
-_LEAST_STEPS = 8
-"""Of an epoch, if the videos allow it: fewer would make the order of the videos matter little."""
+"""Equation 1 at T/4 x H/2 x W/2, the first shape of the anneal."""
+_LEAST_EPOCH = 8
+"""Steps of an epoch, if the videos allow it."""
+_SHARE = 3 / 8
+"""Of the baseline's steps: in so many the anneal reaches its accuracy on both real sets."""
+_LEAST_STEPS = 300
+"""The fewest in which it did."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,14 @@ def finetune(
     """Your videos, from Kinetics weights, sized by their number and the GPUs'.
 
     Batch, rate and epochs follow the paper's two runs from Kinetics weights, on
-    Something-Something V2 and on Charades, unless asked for. Raises ValueError if there are other
-    than 1 to 8 GPUs, or too few videos for them.
+    Something-Something V2 and on Charades, unless asked for. A baseline's rate drops at 15/23 and
+    19/23 of the steps, as on the first, after a warm-up over 4/57, as on the second. Raises
+    ValueError if there are other than 1 to 8 GPUs, or too few videos for them.
     """
     size = _size(num_videos, num_gpus, asked)
-    multigrid, cycle_notes = _cycles(size)
     epochs = _finetuning_epochs(size.num_videos)
     steps = asked.steps_of(size.num_videos, size.batch_size, epochs=epochs)
+    multigrid, schedule_notes = _schedule(size, steps)
     rate = asked.rate or 0.03 * size.batch_size / 16
     baseline = Baseline(
         shape=Shape(32, 224, 224),
@@ -59,10 +64,8 @@ def finetune(
     )
     notes = [
         *size.notes,
-        _rate_note(rate, asked, "the paper's 0.03 at 16 clips on Something-Something V2")
-        + "; it drops at 15/23 and 19/23 of the steps, as there",
-        "warm-up over 4/57 of the steps, as on Charades",
-        *cycle_notes,
+        _rate_note(rate, asked, "the paper's 0.03 at 16 clips on Something-Something V2"),
+        *schedule_notes,
     ]
     steps_note = _epochs_note(baseline, asked) or (
         f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
@@ -76,12 +79,13 @@ def scratch(
 ) -> RunConfig:
     """Your videos, from random weights, sized by their number and the GPUs'.
 
-    Batch, rate and epochs follow the paper's Kinetics run, unless asked for. Raises ValueError if
-    there are other than 1 to 8 GPUs, or too few videos for them.
+    Batch, rate and epochs follow the paper's Kinetics run, unless asked for, and warm-up and drops
+    of a baseline's rate. Raises ValueError if there are other than 1 to 8 GPUs, or too few videos
+    for them.
     """
     size = _size(num_videos, num_gpus, asked)
-    multigrid, cycle_notes = _cycles(size)
     steps = asked.steps_of(size.num_videos, size.batch_size, epochs=239)
+    multigrid, schedule_notes = _schedule(size, steps)
     rate = asked.rate or 0.8 * size.batch_size / 512
     baseline = Baseline(
         shape=Shape(32, 224, 224),
@@ -93,9 +97,8 @@ def scratch(
     )
     notes = [
         *size.notes,
-        _rate_note(rate, asked, "the paper's 0.8 at 512 clips on Kinetics")
-        + "; warm-up and drops at the same shares of the run",
-        *cycle_notes,
+        _rate_note(rate, asked, "the paper's 0.8 at 512 clips on Kinetics"),
+        *schedule_notes,
     ]
     if size.num_videos < 50_000:
         notes.append(
@@ -162,7 +165,7 @@ def _size(num_videos: int | None, num_gpus: int, asked: Asked) -> _Size:
             f"num_gpus {num_gpus}: {num_videos} videos are fewer than two for each GPU; use at "
             f"most {num_videos // 2}"
         )
-    fits = (each for each in _GROUPS if each * num_gpus * _LEAST_STEPS <= num_videos)
+    fits = (each for each in _GROUPS if each * num_gpus * _LEAST_EPOCH <= num_videos)
     group = next(fits, _GROUPS[-1])
     why = f"batch size {group * num_gpus}: a norm group of {group} clips on {gpus}"
     if group < _GROUPS[0]:
@@ -180,25 +183,48 @@ def _shared_groups(batch_size: int, num_gpus: int) -> int:
     return math.gcd(batch_size // num_gpus, _GROUPS[0])
 
 
-def _cycles(size: _Size) -> tuple[Multigrid, list[str]]:
-    """The largest batch exponent of 1, 1/2, 0 whose largest batch leaves an epoch enough steps."""
-    most = size.num_videos // (_LEAST_STEPS * size.batch_size)
+def _schedule(size: _Size, steps: int) -> tuple[Multigrid, list[str]]:
+    """One coarse-to-fine pass and an anneal, or the baseline where that was not shown to do.
+
+    The study (docs/which_schedule.md) backs share and least number of the steps. The largest batch
+    exponent of 1, 1/2, 0 is taken at which no batch has more clips than there are videos.
+    """
+    most = size.num_videos / size.batch_size
     exponent = next((p for p in (1.0, 0.5) if _LARGEST_FACTOR**p <= most), 0.0)
-    multigrid = Multigrid(
-        batch_exponent=exponent,
-        epoch_factor=1.5 if exponent else 1.0,
+    kept = max(_LEAST_STEPS, math.ceil(steps * _SHARE))
+    saves = kept < steps
+    multigrid = replace(
+        Multigrid.named("anneal" if saves else "off"),
+        # The clips of a step of the anneal are, on average, so many times the baseline's.
+        epoch_factor=kept / steps * _mean_factor(exponent) if saves else 1.0,
         norm_group=size.norm_group,
+        batch_exponent=exponent,
         rule=Model(_MODEL).rule,
     )
-    if exponent == 1:
-        return multigrid, []
+    if not saves:
+        return multigrid, [
+            f"schedule off: {steps:,} steps of the baseline are too few to save some; fewer than "
+            f"{_LEAST_STEPS} were not enough for any schedule"
+        ]
     notes = [
-        f"batch exponent {exponent:g}: equation 1 asks for {_LARGEST_FACTOR * size.batch_size} "
-        f"clips on the smallest shape, more than an eighth of {size.num_videos:,} videos"
+        f"schedule anneal, one pass from coarse to fine: {steps / kept:.2g} times fewer steps than "
+        f"the baseline's {steps:,}"
     ]
-    if exponent == 0:
-        notes.append("epoch factor 1: steps are as many as the baseline's, but cheaper")
+    if exponent < 1:
+        notes.append(
+            f"batch exponent {exponent:g}: equation 1 asks for {_LARGEST_FACTOR * size.batch_size} "
+            f"clips on the smallest shape, more than {size.num_videos:,} videos"
+        )
     return multigrid, notes
+
+
+def _mean_factor(exponent: float) -> float:
+    """Clips of the anneal's steps over the baseline's, on average over its steps."""
+    cycle = Multigrid.named("anneal").long_cycle
+    assert cycle is not None
+    assert cycle.shares is not None
+    ratios = (1 / (time * side**2) for time, side in cycle.factors)
+    return sum(share * ratio**exponent for share, ratio in zip(cycle.shares, ratios, strict=True))
 
 
 def _finetuning_epochs(num_videos: int) -> int:

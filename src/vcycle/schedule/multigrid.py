@@ -176,10 +176,13 @@ class Multigrid:
         """The named schedule for the same model and data.
 
         It keeps the shape rule, the norm group, the exponents of batch and rate, and the number of
-        steps if that is fixed. It keeps the epoch factor if both schedules have grids to change.
+        steps if that is fixed. It keeps the epoch factor if both schedules have grids to change,
+        but ``paper`` in place of a single pass, which is longer, has the paper's.
         """
         chosen = Multigrid.named(name)
-        keep_epochs = name != "off" and (self.long_cycle or self.short_cycle) is not None
+        passes = self.long_cycle is not None and self.long_cycle.once
+        has_grids = (self.long_cycle or self.short_cycle) is not None
+        keep_epochs = has_grids and name != "off" and not (passes and name == "paper")
         return replace(
             chosen,
             epoch_factor=self.epoch_factor if keep_epochs else chosen.epoch_factor,
