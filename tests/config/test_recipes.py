@@ -9,6 +9,7 @@ import torch
 from vcycle.config.compute import compute
 from vcycle.config.recipes import FIXED_RECIPES, PAPER_RECIPES, USER_RECIPES, recipe, summaries
 from vcycle.config.run import Model, RunConfig
+from vcycle.config.sizing import Asked
 from vcycle.data.sampler import PlanSampler
 from vcycle.models import check_norm_group
 from vcycle.schedule import cost
@@ -303,6 +304,39 @@ def test_own_videos_of_the_papers_sizes() -> None:
     kinetics = recipe("scratch", num_videos=240_000, num_gpus=8).baseline
     assert round(kinetics.epochs) == 239
     assert kinetics.learning_rate.base == pytest.approx(0.8 * 64 / 512)
+
+
+@pytest.mark.parametrize("name", sorted(USER_RECIPES))
+def test_a_small_network_takes_adamw_unless_sgd_is_asked_for(name: str) -> None:
+    small = recipe(name, num_videos=300, num_gpus=4, model="resnet3d_tiny")
+    assert small.optimizer.name == "adamw"
+    assert small.baseline.learning_rate.base == pytest.approx(0.012 * 2)  # at 32 clips
+    assert small.multigrid.rate_exponent == 0.5
+    assert any("learning rate 0.024: AdamW's 0.012 at 8 clips" in note for note in small.notes)
+    chosen = recipe(name, num_videos=300, model="resnet3d_tiny", asked=Asked(rate=0.1))
+    assert chosen.baseline.learning_rate.base == 0.1
+    assert "learning rate 0.1, as asked" in chosen.notes
+    for model, optimizer in (("resnet3d_tiny", "sgd"), ("slowfast_r50", None), ("i3d_r50", None)):
+        paper = recipe(name, num_videos=300, model=model, optimizer=optimizer)
+        assert paper.optimizer.name == "sgd"
+        assert paper.multigrid.rate_exponent == 1
+        assert any("in proportion to the batch" in note for note in paper.notes)
+
+
+@pytest.mark.parametrize("name", sorted(USER_RECIPES))
+@pytest.mark.parametrize(
+    ("baseline_steps", "steps"), [(300, 300), (301, 300), (600, 300), (4000, 1500)]
+)
+def test_own_videos_save_steps_down_to_the_fewest_that_were_enough(
+    name: str, baseline_steps: int, steps: int
+) -> None:
+    for num_videos in (16, 60, 300):  # batch exponents 0, 1/2 and 1
+        config = recipe(name, num_videos=num_videos, asked=Asked(steps=baseline_steps))
+        plan = config.plan()
+        assert len(plan) == pytest.approx(steps, abs=3)
+        assert len(plan.shapes) == (1 if baseline_steps == 300 else 3)
+        off = baseline_steps == 300
+        assert any(note.startswith("schedule off: 300 steps") for note in config.notes) == off
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,14 @@ def _read(options: argparse.Namespace) -> RunConfig:
     if name in FIXED_RECIPES and num_videos is None and num_gpus is None:
         size = options.fields.get("baseline.num_videos")
         return rescaled(recipe(name), _asked(options), num_videos=size)
-    return recipe(name, num_videos=num_videos, num_gpus=num_gpus, asked=_asked(options))
+    return recipe(
+        name,
+        num_videos=num_videos,
+        num_gpus=num_gpus,
+        model=options.fields.get("model.name"),
+        optimizer=options.fields.get("optimizer.name"),
+        asked=_asked(options),
+    )
 
 
 def _asked(options: argparse.Namespace) -> Asked:

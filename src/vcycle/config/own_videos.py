@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from vcycle.config.run import Model, RunConfig
+from vcycle.config.run import Model, Optimizer, RunConfig
 from vcycle.config.sizing import Asked, stage_ends
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
@@ -39,99 +39,129 @@ class _Size:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Training:
+    """Optimizer, its base rate, how that follows the batch, and why."""
+
+    optimizer: Optimizer
+    rate: float
+    rate_exponent: float
+    note: str
+
+
 def finetune(
-    *, num_videos: int | None = None, num_gpus: int = 1, asked: Asked = Asked()
+    *,
+    num_videos: int | None = None,
+    num_gpus: int = 1,
+    model: str = _MODEL,
+    optimizer: str | None = None,
+    asked: Asked = Asked(),
 ) -> RunConfig:
     """Your videos, from Kinetics weights, sized by their number and the GPUs'.
 
     Batch, rate and epochs follow the paper's two runs from Kinetics weights, on
     Something-Something V2 and on Charades, unless asked for. A baseline's rate drops at 15/23 and
-    19/23 of the steps, as on the first, after a warm-up over 4/57, as on the second. Raises
-    ValueError if there are other than 1 to 8 GPUs, or too few videos for them.
+    19/23 of the steps, as on the first, after a warm-up over 4/57, as on the second. ``model`` and
+    ``optimizer`` are names; a small network takes AdamW, at a rate of its own. Raises ValueError if
+    there are other than 1 to 8 GPUs, or too few videos for them.
     """
     size = _size(num_videos, num_gpus, asked)
     epochs = _finetuning_epochs(size.num_videos)
     steps = asked.steps_of(size.num_videos, size.batch_size, epochs=epochs)
-    multigrid, schedule_notes = _schedule(size, steps)
-    rate = asked.rate or 0.03 * size.batch_size / 16
+    paper = (0.03, 16, "Something-Something V2")
+    training = _training(model, optimizer, size, asked, paper=paper)
     baseline = Baseline(
         shape=Shape(32, 224, 224),
         batch_size=size.batch_size,
         steps=steps,
         num_videos=size.num_videos,
-        learning_rate=LearningRate(rate, warmup_steps=steps * 4 // 57),
+        learning_rate=LearningRate(training.rate, warmup_steps=steps * 4 // 57),
         stage_ends=stage_ends(steps, (15, 19), of=23),
     )
-    notes = [
-        *size.notes,
-        _rate_note(rate, asked, "the paper's 0.03 at 16 clips on Something-Something V2"),
-        *schedule_notes,
-    ]
     steps_note = _epochs_note(baseline, asked) or (
         f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
         f"(169k), on the line through the two in logarithms, and within 15 to 100"
     )
-    return _run("finetune", baseline, multigrid, notes, steps_note, pretrained=True)
+    config = _run("finetune", baseline, model, size, training, steps_note)
+    return replace(config, model=replace(config.model, pretrained_on="kinetics400"))
 
 
 def scratch(
-    *, num_videos: int | None = None, num_gpus: int = 1, asked: Asked = Asked()
+    *,
+    num_videos: int | None = None,
+    num_gpus: int = 1,
+    model: str = _MODEL,
+    optimizer: str | None = None,
+    asked: Asked = Asked(),
 ) -> RunConfig:
     """Your videos, from random weights, sized by their number and the GPUs'.
 
     Batch, rate and epochs follow the paper's Kinetics run, unless asked for, and warm-up and drops
-    of a baseline's rate. Raises ValueError if there are other than 1 to 8 GPUs, or too few videos
-    for them.
+    of a baseline's rate. ``model`` and ``optimizer`` are names; a small network takes AdamW, at a
+    rate of its own. Raises ValueError if there are other than 1 to 8 GPUs, or too few videos for
+    them.
     """
     size = _size(num_videos, num_gpus, asked)
     steps = asked.steps_of(size.num_videos, size.batch_size, epochs=239)
-    multigrid, schedule_notes = _schedule(size, steps)
-    rate = asked.rate or 0.8 * size.batch_size / 512
+    training = _training(model, optimizer, size, asked, paper=(0.8, 512, "Kinetics"))
+    rate = LearningRate(training.rate, warmup_steps=steps // 7, warmup_start=training.rate / 400)
     baseline = Baseline(
         shape=Shape(32, 224, 224),
         batch_size=size.batch_size,
         steps=steps,
         num_videos=size.num_videos,
-        learning_rate=LearningRate(rate, warmup_steps=steps // 7, warmup_start=rate / 400),
+        learning_rate=rate,
         stage_ends=stage_ends(steps, (44, 72, 92), of=112),
     )
-    notes = [
-        *size.notes,
-        _rate_note(rate, asked, "the paper's 0.8 at 512 clips on Kinetics"),
-        *schedule_notes,
-    ]
-    if size.num_videos < 50_000:
-        notes.append(
-            f"{size.num_videos:,} videos are few to start from random weights: compare with "
-            f"finetune"
-        )
     steps_note = _epochs_note(baseline, asked) or "239 epochs, as on Kinetics"
-    return _run("scratch", baseline, multigrid, notes, steps_note, pretrained=False)
+    config = _run("scratch", baseline, model, size, training, steps_note)
+    if size.num_videos >= 50_000:
+        return config
+    few = f"{size.num_videos:,} videos are few to start from random weights: compare with finetune"
+    return replace(config, notes=(*config.notes, few))
 
 
 def _run(
-    name: str,
-    baseline: Baseline,
-    multigrid: Multigrid,
-    notes: list[str],
-    steps_note: str,
-    *,
-    pretrained: bool,
+    name: str, baseline: Baseline, model: str, size: _Size, training: _Training, steps_note: str
 ) -> RunConfig:
+    multigrid, schedule_notes = _schedule(size, baseline.steps)
+    network = Model(model)
     return RunConfig(
         recipe=name,
         baseline=baseline,
-        multigrid=multigrid,
-        model=Model(_MODEL, pretrained_on="kinetics400" if pretrained else None),
-        notes=tuple(notes),
+        multigrid=replace(multigrid, rate_exponent=training.rate_exponent, rule=network.rule),
+        model=network,
+        optimizer=training.optimizer,
+        notes=(*size.notes, training.note, *schedule_notes),
         steps_note=steps_note,
     )
 
 
-def _rate_note(rate: float, asked: Asked, paper: str) -> str:
+def _training(
+    model: str,
+    optimizer: str | None,
+    size: _Size,
+    asked: Asked,
+    *,
+    paper: tuple[float, int, str],
+) -> _Training:
+    """AdamW for a network that has a rate for it, else the paper's SGD: its rate, clips and run."""
+    entry = Model(model).entry
+    adamw = entry.adamw_rate if entry is not None and optimizer in (None, "adamw") else None
+    if adamw is not None:
+        chosen, exponent = Optimizer("adamw", weight_decay=0.05), 0.5
+        rate = adamw * math.sqrt(size.batch_size / 8)
+        why = f"AdamW's {adamw:g} at 8 clips of {model}, by the square root of the batch"
+    else:
+        chosen, exponent = Optimizer(), 1.0
+        base, clips, run = paper
+        rate = base * size.batch_size / clips
+        why = f"the paper's {base:g} at {clips} clips on {run}, in proportion to the batch"
     if asked.rate is not None:
-        return f"learning rate {rate:g}, as asked"
-    return f"learning rate {rate:g}: {paper}, in proportion to the batch"
+        rate, note = asked.rate, f"learning rate {asked.rate:g}, as asked"
+    else:
+        note = f"learning rate {rate:g}: {why}"
+    return _Training(chosen, rate, exponent, note)
 
 
 def _epochs_note(baseline: Baseline, asked: Asked) -> str:
@@ -199,7 +229,6 @@ def _schedule(size: _Size, steps: int) -> tuple[Multigrid, list[str]]:
         epoch_factor=kept / steps * _mean_factor(exponent) if saves else 1.0,
         norm_group=size.norm_group,
         batch_exponent=exponent,
-        rule=Model(_MODEL).rule,
     )
     if not saves:
         return multigrid, [
@@ -224,7 +253,9 @@ def _mean_factor(exponent: float) -> float:
     assert cycle is not None
     assert cycle.shares is not None
     ratios = (1 / (time * side**2) for time, side in cycle.factors)
-    return sum(share * ratio**exponent for share, ratio in zip(cycle.shares, ratios, strict=True))
+    return sum(
+        share * math.pow(ratio, exponent) for share, ratio in zip(cycle.shares, ratios, strict=True)
+    )
 
 
 def _finetuning_epochs(num_videos: int) -> int:

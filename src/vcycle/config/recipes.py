@@ -275,15 +275,19 @@ def recipe(
     *,
     num_videos: int | None = None,
     num_gpus: int | None = None,
+    model: str | None = None,
+    optimizer: str | None = None,
     asked: Asked = Asked(),
 ) -> RunConfig:
     """The configuration of the run called ``name``, at the size that is asked for.
 
-    ``num_videos`` and ``num_gpus`` are for the recipes of one's own videos. Raises ValueError if a
+    All but ``asked`` are for the recipes of one's own videos; a paper's recipe leaves ``model`` and
+    ``optimizer`` alone. Raises ValueError if a
     paper's recipe is given them, or the name is unknown (it names the nearest).
     """
     if name in USER_RECIPES:
-        given = {"num_videos": num_videos, "num_gpus": num_gpus}
+        given = {"num_videos": num_videos, "num_gpus": num_gpus, "model": model}
+        given |= {"optimizer": optimizer}
         known = {key: value for key, value in given.items() if value is not None}
         return USER_RECIPES[name](asked=asked, **known)
     if name not in FIXED_RECIPES:

@@ -37,6 +37,8 @@ class ModelEntry:
             stride) and of the paper's runs.
         least_frames: fewest frames that it takes, for a network without alpha.
         kinetics_file: the file of PyTorchVideo's model zoo that holds its Kinetics-400 weights.
+        adamw_rate: the rate at which AdamW trains it on 8 clips a step, for a small network, which
+            learns faster so; None for those that the paper trains with SGD.
     """
 
     name: str
@@ -45,6 +47,7 @@ class ModelEntry:
     aliases: tuple[str, ...] = ()
     least_frames: int = 1
     kinetics_file: str | None = None
+    adamw_rate: float | None = None
 
     @property
     def alpha(self) -> int | None:
@@ -154,12 +157,13 @@ _R101_50 = (6, 6)
 """In R101-50-50, res4 has the temporal kernels of R50: none after the sixth block."""
 
 MODELS = (
-    ModelEntry("resnet3d_tiny", "TinyResNet3d"),
+    ModelEntry("resnet3d_tiny", "TinyResNet3d", adamw_rate=0.012),
     _slowfast("slowfast_tiny", alpha=2, beta_inverse=4, depth=26, fusion_kernel=5, width=8),
     ModelEntry(
         "video_vit_tiny",
         "VideoTransformer",
         {"width": 128, "depth": 6, "patch_frames": 2, "patch_side": 16},
+        adamw_rate=0.001,
     ),
     _slowfast(
         "slowfast_r50",
