@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from vcycle.cli.main import main
 from vcycle.cli.own_data import last_run_folder, run_folder
 from vcycle.cli.train import parse_time
+from vcycle.config.fields import read_values
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
 
@@ -102,7 +104,11 @@ def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     assert "epochs fit into the 15 s asked for" in out
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["predicted_seconds"] < 15
-    assert main(command) == 0  # with the plan that it had, whatever steps take now
+    # With the plan and the precision that it had, whatever steps take now and on which CPU.
+    ran_in = read_values(tmp_path / "run" / "config.yaml")["precision"]
+    other = {"amx_bf16": ran_in == "32-true"}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: other, raising=False)
+    assert main(command) == 0
     assert "complete, nothing is left to train" in capsys.readouterr().out
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

@@ -77,6 +77,8 @@ def run_train_command(options: argparse.Namespace) -> None:
         seconds = None
     else:
         config = _absolute(run_config(options))  # what a user got wrong must not wait for torch
+        if videos is not None and "precision" not in options.fields:
+            config = _in_fastest_precision(config, options)
         folder, config, kept = _folder(options, config, name, seconds)
         seconds = None if kept else seconds
         if options.resume is False:
@@ -146,6 +148,21 @@ def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
         raise ValueError(f"--resume {folder}: no config.yaml in it; give a folder of vcycle train")
     options.resume = True
     return _absolute(read_config(folder / "config.yaml", options.fields))
+
+
+def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> RunConfig:
+    """With this machine's fastest precision, or that of the run in the folder given."""
+    with starting_pytorch():
+        from vcycle.evaluate.precision import fastest_precision
+
+    begun = Path(options.folder or "") / "config.yaml"
+    if options.folder is not None and begun.is_file():
+        return replace(config, precision=config_from(read_values(begun), {}).precision)
+    precision = fastest_precision(config.model.name)
+    if precision == config.precision:
+        return config
+    note = f"precision {precision}: this CPU is faster in it, at the same accuracy"
+    return replace(config, precision=precision, notes=(*config.notes, note))
 
 
 def _absolute(config: RunConfig) -> RunConfig:
