@@ -23,7 +23,7 @@ from vcycle.demo.videos import write_videos
 RESULT = Path(__file__).parent / "results" / "your_videos.json"
 CLASSES = ("left_loop", "right_loop", "serve")
 COMMANDS = {
-    "first_run": "vcycle train strokes --model resnet3d_tiny --shape 8x64x64 --epochs 30",
+    "first_run": "vcycle train strokes --model resnet3d_tiny --shape 8x64x64 --epochs 120",
     "eval": "vcycle eval runs/strokes-1 --best --evaluation.num_clips 3",
     "predict": "vcycle predict runs/strokes-1 strokes/left_loop/left_loop_00.mp4 --top-k 2",
 }
