@@ -27,9 +27,10 @@ class Method:
 
     A length is in ``unit``: a share of the baseline's steps, or a multiple of its epochs.
     ``lengths`` maps each to the number of rounds that it waits. ``tuned`` says which lengths have
-    a rate chosen for them: each, or the first, whose rate serves the others. ``schedule`` is one
-    of the named schedules, ``config`` are further fields of a run's configuration, and
-    ``full_shape`` those that change for a second evaluation, at the full shape.
+    a rate chosen for them: each, or the first, whose rate serves the others. A variant has none of
+    its own: it takes that of the method ``rate_of``. ``schedule`` is one of the named schedules,
+    ``config`` are further fields of a run's configuration, and ``full_shape`` those that change for
+    a second evaluation, at the full shape.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Method:
     unit: Literal["steps", "epochs"]
     lengths: Mapping[float, int]
     tuned: Literal["each", "first"] = "first"
+    rate_of: str | None = None
     config: Values = field(default_factory=dict)
     full_shape: Values | None = None
 
@@ -136,6 +138,12 @@ class Study:
         for task in self.tasks:
             if unknown := [name for name in task.methods if name not in known]:
                 raise ValueError(f"task {task.name}: no method {', '.join(unknown)} in the study")
+            for method in (self.method(name) for name in task.methods):
+                if method.rate_of not in (None, *task.methods):
+                    raise ValueError(
+                        f"task {task.name}: {method.name} takes the rate of {method.rate_of}; add "
+                        f"that method"
+                    )
             if self.baseline.name not in task.methods:
                 raise ValueError(f"task {task.name}: add {self.baseline.name}, the baseline")
             if task.pretrained_on not in (None, *(other.name for other in self.tasks)):
@@ -144,6 +152,10 @@ class Study:
     @property
     def baseline(self) -> Method:
         return self.methods[0]
+
+    def method(self, name: str) -> Method:
+        """The method of that name, which there is."""
+        return next(method for method in self.methods if method.name == name)
 
     def runs(self) -> list[Run]:
         """All runs, in order.
@@ -156,7 +168,8 @@ class Study:
         for number, task in enumerate(self.tasks):
             for place, (method, length, wait) in enumerate(self._lengths(task)):
                 first = task.wait + wait
-                if method.tuned == "each" or length == method.first_length:
+                is_tuned = method.tuned == "each" or length == method.first_length
+                if is_tuned and method.rate_of is None:
                     tuning = self.tuning(task, method, length)
                     placed += [((first, number, -1, place), run) for run in tuning]
                 placed += [
@@ -169,6 +182,9 @@ class Study:
 
     def tuning(self, task: Task, method: Method, length: float) -> list[Run]:
         """The runs that choose a length's rate, one for each rate that is tried."""
+        if method.rate_of is not None:
+            other = self.method(method.rate_of)
+            return self.tuning(task, other, other.first_length)
         at = length if method.tuned == "each" else method.first_length
         return [Run(task, method, at, 0, rate=rate) for rate in task.rates or self.rates]
 

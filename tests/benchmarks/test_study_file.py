@@ -57,6 +57,15 @@ def test_one_seed_of_every_method_comes_before_the_second_of_any(proof):
     assert seen == {(name, fold) for name in first for fold in range(3)}
 
 
+def test_a_variant_takes_the_rate_of_the_method_that_it_varies(proof):
+    task = proof.tasks[0]
+    tuning = proof.tuning(task, method_of(proof, "anneal-ema"), 0.276)
+    assert [run.point for run in tuning] == ["isl_emergency8/scratch/anneal-0.276"] * 3
+    assert not [run for run in proof.runs() if run.method.rate_of and run.role == "tuning"]
+    chosen = proof.selected(["isl_emergency8/scratch/anneal-ema-0.276/seed0-fold0"])
+    assert len(chosen) == 4
+
+
 def test_the_tuning_of_a_length_comes_before_its_final_runs(proof):
     places = {run.name: place for place, run in enumerate(proof.runs())}
     for run in proof.runs():
@@ -119,6 +128,7 @@ def test_small_clips_are_evaluated_once_more_at_the_full_shape(proof):
         (("methods", "pass", "lenghts"), {1: 0}, "no study in it"),
         (("tasks", 0, "methods"), ["baseline", "past"], "no method past in the study"),
         (("tasks", 0, "methods"), ["pass"], "add baseline, the baseline"),
+        (("methods", "pass", "rate_of"), "pas", "pass takes the rate of pas; add that method"),
         (("tasks", 0, "videos"), "clips", "videos 'clips': give people"),
         (("tasks", 0, "pretrained_on"), "k400/scratch", "no task k400/scratch in the study"),
         (("rates",), 0.1, "no study in it"),
