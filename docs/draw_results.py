@@ -7,6 +7,7 @@ python docs/draw_results.py --check   exit 1 if one is out of date
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -25,8 +26,8 @@ COLOURS = ("#2e3440", "#5e81ac", "#d08770", "#2e7d5b", "#b48ead", "#a3883f")
 MARKERS = "osD^vPX<>*hp"
 """The first methods have a colour each; the others are grey and differ in their marker."""
 
-NAMED = ("paper", "pass", "anneal")
-"""The methods that are schedules with a name."""
+NAMED = ("paper", "pass", "anneal", "tokens")
+"""The methods that are schedules with a name, and the anneal that drops tokens."""
 
 Row = dict[str, Any]
 
@@ -96,6 +97,37 @@ def main_table(values: Row, titles: dict[str, str]) -> str:
             pairs = next(each["cells"] for each in found if each)
             cells = " | ".join(_saving(each) for each in found)
             lines.append(f"| {_task(row)} | {titles[row['method']]} | {pairs} | {cells} |")
+    return "\n".join(lines)
+
+
+def variants_table(values: Row, methods: dict[str, Row]) -> str:
+    """Variants of a schedule less the schedule itself, over the seeds and folds that both have."""
+    lines = [
+        "| task | variant | steps | runs | top-1 | its schedule's | loss | its schedule's |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    finals = [row for row in values["rows"] if row["role"] == "final" and not row.get("failed")]
+    groups: dict[tuple[Any, ...], dict[tuple[int, int], Row]] = {}
+    for row in finals:
+        task = (row["dataset"], row["regime"])
+        point = groups.setdefault((task, row["method"], row["length"]), {})
+        point[row["seed"], row["fold"]] = row
+    for (task, name, _), rows in sorted(groups.items()):
+        of = methods[name].get("rate_of")
+        if of is None:
+            continue
+        first = next(iter(methods[of]["lengths"]))
+        theirs = groups.get((task, of, first), {})
+        both = sorted(rows.keys() & theirs.keys())
+        if both:
+            cells = " | ".join(
+                f"{scale * statistics.mean(each[pair][score] for pair in both):.{digits}f}"
+                for score, scale, digits in (("top1", 100, 1), ("loss", 1, 3))
+                for each in (rows, theirs)
+            )
+            steps = rows[both[0]]["steps"]
+            title = methods[name]["title"]
+            lines.append(f"| {'/'.join(task)} | {title} | {steps:,} | {len(both)} | {cells} |")
     return "\n".join(lines)
 
 
@@ -298,6 +330,7 @@ def main(arguments: list[str]) -> int:
             f"### {' / '.join(task)}\n\n![Accuracy over seconds](figures/{name})\n\n"
             f"{points_table(values, task, titles)}"
         )
+    named = [row for row in values["iso"] if row["method"] in NAMED]
     pages = {
         DOCS / "results.md": {
             "state": state(values),
@@ -308,8 +341,9 @@ def main(arguments: list[str]) -> int:
             "rows": rows_table(values),
         },
         DOCS / "which_schedule.md": {
-            "saving": iso_table(values, titles),
+            "saving": iso_table({**values, "iso": named}, titles),
             "equal": equal_table(values, titles),
+            "variants": variants_table(values, methods),
         },
         DOCS.parent / "README.md": {"study": main_table(values, titles)},
     }
