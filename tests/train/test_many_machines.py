@@ -155,13 +155,6 @@ def test_two_hosts_train_as_one_does(
     assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
 
 
-# torch's own restart may find the address of a process that is gone, and then takes minutes.
-restarts = pytest.mark.skipif(
-    "VCYCLE_TEST_RESTARTS" not in os.environ, reason="set VCYCLE_TEST_RESTARTS=1 to run it"
-)
-
-
-@restarts
 def test_torchrun_goes_on_from_the_last_checkpoint_when_a_process_is_killed(
     config: RunConfig, expected: list[float], tmp_path: Path
 ) -> None:
@@ -174,7 +167,6 @@ def test_torchrun_goes_on_from_the_last_checkpoint_when_a_process_is_killed(
     assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
 
 
-@restarts
 def test_a_run_goes_on_without_a_node_that_died(
     config: RunConfig, expected: list[float], tmp_path: Path
 ) -> None:

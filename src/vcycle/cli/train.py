@@ -257,7 +257,7 @@ def _train(
         print(f"run folder {folder}", flush=True)
 
     with starting_pytorch():
-        from vcycle.evaluate.setup import destroy_process_group
+        from vcycle.evaluate.process_group import destroy_process_group
         from vcycle.train.run import train
 
     try:

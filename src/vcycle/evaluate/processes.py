@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -35,7 +36,7 @@ def ending_together(fabric: Fabric) -> Iterator[None]:
     if fabric.world_size == 1:
         yield
         return
-    store = _store()
+    store = _store(fabric.broadcast(uuid.uuid4().hex))
     over = threading.Event()
     watcher = threading.Thread(target=_watch, args=(store, over), daemon=True)
     watcher.start()
@@ -58,8 +59,11 @@ def ending_together(fabric: Fabric) -> Iterator[None]:
     fabric.barrier()
 
 
-def _store() -> Store:
-    """A further connection to the store through which the processes found each other."""
+def _store(prefix: str) -> Store:
+    """A further connection to the store through which the processes found each other.
+
+    torchrun keeps that through its restarts, with what an earlier attempt left: hence ``prefix``.
+    """
     store = TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
@@ -67,8 +71,7 @@ def _store() -> Store:
         wait_for_workers=False,
         timeout=timedelta(seconds=60),
     )
-    # A restart by torchrun finds the store of the attempt that failed.
-    return PrefixStore(f"vcycle/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    return PrefixStore(prefix, store)
 
 
 def _watch(store: Store, over: threading.Event) -> None:

@@ -25,6 +25,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.decode.remote import check_store
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.precision import set_precision
+from vcycle.evaluate.process_group import join_process_group
 from vcycle.evaluate.slurm import adopt_srun_tasks
 from vcycle.models import (
     SubBatchNorm3d,
@@ -57,6 +58,8 @@ def make_fabric(config: RunConfig) -> Fabric:
         strategy=strategy,
         plugins=[set_precision(config.precision, accelerator), environment],
     )
+    if world > 1:
+        join_process_group(fabric.device)  # which Fabric finds, and makes none
     fabric.launch()
     return fabric
 
@@ -74,15 +77,6 @@ def stop_broadcasting_buffers(model: nn.Module) -> None:
                 if not isinstance(layer, SubBatchNorm3d)
                 for _ in layer.buffers(recurse=False)
             )
-
-
-def destroy_process_group() -> None:
-    """Destroy the process group, if there is one: its threads may abort an exit that it is left to.
-
-    All processes call this. After an error none does: it would wait for the others.
-    """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
 
 
 def read_manifest(config: RunConfig) -> Manifest:

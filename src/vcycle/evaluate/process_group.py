@@ -1,0 +1,73 @@
+"""The process group of a run, which processes that torchrun started anew join too.
+
+In: torchrun's variables. Out: torch's default process group. torchrun's agents keep one store for
+all attempts, and ``init_process_group`` would read the addresses of processes that are gone from it
+(pytorch/pytorch#135712). ``TORCHELASTIC_RESTART_COUNT`` cannot tell the attempts apart: each node
+counts for itself. So the processes first agree on a name that no earlier attempt knew, and find
+each other under it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from datetime import timedelta
+
+import torch
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
+
+_POLL_SECONDS = 0.05
+_PATIENCE = timedelta(minutes=30)  # torch's own, with gloo
+
+
+def join_process_group(device: torch.device) -> None:
+    """Make the default process group, for GPUs or CPUs as ``device`` is; nothing if there is one.
+
+    Raises TimeoutError if the other processes have not started within 30 minutes.
+    """
+    if torch.distributed.is_initialized():
+        return
+    store, rank, world_size = next(rendezvous("env://", timeout=_PATIENCE))
+    name = agreed_name(store, rank, world_size, patience=_PATIENCE)
+    on_gpu = device.type == "cuda"
+    torch.distributed.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        store=PrefixStore(name, store),
+        rank=rank,
+        world_size=world_size,
+        device_id=device if on_gpu else None,
+    )
+
+
+def agreed_name(store: Store, rank: int, world_size: int, *, patience: timedelta) -> str:
+    """The same name in all processes of an attempt, and another one in each attempt.
+
+    Every process leaves a random number under its rank, over that of an earlier attempt, and signs
+    the list of all. A list that all have signed is of processes that live: none signs a list
+    without its own number. Raises TimeoutError if ``patience`` is over before.
+    """
+    numbers = [f"vcycle/numbers/{each}" for each in range(world_size)]
+    store.set(numbers[rank], uuid.uuid4().hex)
+    deadline = time.monotonic() + patience.total_seconds()
+    while time.monotonic() < deadline:
+        if store.check(numbers):
+            name = hashlib.sha256(b" ".join(store.multi_get(numbers))).hexdigest()
+            store.set(f"vcycle/{name}/{rank}", "signed")
+            if store.check([f"vcycle/{name}/{each}" for each in range(world_size)]):
+                return name
+        time.sleep(_POLL_SECONDS)
+    raise TimeoutError(
+        f"process {rank}: the {world_size} processes of the run did not all start within "
+        f"{patience}; see what the others say"
+    )
+
+
+def destroy_process_group() -> None:
+    """Destroy the process group, if there is one: its threads may abort an exit that it is left to.
+
+    All processes call this. After an error none does: it would wait for the others.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
