@@ -7,9 +7,9 @@
 its ``curves.png``: ``make published-demo``. ``docs/results/demo_rates.json`` is what
 ``benchmarks/demo_rates.py`` writes, ``docs/results/loader.json`` what
 ``vcycle bench loader --json`` prints, and ``docs/results/models.json`` what
-``benchmarks/models.py`` does. ``docs/results/your_videos.json`` is what
-``docs/run_your_videos.py`` writes. The table of models comes from the builders' signatures and
-docstrings.
+``benchmarks/models.py`` and ``slices.json`` what ``benchmarks/slices.py`` does.
+``docs/results/your_videos.json`` is what ``docs/run_your_videos.py`` writes. The table of models
+comes from the builders' signatures and docstrings.
 """
 
 from __future__ import annotations
@@ -97,6 +97,17 @@ def loader_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def slices_table(rows: list[dict[str, Any]]) -> str:
+    """What decoding only the slices of the crop takes off a clip's CPU time, a line a shape."""
+    lines = ["| video | bytes a frame | shape | CPU time |", "| --- | ---: | --- | ---: |"]
+    lines += [
+        f"| {row['video']}, {row['size']} | {row['whole_bytes']:,.0f} | {row['shape']} "
+        f"| {row['sliced_ms'] / row['whole_ms'] - 1:+.0%} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
 def norm_table(results: dict[str, Any]) -> str:
     """Seconds of sub-batch norm over those of plain batch norm, forward and backward."""
     lines = [
@@ -167,6 +178,7 @@ def main(arguments: list[str]) -> int:
         (ROOT / "README.md", "demo", demo_table(_result("demo"))),
         (ROOT / "docs" / "demo.md", "demo-rates", demo_rates_table(_result("demo_rates"))),
         (ROOT / "docs" / "data.md", "loader", loader_table(_result("loader"))),
+        (ROOT / "docs" / "data.md", "slices", slices_table(_result("slices"))),
         (ROOT / "docs" / "models.md", "models", models_table()),
         (ROOT / "docs" / "models.md", "weights", weights_table()),
         (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
