@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from tests.train.test_distributed import end_of, run_config, start_two
+from vcycle.config.augmentation import Augmentation
 from vcycle.config.run import Evaluation, Model, RunConfig
+from vcycle.data.batch import Batch
 from vcycle.data.json_lines import read_rows
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.models import convert_batch_norm, defer_statistics
@@ -21,6 +24,7 @@ from vcycle.models.tiny import TinyResNet3d
 from vcycle.schedule.plan import MiniBatch
 from vcycle.schedule.shape import Shape
 from vcycle.train import rehearsal
+from vcycle.train.augment import augment
 from vcycle.train.gradients import Pieces
 from vcycle.train.run import train
 
@@ -178,24 +182,107 @@ def test_the_rehearsal_measures_the_peak_of_each_batch_with_optimizer_state(
     assert "Peak memory, GiB: 64 x 2x16x16 64, 32 x 4x16x16 32" in console.file.getvalue()
 
 
-def test_all_processes_cut_what_does_not_fit_in_one(synthetic_videos: Path, tmp_path: Path) -> None:
-    (tmp_path / "tight.py").write_text(
-        "import os, torch\n"
-        "from vcycle.models.tiny import TinyResNet3d\n"
-        "class Tight(TinyResNet3d):\n"
-        "    def forward(self, clips):\n"
-        "        small = os.environ.get('RANK') == '1' and len(clips) > 16\n"
-        "        if small and self.training and torch.is_grad_enabled():\n"
-        "            raise torch.OutOfMemoryError('CUDA out of memory')\n"
-        "        return super().forward(clips)\n"
-        "def build(num_classes):\n"
-        "    return Tight(num_classes=num_classes, width=4)\n"
-    )
-    config = run_config(synthetic_videos, Model("tight:build"))
-    config = replace(config, accumulate="auto", evaluation=Evaluation(times=1, batch_size=12))
-    same = replace(config, model=Model("resnet3d_tiny", {"width": 4, "dropout": 0.2}))
-    train(same, tmp_path / "one")
-    process = start_two(config, tmp_path, name="run")
+def test_the_rehearsal_augments_whole_batches_as_the_loop_does(
+    auto: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are cut, too: memory has to hold all of one while it is augmented."""
+    settings = Augmentation(num_ops=1, erase=0.5, mixup=0.8)
+    whole: set[tuple[int, Shape]] = set()
+
+    def recorded(batch: Batch, given: Augmentation, *, num_classes: int) -> Batch:
+        assert given == settings
+        whole.add((len(batch), batch.shape))
+        out = augment(batch, given, num_classes=num_classes)
+        assert not torch.equal(out.clips, batch.clips)
+        return out
+
+    monkeypatch.setattr(rehearsal, "augment", recorded)
+    memory = SmallMemory(monkeypatch, 16, None)
+    train(replace(auto, augmentation=settings), tmp_path / "run", dry_run=True)
+    assert memory.failures
+    assert whole >= {(each.batch_size, each.shape) for each in auto.plan().mini_batches()}
+    assert (16, Shape(2, 16, 16)) not in whole  # a piece
+
+
+def test_a_batch_that_cannot_be_augmented_is_named_and_not_left_out(
+    auto: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loader has given it by then, and would give the next one's clips instead."""
+
+    def fails(*_: object, **__: object) -> Batch:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("vcycle.train.loop.augment", fails)
+    with pytest.raises(ValueError, match=r"^shape 2x16x16: a batch of 64 clips does not fit"):
+        train(auto, tmp_path / "run")
+
+
+# Runs out of memory in the second of two processes.
+TIGHT = """
+import os, torch
+from vcycle.models.tiny import TinyResNet3d
+
+def fail(*_):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+class Tight(TinyResNet3d):
+    def forward(self, clips):
+        if os.environ.get("RANK") == "1" and torch.is_grad_enabled() and {when}:
+            {fails}
+        return super().forward(clips)
+
+def build(num_classes):
+    model = Tight(num_classes=num_classes, width=4)
+    {besides}
+    return model
+"""
+LARGE, LATER = "len(clips) > 16", "os.path.exists('run/config.yaml')"  # after the rehearsal
+
+
+def auto_config(videos: Path, model: Model) -> RunConfig:
+    config = run_config(videos, model)
+    return replace(config, accumulate="auto", evaluation=Evaluation(times=1, batch_size=12))
+
+
+def run_tight(
+    videos: Path, folder: Path, *, when: str, fails: str = "fail()", besides: str = "pass"
+) -> tuple[int, str]:
+    """The exit code and the errors of two such processes."""
+    text = TIGHT.format(when=when, fails=fails, besides=besides)
+    (folder / "tight.py").write_text(text)
+    process = start_two(auto_config(videos, Model("tight:build")), folder, name="run")
     error = end_of(process)
-    assert process.returncode == 0, error
+    return process.returncode, error
+
+
+@pytest.mark.parametrize("when", [LARGE, f"{LARGE} and {LATER}"], ids=["rehearsal", "later"])
+def test_what_does_not_fit_in_one_process_is_cut_and_losses_stay(
+    synthetic_videos: Path, tmp_path: Path, when: str
+) -> None:
+    """In the rehearsal all processes cut it; later that one alone does."""
+    model = Model("resnet3d_tiny", {"width": 4, "dropout": 0.2})
+    train(auto_config(synthetic_videos, model), tmp_path / "one")
+    code, error = run_tight(synthetic_videos, tmp_path, when=when)
+    assert code == 0, error
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "tight",
+    [
+        {"when": LARGE, "fails": "clips.requires_grad_().register_hook(fail)"},
+        {"when": "len(clips) == 2"},
+        {"when": LARGE, "besides": "model.register_buffer('table', torch.zeros(1))"},
+    ],
+    ids=["gradients", "statistics", "buffers"],
+)
+def test_processes_that_exchange_something_by_then_end_with_one_line(
+    synthetic_videos: Path, tmp_path: Path, tight: dict[str, str]
+) -> None:
+    """Gradients at the end of the backward pass, statistics of a norm group of both, buffers."""
+    tight["when"] += f" and {LATER}"
+    code, error = run_tight(synthetic_videos, tmp_path, **tight)
+    assert code != 0
+    said = r"shape \S+: a batch of \d+ clips does not fit into the memory of cpu"
+    assert re.search(f"^vcycle: {said}", error, re.MULTILINE), error
+    assert re.search(f"^vcycle: process 1: {said}", error, re.MULTILINE), error

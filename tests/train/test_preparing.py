@@ -14,14 +14,14 @@ from vcycle.data.manifest import Manifest
 from vcycle.schedule.shape import Shape
 from vcycle.train import prediction
 from vcycle.train.preparing import Saving, measure_preparing
-from vcycle.train.timing import Prediction, StepTimes, predict
+from vcycle.train.timing import Kind, Prediction, StepTimes, predict
 
 
 @pytest.fixture
 def times(config: RunConfig) -> StepTimes:
     """A model that waits for its clips."""
     plan = config.plan()
-    kinds = [(each.shape, each.batch_size) for each in plan.mini_batches()]
+    kinds = map(Kind.of, plan.mini_batches())
     return StepTimes(
         model=dict.fromkeys(kinds, 0.01), decode=dict.fromkeys(plan.shapes, 0.4), workers=2
     )

@@ -17,6 +17,7 @@ from vcycle.schedule.shape import Shape
 from vcycle.train.progress import Display, TimeLeft, duration
 from vcycle.train.run_folder import prediction_errors
 from vcycle.train.step_log import StepTime
+from vcycle.train.timing import Kind
 
 PLAN = Plan(
     Baseline(Shape(8, 64, 64), 8, 200, 50, LearningRate(0.1), (100, 150)),
@@ -54,18 +55,12 @@ def test_durations_read_well() -> None:
 def test_from_a_third_of_a_run_on_the_prediction_is_within_a_tenth(slower: float) -> None:
     """Steps take other seconds than predicted, some more of it in small ones, and they vary."""
     predicted = {
-        (step.shape, step.batch_size): step.batch_size * step.shape.num_pixels * 1e-7 + 0.05
-        for step in PLAN[:]
+        Kind.of(step): step.batch_size * step.shape.num_pixels * 1e-7 + 0.05 for step in PLAN[:]
     }
     rng = np.random.default_rng(0)
-    took = [
-        slower * predicted[step.shape, step.batch_size] * rng.lognormal(0, 0.2) + 0.02
-        for step in PLAN[:]
-    ]
+    took = [slower * predicted[Kind.of(step)] * rng.lognormal(0, 0.2) + 0.02 for step in PLAN[:]]
     left = TimeLeft(PLAN, predicted=predicted.__getitem__)
-    assert left.seconds() == pytest.approx(
-        sum(predicted[step.shape, step.batch_size] for step in PLAN[:])
-    )
+    assert left.seconds() == pytest.approx(sum(predicted[Kind.of(step)] for step in PLAN[:]))
     rows = []
     for step, seconds in zip(PLAN[:], took, strict=True):
         left.add(step, seconds)

@@ -12,14 +12,12 @@ from vcycle.config.own_videos import scratch
 from vcycle.config.run import Model
 from vcycle.train.progress import Display
 from vcycle.train.step_log import StepTime
-from vcycle.train.timing import StepTimes, fit_budget, predict
+from vcycle.train.timing import Kind, StepTimes, fit_budget, predict
 
 CONFIG = replace(scratch(num_videos=300), model=Model("resnet3d_tiny"))
 PLAN = CONFIG.plan()
 TIMES = StepTimes(
-    model={
-        (each.shape, each.batch_size): 0.1 + 0.01 * k for k, each in enumerate(PLAN.mini_batches())
-    },
+    model={Kind.of(each): 0.1 + 0.01 * k for k, each in enumerate(PLAN.mini_batches())},
     decode=dict.fromkeys(PLAN.shapes, 0.004),
     workers=2,
     view_seconds=0.01,
@@ -28,7 +26,7 @@ TIMES = StepTimes(
 
 def test_a_prediction_is_the_sum_over_steps() -> None:
     prediction = predict(CONFIG, PLAN, TIMES, val_videos=50)
-    steps = [TIMES.step((step.shape, step.batch_size)) for step in PLAN[:]]
+    steps = [TIMES.step(Kind.of(step)) for step in PLAN[:]]
     assert prediction.steps == pytest.approx(sum(steps))
     first = PLAN.phases[0]
     assert prediction.phases[0] == pytest.approx(sum(steps[: first.end_step]))
@@ -37,11 +35,19 @@ def test_a_prediction_is_the_sum_over_steps() -> None:
 
 def test_a_step_takes_as_long_as_the_slower_of_model_and_loader() -> None:
     kind = next(iter(TIMES.model))
-    assert TIMES.step(kind) == max(TIMES.model[kind], kind[1] * 0.004 / 2)
+    assert TIMES.step(kind) == max(TIMES.model[kind], kind.batch_size * 0.004 / 2)
     alone = replace(TIMES, workers=0)
-    assert alone.step(kind) == pytest.approx(TIMES.model[kind] + kind[1] * 0.004)
+    assert alone.step(kind) == pytest.approx(TIMES.model[kind] + kind.batch_size * 0.004)
     crowded = replace(TIMES, shared_cores=1)
-    assert crowded.step(kind) == pytest.approx(TIMES.model[kind] + kind[1] * 0.004)
+    assert crowded.step(kind) == pytest.approx(TIMES.model[kind] + kind.batch_size * 0.004)
+
+
+def test_steps_that_keep_other_shares_of_their_tokens_take_other_times() -> None:
+    shape = PLAN.shapes[-1]
+    model = {Kind(shape, 4, 0.5): 0.1, Kind(shape, 4): 0.3}
+    times = StepTimes(model=model, decode={shape: 0.0}, workers=2)
+    assert [times.step(kind) for kind in model] == [0.1, 0.3]
+    assert times.step(Kind(shape, 4, 0.25)) == pytest.approx(0.05)  # half the tokens of the nearest
 
 
 def test_the_shape_that_is_slowest_to_decode_is_named_with_both_speeds() -> None:
@@ -52,7 +58,7 @@ def test_the_shape_that_is_slowest_to_decode_is_named_with_both_speeds() -> None
     assert shape == slow
     assert decoded == pytest.approx(25)
     speeds = {
-        each.batch_size / 2 / TIMES.model[each.shape, each.batch_size]
+        each.batch_size / 2 / TIMES.model[Kind.of(each)]
         for each in PLAN.mini_batches()
         if each.shape == slow
     }

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch import Tensor
 
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.json_lines import read_rows
-from vcycle.models import build_model
+from vcycle.models import TokenDrop, build_model
 from vcycle.models.count import multiply_adds
 from vcycle.report.runs import read_run
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShapeRule
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
+from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.run import train
+from vcycle.train.timing import Kind
 
 OPTIONS = {"width": 32, "depth": 1, "heads": 2}
 
@@ -58,6 +62,35 @@ def test_a_run_counts_what_it_keeps(synthetic_videos: Path, tmp_path: Path) -> N
         for step in asked.plan()
     )
     assert record.points[-1].multiply_adds == spent
+
+
+def test_the_rehearsal_times_what_each_phase_keeps(
+    synthetic_videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two phases differ in the share of the tokens alone."""
+    asked = config(synthetic_videos)
+    whole = [each for each in asked.plan().mini_batches() if each.shape.frames == 4]
+    assert [each.token_share for each in whole] == [0.5, 1.0]
+    found: list[dict[Kind, float]] = []
+    kept: list[float] = []
+    forward = TokenDrop.forward
+
+    def recorded(layer: TokenDrop, tokens: Tensor) -> Tensor:
+        out = forward(layer, tokens)
+        kept.append(out.shape[1] / tokens.shape[1])
+        return out
+
+    def rehearsed(*arguments: Any, **options: Any) -> Rehearsed:
+        seen = rehearse(*arguments, **options)
+        found.append(seen.steps)
+        return seen
+
+    monkeypatch.setattr(TokenDrop, "forward", recorded)
+    monkeypatch.setattr("vcycle.train.start.rehearse", rehearsed)
+    train(asked, tmp_path / "run", dry_run=True)
+    assert set(found[0]) == {Kind.of(each) for each in asked.plan().mini_batches()}
+    assert len(found[0]) == 3
+    assert set(kept) == {0.5, 1.0}
 
 
 def test_micro_batches_keep_the_same_tokens(synthetic_videos: Path, tmp_path: Path) -> None:

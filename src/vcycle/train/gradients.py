@@ -13,6 +13,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, normalize
@@ -99,20 +100,28 @@ class Gradients:
         self._multi_label = multi_label
         self._layout = memory_format(network)
         self._is_synchronising = False
+        # DDP sends them before the first forward pass of a step, once in every process.
+        self._sends_buffers = any(
+            isinstance(module, DistributedDataParallel) and module.broadcast_buffers
+            for module in model.modules()
+        )
 
     def step(self, step: Step, seeds: list[int], load: Callable[[], Batch]) -> Tensor:
         """(2,) the mean loss of this process's clips, and how many were classified right.
 
         The step has a batch for each of ``seeds``; ``load`` gives the next one, on the device.
-        Raises ValueError if one does not fit into memory and can be cut no further.
+        One process may cut its batches more finely than the others: they meet in the last piece.
+        Raises ValueError if one does not fit into memory and can be cut no further, or if the
+        processes have exchanged something by then, which the others would wait for again.
         """
         batches: list[Batch] = []
         while True:
             try:
                 return self._attempt(step, seeds, batches, load)
             except torch.OutOfMemoryError:
-                # A gradient that the processes have begun to exchange cannot be taken back.
-                if self._is_synchronising or not self._pieces.halve(step):
+                # Groups that span processes exchange statistics too; these cannot be cut.
+                has_exchanged = self._is_synchronising or self._sends_buffers
+                if has_exchanged or not self._pieces.halve(step):
                     raise out_of_memory(step, self._fabric) from None
             # Out here the tensors of the failed attempt are gone.
             self._network.zero_grad(set_to_none=True)
@@ -128,7 +137,7 @@ class Gradients:
         total = torch.zeros(2, device=self._fabric.device)
         for number, seed in enumerate(seeds):
             if number == len(batches):
-                batches.append(load())
+                batches.append(self._loaded(step, load))
             batch = batches[number]
             self._generator.manual_seed(seed)
             size = len(batch) // pieces
@@ -137,6 +146,13 @@ class Gradients:
                 clips = slice(first, first + size)
                 total += self._piece(batch, clips, len(seeds) * pieces, is_last=is_last)
         return total
+
+    def _loaded(self, step: Step, load: Callable[[], Batch]) -> Batch:
+        """The next batch; memory must hold it whole, for the loader does not give it twice."""
+        try:
+            return load()
+        except torch.OutOfMemoryError:
+            raise out_of_memory(step, self._fabric) from None
 
     def _piece(self, batch: Batch, clips: slice, num_pieces: int, *, is_last: bool) -> Tensor:
         """Forward and backward of some clips of a batch: one of ``num_pieces`` of the step."""

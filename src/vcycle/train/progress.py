@@ -48,13 +48,13 @@ class TimeLeft:
         self._predicted = predicted or _num_pixels
         self._remaining: Counter[Kind] = Counter()
         for each in plan.mini_batches(first_step=first_step):
-            self._remaining[each.shape, each.batch_size] += each.steps
+            self._remaining[Kind.of(each)] += each.steps
         self._seconds: defaultdict[Kind, float] = defaultdict(float)
         self._timed: Counter[Kind] = Counter()
 
     def add(self, step: Step, seconds: float) -> None:
         """One more step is done."""
-        kind = (step.shape, step.batch_size)
+        kind = Kind.of(step)
         self._remaining[kind] -= 1
         self._timed[kind] += 1
         self._seconds[kind] += seconds
@@ -64,7 +64,7 @@ class TimeLeft:
 
         Not a number if nothing was timed nor predicted.
         """
-        done = None if after is None else (after.shape, after.batch_size)
+        done = None if after is None else Kind.of(after)
         expected = sum(count * self._predicted(kind) for kind, count in self._timed.items())
         if not expected and self._predicted is _num_pixels:
             return float("nan")
@@ -78,9 +78,8 @@ class TimeLeft:
         return total
 
 
-def _num_pixels(kind: Kind) -> int:
-    shape, batch_size = kind
-    return batch_size * shape.num_pixels
+def _num_pixels(kind: Kind) -> float:
+    return kind.num_pixels
 
 
 class Display:

@@ -21,7 +21,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from vcycle.config.run import RunConfig
-from vcycle.data.batch import normalize
+from vcycle.data.batch import Batch, normalize
+from vcycle.data.request import StepPart
 from vcycle.models import (
     check_model,
     discard_statistics,
@@ -33,6 +34,7 @@ from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import in_all
+from vcycle.train.augment import augment
 from vcycle.train.clock import clock_of
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.gradients import Pieces, out_of_memory
@@ -41,7 +43,7 @@ from vcycle.train.timing import Kind, smaller
 _LONG_SECONDS = 0.5
 """Of a step on a CPU: a longer one is timed on some of its clips."""
 _FEW_PIXELS = 400_000
-"""T x H x W of those clips together, at least two."""
+"""T x H x W of those clips together, an even number of at least two."""
 _REPEAT_SECONDS = 1.0
 
 
@@ -82,12 +84,14 @@ def rehearse(
     ``accumulate`` of auto, batches that do not fit are cut in ``pieces``, alike in all processes. A
     CPU that compiles nothing stops timing after ``limit_seconds``.
 
+    Steps have random clips, which are augmented as the run's are, and drop as many tokens.
+
     Raises ValueError if a layer cannot take a shape, memory cannot hold a batch, a checkpoint
     cannot keep the state, or, with several processes, a parameter is not used.
     """
     before = _as_checkpoints_keep_it(network.state_dict(), config.model.name)
     kinds = plan.mini_batches()
-    steps = _Steps(network, model, config, pieces, fabric)
+    steps = _Steps(network, model, plan, config, pieces, fabric, num_classes=num_classes)
     shape, clips = plan.baseline.shape, 0
     try:
         if warn_of_days and steps.on_cpu:
@@ -136,7 +140,7 @@ def _time_steps(
             activity.say(f"timed {len(seconds)} of {len(kinds)} batches, the others by pixels")
             break
         begin_count(activity, "timing", "batch", number, len(kinds), str(kind.shape))
-        seconds[kind.shape, kind.batch_size], peak = steps.measure(kind)
+        seconds[Kind.of(kind)], peak = steps.measure(kind)
         if peak is not None:
             peaks[kind] = peak
     return seconds, peaks
@@ -157,12 +161,10 @@ def begin_count(
 def _warn_of_days(steps: _Steps, plan: Plan, config: RunConfig, *, activity: Activity) -> None:
     """Say so at once if a CPU will take days, by two clips of the smallest shape."""
     activity.begin(f"estimating how long {config.model.name} takes on a CPU")
-    kind = min(plan.mini_batches(), key=lambda each: each.shape.num_pixels)
-    pixels = sum(
-        each.steps * each.batch_size * each.shape.num_pixels for each in plan.mini_batches()
-    )
-    seconds = steps.seconds(replace(kind, batch_size=2, norm_group=None), 2)
-    days = seconds * pixels / (2 * kind.shape.num_pixels) / 86_400
+    smallest = min(plan.mini_batches(), key=lambda each: each.shape.num_pixels * each.token_share)
+    pair = replace(smallest, batch_size=2, norm_group=None)
+    pixels = sum(each.steps * Kind.of(each).num_pixels for each in plan.mini_batches())
+    days = steps.seconds(pair, 2, pieces=1) * pixels / Kind.of(pair).num_pixels / 86_400
     if days > 1:
         activity.say(
             f"roughly {days:.0f} days on this CPU: take a GPU, or a smaller model and shape such "
@@ -186,9 +188,11 @@ class _Steps:
 
     network: nn.Module
     model: nn.Module
+    plan: Plan
     config: RunConfig
     pieces: Pieces
     fabric: Fabric
+    num_classes: int
 
     @property
     def on_cpu(self) -> bool:
@@ -200,16 +204,14 @@ class _Steps:
 
         Raises ValueError if one does not fit and is not to be cut, or cannot be.
         """
-        parts = self.config.micro_batches * self.fabric.world_size
-        set_token_share(self.network, kind.token_share)
+        clips = kind.batch_size // (self.config.micro_batches * self.fabric.world_size)
         while True:
             pieces = self.pieces.of(kind)
-            clips = kind.batch_size // (parts * pieces)
             fits, seconds = True, 0.0
             try:
                 # A process without memory must not leave the others waiting for its gradients.
                 with self.fabric.no_backward_sync(self.model, enabled=self.fabric.world_size > 1):  # type: ignore[arg-type]
-                    seconds = self.seconds(kind, clips)
+                    seconds = self.seconds(kind, clips, pieces=pieces)
             except torch.OutOfMemoryError:
                 fits = False
             if in_all(torch.tensor(fits, device=self.fabric.device), self.fabric):
@@ -224,32 +226,45 @@ class _Steps:
             _check_all_learn(self.network)
         if not self.on_cpu or self.config.compile:  # the first passes chose kernels
             forget_peak(self.fabric.device)
-            once = lambda: self._once(kind.shape, clips)  # noqa: E731
+            once = lambda: self._once(kind.shape, clips, pieces)  # noqa: E731
             seconds = _repeated(once, self.fabric, most=3)
             peak = peak_bytes(self.fabric.device)
         self.network.zero_grad(set_to_none=True)
-        return seconds * pieces * self.config.micro_batches, peak
+        return seconds * self.config.micro_batches, peak
 
-    def seconds(self, kind: MiniBatch, clips: int) -> float:
-        """Of forward and backward.
+    def seconds(self, kind: MiniBatch, clips: int, *, pieces: int) -> float:
+        """Of forward and backward of a micro-batch, in so many pieces.
 
         A CPU that takes long is timed on some of the clips, and the rest is in proportion: memory
         that a CPU does not have cannot be tried without harm either.
         """
-        few = max(2, _FEW_PIXELS // kind.shape.num_pixels)
+        set_token_share(self.network, kind.token_share)
+        few = max(2, _FEW_PIXELS // kind.shape.num_pixels // 2 * 2)
         if self.on_cpu and clips > few and not self.config.compile:
             set_norm_group(self.network, None)
-            some = _repeated(lambda: self._once(kind.shape, few), self.fabric, most=2)
+            some = _repeated(lambda: self._once(kind.shape, few, 1), self.fabric, most=2)
             if some * clips / few > _LONG_SECONDS:
                 return some * clips / few
         set_norm_group(self.network, kind.norm_group)
         most = 3 if self.on_cpu and not self.config.compile else 0
-        return _repeated(lambda: self._once(kind.shape, clips), self.fabric, most=most)
+        return _repeated(lambda: self._once(kind.shape, clips, pieces), self.fabric, most=most)
 
-    def _once(self, shape: Shape, clips: int) -> None:
-        pixels = _random_pixels(clips, shape, self.fabric.device)
-        scores = self.model(normalize(pixels, memory_format=memory_format(self.network)))
-        self.fabric.backward(scores.logsumexp(1).sum())
+    def _once(self, shape: Shape, clips: int, pieces: int) -> None:
+        pixels = self._augmented(_random_pixels(clips, shape, self.fabric.device))
+        for some in torch.split(pixels, clips // pieces):
+            scores = self.model(normalize(some, memory_format=memory_format(self.network)))
+            self.fabric.backward(scores.logsumexp(1).sum())
+
+    def _augmented(self, pixels: torch.Tensor) -> torch.Tensor:
+        """(N, 3, T, H, W) uint8, and so again: a batch of its own, as the loop has it."""
+        step = replace(self.plan[0], shape=Shape(*pixels.shape[2:]), batch_size=len(pixels))
+        batch = Batch(
+            clips=pixels,
+            labels=torch.zeros(len(pixels), self.num_classes, device=pixels.device),
+            indices=torch.zeros(len(pixels), dtype=torch.int64, device=pixels.device),
+            part=StepPart(step, self.plan.baseline, seed=self.config.seed),
+        )
+        return augment(batch, self.config.augmentation, num_classes=self.num_classes).clips
 
 
 def _view_seconds(network: nn.Module, clips: int, shape: Shape, *, fabric: Fabric) -> float:

@@ -10,20 +10,40 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple
 
 from vcycle.config.run import RunConfig
 from vcycle.config.sizing import fewest_steps, with_steps
+from vcycle.schedule.cycles import ShortShape
 from vcycle.schedule.phases import Phase
-from vcycle.schedule.plan import Plan
+from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape
-
-Kind: TypeAlias = tuple[Shape, int]
-"""Shape and batch size, which decide what a step costs."""
 
 _VALIDATION_SHARE = 0.1
 """Of a budget, at most, if it leaves room for more than one validation."""
 _FEW_EPOCHS = 10.0
+
+
+class Kind(NamedTuple):
+    """What decides what a step costs: its shape, its batch size, and the share of tokens it keeps.
+
+    >>> Kind(Shape(8, 112, 112), 128, 0.5).num_pixels
+    6422528.0
+    """
+
+    shape: Shape
+    batch_size: int
+    token_share: float = 1.0
+
+    @classmethod
+    def of(cls, step: Step | MiniBatch | ShortShape) -> Kind:
+        """The kind of a step."""
+        return cls(step.shape, step.batch_size, step.token_share)
+
+    @property
+    def num_pixels(self) -> float:
+        """Of the whole batch, those of tokens that are dropped left out."""
+        return self.batch_size * self.shape.num_pixels * self.token_share
 
 
 @dataclass(frozen=True)
@@ -50,14 +70,11 @@ class StepTimes:
 
     def step(self, kind: Kind) -> float:
         """Seconds of a step with its data: the slower of the model and the loader."""
-        shape, batch_size = kind
-        return self._overlapped(self._model(kind), batch_size / self.processes, shape)
+        return self._overlapped(self._model(kind), kind.batch_size / self.processes, kind.shape)
 
     def waiting_share(self, plan: Plan) -> float:
         """The share of a plan's seconds in which the model waits for clips."""
-        model = sum(
-            each.steps * self._model((each.shape, each.batch_size)) for each in plan.mini_batches()
-        )
+        model = sum(each.steps * self._model(Kind.of(each)) for each in plan.mini_batches())
         return 1 - model / self.plan(plan)
 
     def slowest_to_decode(self, plan: Plan) -> tuple[Shape, float, float]:
@@ -65,13 +82,10 @@ class StepTimes:
 
         With the clips a second that the model takes there, and those that one worker decodes.
         """
-        shares = {
-            (each.shape, each.batch_size): each.batch_size / self.processes
-            for each in plan.mini_batches()
-        }
-        speeds = {kind: clips / self._model(kind) for kind, clips in shares.items()}
-        kind = max(speeds, key=lambda each: speeds[each] * self._decode(each[0]))
-        return kind[0], speeds[kind], 1 / self._decode(kind[0])
+        kinds = map(Kind.of, plan.mini_batches())
+        speeds = {kind: kind.batch_size / self.processes / self._model(kind) for kind in kinds}
+        kind = max(speeds, key=lambda each: speeds[each] * self._decode(each.shape))
+        return kind.shape, speeds[kind], 1 / self._decode(kind.shape)
 
     def validation(self, shape: Shape, views: int) -> float:
         """Seconds of scoring so many views over all processes."""
@@ -81,7 +95,7 @@ class StepTimes:
     def phase(self, phase: Phase) -> float:
         """Seconds of a phase, without validations."""
         period = phase.base.short_cycle
-        each = [self.step((short.shape, short.batch_size)) for short in period]
+        each = [self.step(Kind.of(short)) for short in period]
         rest = range(phase.first_step, phase.first_step + phase.steps % len(period))
         return phase.steps // len(period) * sum(each) + sum(each[k % len(period)] for k in rest)
 
@@ -93,8 +107,8 @@ class StepTimes:
         """Of a kind that was not measured: as much a pixel as the nearest of those that were."""
         if kind in self.model:
             return self.model[kind]
-        near = min(self.model, key=lambda each: abs(math.log(_pixels(each) / _pixels(kind))))
-        return self.model[near] * _pixels(kind) / _pixels(near)
+        near = min(self.model, key=lambda each: abs(math.log(each.num_pixels / kind.num_pixels)))
+        return self.model[near] * kind.num_pixels / near.num_pixels
 
     def _decode(self, shape: Shape) -> float:
         near = min(self.decode, key=lambda each: abs(each.num_pixels - shape.num_pixels))
@@ -197,8 +211,3 @@ def smaller(config: RunConfig) -> str:
         return "--model resnet3d_tiny --shape 8x112x112"
     frames, side = max(4, shape.frames // 2), max(32, shape.height // 3 * 2 // 16 * 16)
     return f"--shape {frames}x{side}x{side}"
-
-
-def _pixels(kind: Kind) -> int:
-    shape, batch_size = kind
-    return batch_size * shape.num_pixels
