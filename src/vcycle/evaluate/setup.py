@@ -7,6 +7,8 @@ network with sub-batch norm and the weights that it starts from.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -77,6 +79,23 @@ def stop_broadcasting_buffers(model: nn.Module) -> None:
                 if not isinstance(layer, SubBatchNorm3d)
                 for _ in layer.buffers(recurse=False)
             )
+
+
+@contextmanager
+def no_buffer_broadcasts(model: nn.Module) -> Iterator[None]:
+    """Within this, forward passes of DDP models exchange no buffers, so that one may fail alone."""
+    senders = [
+        module
+        for module in model.modules()
+        if isinstance(module, DistributedDataParallel) and module.broadcast_buffers
+    ]
+    for module in senders:
+        module.broadcast_buffers = False
+    try:
+        yield
+    finally:
+        for module in senders:
+            module.broadcast_buffers = True
 
 
 def read_manifest(config: RunConfig) -> Manifest:

@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, normalize
 from vcycle.data.request import StepPart
+from vcycle.evaluate.setup import no_buffer_broadcasts
 from vcycle.models import (
     check_model,
     discard_statistics,
@@ -105,7 +106,10 @@ def rehearse(
         had_state = bool(optimizer.state)
         if not had_state:
             _update(optimizer)
-        seconds, peaks = _time_steps(steps, kinds, activity=activity, limit_seconds=limit_seconds)
+        with no_buffer_broadcasts(model):
+            seconds, peaks = _time_steps(
+                steps, kinds, activity=activity, limit_seconds=limit_seconds
+            )
         if not had_state:  # that of a resumed run is not to change
             update = _repeated(lambda: _update(optimizer), fabric, most=3)
             seconds = {kind: each + update for kind, each in seconds.items()}
@@ -251,9 +255,10 @@ class _Steps:
 
     def _once(self, shape: Shape, clips: int, pieces: int) -> None:
         pixels = self._augmented(_random_pixels(clips, shape, self.fabric.device))
-        for some in torch.split(pixels, clips // pieces):
-            scores = self.model(normalize(some, memory_format=memory_format(self.network)))
-            self.fabric.backward(scores.logsumexp(1).sum())
+        for number, some in enumerate(torch.split(pixels, clips // pieces), 1):
+            with self.fabric.no_backward_sync(self.model, enabled=number < pieces):  # type: ignore[arg-type]
+                scores = self.model(normalize(some, memory_format=memory_format(self.network)))
+                self.fabric.backward(scores.logsumexp(1).sum())
 
     def _augmented(self, pixels: torch.Tensor) -> torch.Tensor:
         """(N, 3, T, H, W) uint8, and so again: a batch of its own, as the loop has it."""
