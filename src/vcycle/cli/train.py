@@ -290,7 +290,7 @@ def _after_stop(folder: Path, stop: KeyboardInterrupt) -> str:
     said = str(stop) or "interrupted"
     if not (folder / "checkpoint.pt").is_file():
         return f"{said}; there is no checkpoint yet: the same command begins anew"
-    return f"{said}; all is kept in {folder}; go on with: {_command('--resume', folder)}"
+    return f"{said}; all is kept in {folder}; go on with:\n  {_command('--resume', folder)}"
 
 
 def _say_end(folder: Path, result: dict[str, Any]) -> None:
