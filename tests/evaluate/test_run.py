@@ -78,6 +78,7 @@ def test_a_folder_to_write_to_is_looked_for_before_anything_is_scored(
     assert f"{flags[-1]} {file}: there is no folder {file.parent}" in capsys.readouterr().err
 
 
+@pytest.mark.xdist_group("processes")
 def test_two_processes_score_as_one(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -178,6 +178,7 @@ def test_the_rehearsal_measures_the_peak_of_each_batch_with_optimizer_state(
     assert "Peak memory, GiB: 64 x 2x16x16 64, 32 x 4x16x16 32" in console.file.getvalue()
 
 
+@pytest.mark.xdist_group("processes")
 def test_all_processes_cut_what_does_not_fit_in_one(synthetic_videos: Path, tmp_path: Path) -> None:
     (tmp_path / "tight.py").write_text(
         "import os, torch\n"
