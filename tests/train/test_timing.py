@@ -104,11 +104,13 @@ def test_a_smaller_choice_is_smaller(model: str, shape: Shape, flags: str | None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(15.0, "15s"), (119.2, "2m"), (300.0, "5m"), (301.0, "6m"), (7200, "2h")]
+    ("seconds", "exact", "longer"),
+    [(15, "15s", "15s"), (150, "150s", "3m"), (300, "5m", "5m"), (7200, "2h", "2h")],
 )
-def test_a_time_is_written_as_the_flag_takes_it(seconds: float, text: str) -> None:
-    assert timing._as_flag(seconds) == text
-    assert parse_time(text) >= seconds
+def test_a_time_is_written_as_the_flag_takes_it(seconds: int, exact: str, longer: str) -> None:
+    assert timing._as_flag(seconds + 1e-9) == exact
+    assert parse_time(exact) == seconds
+    assert timing._as_flag(timing._next_round(seconds - 0.5)) == longer
 
 
 @pytest.mark.parametrize("width", [80, 120])

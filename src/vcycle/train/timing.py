@@ -177,7 +177,7 @@ def fit_budget(
         raise ValueError(
             f"--time {_as_flag(seconds + spent)}: the shortest plan of {config.model.name} at "
             f"{config.baseline.shape} takes {needed:.0f} s after {spent:.0f} s of measuring; give "
-            f"--time {_as_flag(spent + 1.1 * needed)}{_or_smaller(config)}"
+            f"--time {_as_flag(_next_round(spent + 1.1 * needed))}{_or_smaller(config)}"
         )
     most = least
     while took(most) < left and most < 10**8:
@@ -214,12 +214,15 @@ def _or_smaller(config: RunConfig) -> str:
 
 
 def _as_flag(seconds: float) -> str:
-    """Whole seconds, minutes or hours, no less than these, as ``--time`` takes them."""
-    whole = math.ceil(round(seconds, 3))
-    if whole < 120:
-        return f"{whole}s"
-    minutes = math.ceil(whole / 60)
-    return f"{minutes // 60}h" if minutes % 60 == 0 else f"{minutes}m"
+    """Whole seconds as ``--time`` takes them, in hours or minutes if they are whole ones too."""
+    whole = max(1, round(seconds))
+    size, unit = next((s, u) for s, u in ((3600, "h"), (60, "m"), (1, "s")) if whole % s == 0)
+    return f"{whole // size}{unit}"
+
+
+def _next_round(seconds: float) -> float:
+    """No less than these: from two minutes on a number of whole minutes."""
+    return math.ceil(seconds) if seconds < 120 else 60 * math.ceil(seconds / 60)
 
 
 def _pixels(kind: Kind) -> int:
