@@ -158,7 +158,8 @@ def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> Run
     begun = Path(options.folder or "") / "config.yaml"
     if options.folder is not None and begun.is_file():
         return replace(config, precision=config_from(read_values(begun), {}).precision)
-    precision = fastest_precision(config.model.name)
+    least_frames = min(shape.frames for shape in config.plan().shapes)
+    precision = fastest_precision(config.model.name, least_frames=least_frames)
     if precision == config.precision:
         return config
     note = f"precision {precision}: this CPU is faster in it, at the same accuracy"
