@@ -5,6 +5,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 DOCS_INSTALLED := .venv/.docs-installed
 FRESH := build/fresh-venv
+TEST_WORKERS ?= 2
+WORKERS := -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .PHONY: demo published-demo proof test check docs dist clean
 
@@ -21,7 +23,7 @@ proof: $(INSTALLED)
 	$(BIN)/python benchmarks/study.py benchmarks/study/proof.yaml --datasets $(DATASETS)
 
 test: check
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -24,6 +24,24 @@ settings.load_profile("tests")
 torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give whole files to the workers of pytest-xdist, whose fixtures are then made once.
+
+    Tests that start processes, which would wait for each other's, are one group: one worker runs
+    them, one after the other. They come first, as the longest group.
+    """
+    here = Path(__file__).parent
+    groups = []
+    for item in items:
+        mark = item.get_closest_marker("xdist_group")
+        group = mark.args[0] if mark else str(item.path.relative_to(here).with_suffix(""))
+        if mark is None:
+            item.add_marker(pytest.mark.xdist_group(group))
+        groups.append(group)
+    order = sorted(range(len(items)), key=lambda k: groups[k] != "processes")
+    items[:] = [items[k] for k in order]
+
+
 @pytest.fixture(scope="session")
 def synthetic_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with 24 training and 12 validation videos and their manifest."""

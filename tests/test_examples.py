@@ -20,6 +20,7 @@ from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.train.run import train
 
+pytestmark = pytest.mark.xdist_group("processes")
 ROOT = Path(__file__).parents[1]
 STEPS = 66  # crosses every phase
 QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}

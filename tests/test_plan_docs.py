@@ -4,9 +4,10 @@ import re
 import runpy
 import shlex
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -15,9 +16,41 @@ from vcycle.cli.main import main
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-def test_the_tables_and_the_figure_are_up_to_date() -> None:
-    done = subprocess.run([sys.executable, DOCS / "draw_plans.py", "--check"], check=False)
-    assert done.returncode == 0, "run python docs/draw_plans.py"
+Main: TypeAlias = Callable[[list[str]], int]
+
+
+@pytest.fixture(scope="module")
+def main_in() -> Callable[[Path], Main]:
+    """The script of a folder of docs; what all such scripts compute is computed once."""
+    plans: dict[str, Any] = {}
+    drawings: dict[tuple[str, ...], str] = {}
+
+    def main_in(docs: Path) -> Main:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(docs))
+            main = runpy.run_path(str(docs / "draw_plans.py"))["main"]
+        script = main.__globals__
+        values_of, figure_text = script["values_of"], script["_figure_text"]
+
+        def values_once(run: str) -> Any:
+            if run not in plans:
+                plans[run] = values_of(run)
+            return plans[run]
+
+        def text_once(figure: dict[str, Any]) -> str:
+            key = tuple(figure)
+            if key not in drawings:
+                drawings[key] = figure_text(figure)
+            return drawings[key]
+
+        script.update(values_of=values_once, _figure_text=text_once)
+        return main
+
+    return main_in
+
+
+def test_the_tables_and_the_figure_are_up_to_date(main_in: Callable[[Path], Main]) -> None:
+    assert main_in(DOCS)(["--check"]) == 0, "run python docs/draw_plans.py"
 
 
 @pytest.mark.parametrize(
@@ -35,14 +68,13 @@ def test_the_tables_and_the_figure_are_up_to_date() -> None:
     ],
 )
 def test_the_check_sees_a_change(
-    tmp_path: Path, file: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, file: str, old: str, new: str, main_in: Callable[[Path], Main]
 ) -> None:
     copy = tmp_path / "docs"
     shutil.copytree(DOCS, copy, ignore=shutil.ignore_patterns("__pycache__"))
     text = (copy / file).read_text()
     (copy / file).write_text(text.replace(old, new))
-    monkeypatch.syspath_prepend(str(copy))
-    main = runpy.run_path(str(copy / "draw_plans.py"))["main"]
+    main = main_in(copy)
     assert main(["--check"]) == 1
     assert main([]) == 0
     assert (copy / file).read_text() == text

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
+import torch
 
 from gpu import runs
 from vcycle.config.recipes import recipe
@@ -18,22 +20,28 @@ from vcycle.demo.comparison import demo_configs
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.shape import Shape
 
-GPU = Path(__file__).parents[2] / "benchmarks" / "gpu"
+Run: TypeAlias = Callable[..., str]
 
 
-def run(script: str, *arguments: str) -> str:
-    command = [sys.executable, "-W", "error", str(GPU / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a script with arguments; returns what it printed."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # as it was, afterwards
+
+    def run(script: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [script, *arguments])
+        assert not import_module(f"gpu.{script}").main()
+        return capsys.readouterr().out
+
+    return run
 
 
 def rows(printed: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in printed.splitlines()]
 
 
-def test_sub_batch_norm_launches_little_more_than_plain_norms() -> None:
-    counts = json.loads(run("launches.py", "--json"))
+def test_sub_batch_norm_launches_little_more_than_plain_norms(run: Run) -> None:
+    counts = json.loads(run("launches", "--json"))
     assert counts["ratio"] == counts["grouped"] / counts["plain"] <= 1.5
     # 110 norm layers: five kernels each, and the commit of all of them.
     assert set(counts["of_sub_batch_norm"].values()) == {110}
@@ -42,8 +50,8 @@ def test_sub_batch_norm_launches_little_more_than_plain_norms() -> None:
     assert 0 < commit < 20
 
 
-def test_the_comparison_with_the_cpu_finds_no_difference() -> None:
-    compared = rows(run("equality.py", "--device", "cpu"))
+def test_the_comparison_with_the_cpu_finds_no_difference(run: Run) -> None:
+    compared = rows(run("equality", "--device", "cpu"))
     assert all(row["equal"] and 0 <= row["error"] <= row["allowed"] for row in compared)
     kinds = {"outputs", "gradients", "losses", "statistics"}
     of_model = [row for row in compared if row["what"] == "resnet3d_tiny"]
@@ -52,9 +60,9 @@ def test_the_comparison_with_the_cpu_finds_no_difference() -> None:
     assert max(row["error"] for row in of_model) > 0
 
 
-def test_every_mini_batch_of_a_plan_is_timed() -> None:
+def test_every_mini_batch_of_a_plan_is_timed(run: Run) -> None:
     size = ("--recipe", "demo", "--gpus", "1", "--max-clips", "1", "--repeats", "1")
-    timed = rows(run("steps.py", *size))
+    timed = rows(run("steps", *size))
     assert [row["number"] for row in timed] == list(range(10))
     kinds = [(str(each.shape), each.steps) for each in recipe("demo").plan().mini_batches()]
     assert [(row["shape"], row["steps"]) for row in timed] == kinds
@@ -62,7 +70,7 @@ def test_every_mini_batch_of_a_plan_is_timed() -> None:
         parts = [row[f"{name}_seconds"] for name in ("forward", "backward", "optimizer")]
         assert min(parts) > 0
         assert sum(parts) == pytest.approx(row["seconds"])
-    rest = rows(run("steps.py", *size, "--skip", "9", "--norms", "whole"))
+    rest = rows(run("steps", *size, "--skip", "9", "--norms", "whole"))
     assert [row["number"] for row in rest] == [9]
 
 

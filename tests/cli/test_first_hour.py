@@ -101,7 +101,7 @@ def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     command = ["train", "strokes", *small, "--time", "15s", "--folder", str(tmp_path / "run")]
     assert main(command) == 0
     out = capsys.readouterr().out
-    assert "epochs fit into the 15 s asked for" in out
+    assert "epochs fit into the 15s asked for" in out
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["predicted_seconds"] < 15
     # With the plan and the precision that it had, whatever steps take now and on which CPU.

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
 import vcycle
+from tests.cli.test_whole_hour import interrupt_after
 from vcycle.cli.main import main
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
+from vcycle.demo.videos import write_videos
+from vcycle.models import count
 
 
 def test_synth_writes_a_manifest_of_files(
@@ -144,7 +144,14 @@ def test_train_eval_and_resume(
     assert "seed is 0 in it, 3 now" in capsys.readouterr().err
 
 
-def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_are_listed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = cache(lambda shape, names: count_costs(shape, names=names))
+    count_costs = count.model_costs
+    monkeypatch.setattr(
+        count, "model_costs", lambda shape, *, names: once(shape, tuple(names))
+    )  # counted once for both
     assert main(["models", "--shape", "8x64", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["slowfast_r50"]["parameters"] == 34_566_488
@@ -220,29 +227,19 @@ def test_a_wrong_manifest_is_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_ctrl_c_leaves_a_readable_demo(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_readable_demo(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "demo"
-    # A test runner in the background ignores SIGINT, and so would what it starts.
-    code = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from vcycle.cli.main import main; sys.exit(main())"
-    )
-    command = [sys.executable, "-c", code, "demo", "--quick", "--folder", str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    metrics = folder / "baseline" / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130
+    few = partial(write_videos, train_videos=24, val_videos=12, num_workers=1)
+    monkeypatch.setattr("vcycle.demo.comparison.write_videos", lambda videos, **_: few(videos))
+    interrupt_after(2, monkeypatch)
+    assert main(["demo", "--quick", "--folder", str(folder)]) == 130
+    error = capsys.readouterr().err
     assert error.strip().splitlines()[-1].startswith("vcycle: stopped after step")
     assert "Traceback" not in error
-    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    rows = read_rows(folder / "baseline" / "metrics.jsonl")
+    assert len(rows) > 2
     assert [row["step"] for row in rows] == list(range(len(rows)))
     assert (folder / "baseline" / "checkpoint.pt").is_file()
     assert (folder / "baseline" / "config.yaml").is_file()

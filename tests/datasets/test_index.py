@@ -211,9 +211,7 @@ def test_an_index_resumes_quarantines_and_counts(put, tmp_path):
     )
     assert counts[-1] == (4, 4)
     assert index.bad == {"train/run/text.mp4": "Invalid data found when processing input"}
-    assert str(index) == (
-        "3 of 4 videos indexed in 1 classes; 0 missing (missing.csv), 1 do not decode (bad.csv)"
-    )
+    assert str(index) == "3 of 4 videos indexed in 1 class; 1 does not decode (bad.csv)"
     manifest = Manifest.read(out)
     assert manifest.coverage("train") == pytest.approx(2 / 3)
     assert manifest.split("val").coverage("val") == 1

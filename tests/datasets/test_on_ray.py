@@ -19,6 +19,8 @@ from vcycle.datasets.own_videos import index_own_videos
 from vcycle.datasets.parallel import Failed
 from vcycle.datasets.prepare import prepare_videos
 
+pytestmark = pytest.mark.xdist_group("processes")
+
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory):

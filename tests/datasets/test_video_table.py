@@ -210,7 +210,7 @@ def test_the_command(put, capsys):
     command = ["data", "index", "table", str(root / "t.csv"), "--workers", "0"]
     assert main([*command, "--val-share", "0.25"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "8 of 8 videos indexed in 2 classes; 0 missing (missing.csv), 0 do not decode (bad.csv)",
+        "8 of 8 videos indexed in 2 classes",
         "class          train      val",
         "left_hook          3        1",
         "right_hook         3        1",

@@ -25,12 +25,18 @@ def test_bfloat16_where_it_is_fast_and_as_accurate(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
-    assert fastest_precision(model) == precision
+    assert fastest_precision(model, least_frames=2) == precision
+
+
+def test_clips_of_one_frame_stay_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    assert fastest_precision("resnet3d_tiny", least_frames=1) == "32-true"
 
 
 def test_a_gpu_or_an_older_torch_stays_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert fastest_precision("resnet3d_tiny") == "32-true"
+    assert fastest_precision("resnet3d_tiny", least_frames=2) == "32-true"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert fastest_precision("resnet3d_tiny") == "32-true"
+    assert fastest_precision("resnet3d_tiny", least_frames=2) == "32-true"

@@ -15,6 +15,7 @@ from torch.distributed import TCPStore
 
 from vcycle.evaluate.process_group import agreed_name
 
+pytestmark = pytest.mark.xdist_group("processes")
 PATIENCE = timedelta(seconds=60)
 # The first process of the restart is late: the other would connect to the one that was killed.
 RESTARTED = """

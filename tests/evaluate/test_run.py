@@ -8,9 +8,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from vcycle.cli.eval import _fitted
 from vcycle.cli.main import main
 from vcycle.config.flags import read_config
 from vcycle.data.manifest import Manifest
@@ -78,6 +80,21 @@ def test_a_folder_to_write_to_is_looked_for_before_anything_is_scored(
     assert f"{flags[-1]} {file}: there is no folder {file.parent}" in capsys.readouterr().err
 
 
+def test_a_line_of_scores_is_broken_between_words_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    line = "runs/a-1: top1 22.83% [15.7%, 29.2%] on 127 videos of val"
+    for is_terminal in (False, True):
+        monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: is_terminal))  # noqa: B023
+        shown = _fitted(f"{line}\n  8x64x64  12.00%").splitlines()
+        assert shown[-1] == "  8x64x64  12.00%"
+        assert len(shown) == 3 if is_terminal else shown[0] == line
+        assert max(map(len, shown)) <= 40 or not is_terminal
+        assert " ".join(" ".join(shown[:-1]).split()) == line
+
+
+@pytest.mark.xdist_group("processes")
 def test_two_processes_score_as_one(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

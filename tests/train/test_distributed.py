@@ -25,6 +25,8 @@ from vcycle.schedule.shape import Shape
 from vcycle.train.checkpoint import clear_after
 from vcycle.train.run import train
 
+pytestmark = pytest.mark.xdist_group("processes")
+
 
 def run_config(videos: Path, model: Model) -> RunConfig:
     return RunConfig(

@@ -63,6 +63,7 @@ def test_a_killed_run_goes_on_to_the_last_bit(
     assert (cut["top1"], cut["clipped_steps"]) == (whole["top1"], whole["clipped_steps"])
 
 
+@pytest.mark.xdist_group("processes")
 def test_two_processes_and_micro_batches_follow_one(synthetic_videos: Path, tmp_path: Path) -> None:
     config = with_everything(run_config(synthetic_videos, Model()))
     config = replace(

@@ -256,6 +256,7 @@ def run_tight(
     return process.returncode, error
 
 
+@pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize(
     ("when", "besides"),
     [(LARGE, BUFFER), (f"{LARGE} and {LATER}", "pass")],
@@ -272,6 +273,7 @@ def test_what_does_not_fit_in_one_process_is_cut_and_losses_stay(
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
 
 
+@pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize(
     "tight",
     [

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.xdist_group("processes")
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kills.py"
 
 

@@ -44,7 +44,8 @@ def test_a_run_may_decode_where_it_trains(
 ) -> None:
     """Training and validation read the same clips; without a GPU they are left to PyAV."""
     if not torch.cuda.is_available():
-        monkeypatch.setattr("vcycle.data.loader.check_decoder", lambda decoder, device: None)
+        for place in ("data.loader", "train.start"):
+            monkeypatch.setattr(f"vcycle.{place}.check_decoder", lambda decoder, device: None)
         monkeypatch.setattr("vcycle.data.decode.torchcodec._decode", lambda *_, **__: False)
     top1 = {}
     for decoder in ("pyav", "nvdec"):

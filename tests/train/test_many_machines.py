@@ -24,6 +24,7 @@ from vcycle.config.fields import config_text
 from vcycle.config.run import Checkpoint, Model, RunConfig
 from vcycle.train.run import train
 
+pytestmark = pytest.mark.xdist_group("processes")
 SCRIPT = Path(__file__).parents[2] / "examples" / "slurm.sh"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 TRAIN = ["vcycle", "train", "--config", "config.yaml", "--folder", "run", "--resume", "auto"]

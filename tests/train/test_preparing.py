@@ -80,16 +80,16 @@ def test_videos_that_are_elsewhere_or_broken_are_not_measured(
     [
         (
             Saving(speedup=3.04, saved=130.0, spent=20.0),
-            "decode 3.0 times as fast: about 2:10 min less a run, for 20 s once: vcycle data "
-            "prepare clips clips-prepared, then train on clips-prepared",
+            "decode 3.0 times as fast: about 2:10 min less a run, for 20 s once; then train on "
+            "clips-prepared:\n  vcycle data prepare clips clips-prepared",
         ),
         (Saving(speedup=1.1, saved=1.0, spent=20.0), "1.1 times as fast, which would save little"),
-        (None, None),
+        (None, ""),
     ],
 )
 def test_the_line_says_what_is_gained_and_what_it_takes(
     saving: Saving | None,
-    text: str | None,
+    text: str,
     config: RunConfig,
     times: StepTimes,
     monkeypatch: pytest.MonkeyPatch,
@@ -105,5 +105,6 @@ def test_the_line_says_what_is_gained_and_what_it_takes(
         prediction=Prediction((100.0,), 50.0),
     )
     assert "of that is waiting for clips" in prediction._waiting_line(run)
-    line = prediction._preparing_line(run)
-    assert line is None if text is None else text in line
+    assert "\n".join(prediction._preparing_lines(run)).endswith(text)
+    shared = SimpleNamespace(plan=run.plan, times=replace(times, shared_cores=2))
+    assert prediction._waiting_line(shared).endswith("on the cores that the model computes on")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import sys
-from types import ModuleType
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from vcycle.data.loader_stats import LoaderStats
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
+from vcycle.train.activity import Activity
 from vcycle.train.progress import Display, TimeLeft, duration
 from vcycle.train.run_folder import prediction_errors
 from vcycle.train.step_log import StepTime
@@ -89,6 +92,45 @@ def test_a_first_wait_for_the_workers_is_not_every_steps() -> None:
     display = Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=console)
     display.step(StepTime(PLAN[0], seconds=31.0, waited=30.0))
     assert display.seconds_left(PLAN[1]) == pytest.approx(len(PLAN) - 2)
+
+
+def display_of(file: io.StringIO) -> Display:
+    return Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=Console(file=file))
+
+
+def test_a_verdict_is_given_if_more_workers_would_help() -> None:
+    file = io.StringIO()
+    display = display_of(file)
+    stats = LoaderStats(2, num_clips=80, wait_seconds=2.0, use_seconds=8.0, work_seconds=14.0)
+    display.end_of_phase(stats)
+    assert file.getvalue() == ""  # two workers decode as fast: there is nothing to change
+    display.end_of_phase(replace(stats, work_seconds=40.0))
+    assert "loader-bound (8 clips/s, 20% waiting for data, 2 workers): 6 workers" in file.getvalue()
+
+
+def test_a_line_for_a_file_leaves_out_what_has_just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 100.0, 100.2, 103.0])
+    monkeypatch.setattr(
+        "vcycle.train.progress.time", SimpleNamespace(monotonic=lambda: next(clock))
+    )
+    display = display_of(io.StringIO())
+    display.step(StepTime(PLAN[0], seconds=1.0, waited=0.1))
+    display.doing("validating")
+    assert "validating" not in display._status()
+    assert display._status().endswith("validating (3 s)")
+
+
+def test_a_terminals_lines_break_between_words_but_for_commands() -> None:
+    file = io.StringIO()
+    with Activity(Console(file=file, width=24, force_terminal=True), live=False) as activity:
+        activity.say("about 2:10 min less a run, for 20 s once:")
+        activity.say("  vcycle data prepare somewhere elsewhere")
+    lines = [line.rstrip() for line in file.getvalue().splitlines()]
+    assert lines == [
+        "about 2:10 min less a",
+        "run, for 20 s once:",
+        "  vcycle data prepare somewhere elsewhere",
+    ]
 
 
 def test_a_notebook_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:

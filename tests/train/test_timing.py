@@ -8,11 +8,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from vcycle.cli.train import parse_time
 from vcycle.config.own_videos import scratch
 from vcycle.config.run import Model
+from vcycle.schedule.shape import Shape
+from vcycle.train import timing
 from vcycle.train.progress import Display
 from vcycle.train.step_log import StepTime
-from vcycle.train.timing import Kind, StepTimes, fit_budget, predict
+from vcycle.train.timing import Kind, StepTimes, fit_budget, predict, smaller
 
 CONFIG = replace(scratch(num_videos=300), model=Model("resnet3d_tiny"))
 PLAN = CONFIG.plan()
@@ -50,6 +53,13 @@ def test_steps_that_keep_other_shares_of_their_tokens_take_other_times() -> None
     assert times.step(Kind(shape, 4, 0.25)) == pytest.approx(0.05)  # half the tokens of the nearest
 
 
+def test_a_slowdown_is_of_steps_and_of_no_share() -> None:
+    slow = replace(TIMES, slowdown=1.5)
+    assert slow.plan(PLAN) == pytest.approx(1.5 * TIMES.plan(PLAN))
+    assert slow.waiting_share(PLAN) == pytest.approx(TIMES.waiting_share(PLAN))
+    assert slow.validation(CONFIG.baseline.shape, 7) == TIMES.validation(CONFIG.baseline.shape, 7)
+
+
 def test_the_shape_that_is_slowest_to_decode_is_named_with_both_speeds() -> None:
     """Clips of one shape take ten times as long to decode as the others'."""
     slow = PLAN.shapes[1]
@@ -81,6 +91,32 @@ def test_a_budget_is_used_and_not_exceeded(seconds: float) -> None:
 def test_a_budget_that_is_too_short_names_one_that_is_not() -> None:
     with pytest.raises(ValueError, match="--time 1s: the shortest plan of resnet3d_tiny"):
         fit_budget(CONFIG, TIMES, 0.6, val_videos=50, spent=0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "flags"),
+    [
+        ("slowfast_r50", Shape(32, 224, 224), "--model resnet3d_tiny --shape 8x112x112"),
+        ("slowfast_r50", Shape(8, 96, 96), "--model resnet3d_tiny --shape 8x96x96"),
+        ("resnet3d_tiny", Shape(8, 112, 112), "--shape 4x64x64"),
+        ("resnet3d_tiny", Shape(8, 32, 32), "--shape 4x32x32"),
+        ("resnet3d_tiny", Shape(4, 32, 32), None),
+        ("resnet3d_tiny", Shape(2, 64, 64), None),
+    ],
+)
+def test_a_smaller_choice_is_smaller(model: str, shape: Shape, flags: str | None) -> None:
+    baseline = replace(CONFIG.baseline, shape=shape)
+    assert smaller(replace(CONFIG, model=Model(model), baseline=baseline)) == flags
+
+
+@pytest.mark.parametrize(
+    ("seconds", "exact", "longer"),
+    [(15, "15s", "15s"), (150, "150s", "3m"), (300, "5m", "5m"), (7200, "2h", "2h")],
+)
+def test_a_time_is_written_as_the_flag_takes_it(seconds: int, exact: str, longer: str) -> None:
+    assert timing._as_flag(seconds + 1e-9) == exact
+    assert parse_time(exact) == seconds
+    assert timing._as_flag(timing._next_round(seconds - 0.5)) == longer
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -8,6 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +97,7 @@ def run_eval_command(options: argparse.Namespace) -> None:
                 )
             results.append(result)
             if prints and not options.json:
-                print(_line(folder, results[-1]), flush=True)
+                print(_fitted(_line(folder, results[-1])), flush=True)
     finally:
         destroy_process_group()
     if prints and options.plot is not None:
@@ -138,6 +141,18 @@ def _line(folder: str, result: dict[str, Any]) -> str:
     ]
     note = ["  * no shape that costs less of it is as accurate"] if rows else []
     return "\n".join([line, *lines, *note])
+
+
+def _fitted(lines: str) -> str:
+    """Lines that a terminal would break in the middle of a word, broken between words."""
+    if not sys.stdout.isatty():
+        return lines
+    first, *rest = lines.splitlines()
+    width = shutil.get_terminal_size().columns
+    shown = textwrap.fill(
+        first, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join([shown, *rest])
 
 
 def _mark(row: dict[str, Any], cost: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from vcycle.cli.waiting import starting_pytorch
 from vcycle.data.manifest import Manifest
 from vcycle.report.progress_bar import progress_bar
 
@@ -21,12 +22,13 @@ def manifest_of(path: Path, *, flip: bool | None = None, videos: str | None = No
     Videos are probed that are new or changed. Prints what was found. Raises ValueError if there is
     no such thing, or it holds no videos.
     """
-    from vcycle.datasets.choices import Choices
-    from vcycle.datasets.mirroring import mirroring
-    from vcycle.datasets.own_videos import index_own_videos
-
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder, and no recipe either")
+    with starting_pytorch():
+        from vcycle.datasets.choices import Choices
+        from vcycle.datasets.mirroring import mirroring
+        from vcycle.datasets.own_videos import index_own_videos
+
     path = path.absolute()
     folder = path.parent if path.name == "manifest.csv" else path
     is_ours = (folder / "probes.jsonl").exists() and not (folder / "prepared.json").exists()

@@ -158,7 +158,8 @@ def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> Run
     begun = Path(options.folder or "") / "config.yaml"
     if options.folder is not None and begun.is_file():
         return replace(config, precision=config_from(read_values(begun), {}).precision)
-    precision = fastest_precision(config.model.name)
+    least_frames = min(shape.frames for shape in config.plan().shapes)
+    precision = fastest_precision(config.model.name, least_frames=least_frames)
     if precision == config.precision:
         return config
     note = f"precision {precision}: this CPU is faster in it, at the same accuracy"
@@ -290,7 +291,7 @@ def _after_stop(folder: Path, stop: KeyboardInterrupt) -> str:
     said = str(stop) or "interrupted"
     if not (folder / "checkpoint.pt").is_file():
         return f"{said}; there is no checkpoint yet: the same command begins anew"
-    return f"{said}; all is kept in {folder}; go on with: {_command('--resume', folder)}"
+    return f"{said}; all is kept in {folder}; go on with:\n  {_command('--resume', folder)}"
 
 
 def _say_end(folder: Path, result: dict[str, Any]) -> None:

@@ -17,12 +17,18 @@ from vcycle.train.activity import Activity
 
 @contextmanager
 def starting_pytorch() -> Iterator[None]:
-    """Imports in its body, which take seconds, and on a cold disk many, are announced first."""
-    if "torch" in sys.modules:
+    """Imports in its body, which take seconds, and on a cold disk many, are announced first.
+
+    They are torch, and then what trains, which other commands do without.
+    """
+    if "lightning_fabric" in sys.modules:
         yield
         return
     with Activity(_console()) as activity:
-        activity.begin("starting PyTorch")
+        if "torch" in sys.modules:
+            activity.update("starting PyTorch")
+        else:
+            activity.begin("starting PyTorch")
         yield
 
 

@@ -185,7 +185,6 @@ def _size(num_videos: int | None, num_gpus: int, asked: Asked) -> _Size:
         if num_videos < 2:
             raise ValueError(f"num_videos {num_videos}: give at least 2 training videos")
         notes = [f"{num_videos:,} training videos"]
-    gpus = "the GPU" if num_gpus == 1 else f"each of {num_gpus} GPUs"
     if asked.batch_size is not None:
         group = _shared_groups(asked.batch_size, num_gpus)
         notes.append(f"batch size {asked.batch_size}, as asked, in norm groups of {group}")
@@ -197,7 +196,9 @@ def _size(num_videos: int | None, num_gpus: int, asked: Asked) -> _Size:
         )
     fits = (each for each in _GROUPS if each * num_gpus * _LEAST_EPOCH <= num_videos)
     group = next(fits, _GROUPS[-1])
-    why = f"batch size {group * num_gpus}: a norm group of {group} clips on {gpus}"
+    why = f"batch size {group * num_gpus}: a norm group of {group} clips"
+    if num_gpus > 1:
+        why += f" on each of {num_gpus} GPUs"
     if group < _GROUPS[0]:
         why += f", not the paper's {_GROUPS[0]}, as {num_videos:,} videos leave an epoch few steps"
     return _Size(num_videos, group * num_gpus, group, (*notes, why))

@@ -41,11 +41,15 @@ class Indexed:
 
     def __str__(self) -> str:
         listed = len(self.manifest) + len(self.missing) + len(self.bad)
-        return (
-            f"{len(self.manifest)} of {listed} videos indexed in {self.manifest.num_classes} "
-            f"classes; {len(self.missing)} missing (missing.csv), {len(self.bad)} do not decode "
-            "(bad.csv)"
-        )
+        number = self.manifest.num_classes
+        classes = f"{number} class" if number == 1 else f"{number} classes"
+        parts = [f"{len(self.manifest)} of {listed} videos indexed in {classes}"]
+        if self.missing:
+            parts.append(f"{len(self.missing)} missing (missing.csv)")
+        if self.bad:
+            verb = "does" if len(self.bad) == 1 else "do"
+            parts.append(f"{len(self.bad)} {verb} not decode (bad.csv)")
+        return "; ".join(parts)
 
     def report(self) -> str:
         """The videos of each class in each split, then the notes and warnings, a line each."""

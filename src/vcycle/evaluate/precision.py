@@ -17,12 +17,14 @@ _EQUAL_IN_BFLOAT16 = ("resnet3d_tiny",)
 """Networks that the study (docs/results.md) trained to the same accuracy in it."""
 
 
-def fastest_precision(model: str) -> Name:
+def fastest_precision(model: str, *, least_frames: int) -> Name:
     """What ``model`` trains fastest in on this machine, of what was shown to be as accurate.
 
-    bfloat16 on a CPU with instructions for it, float32 elsewhere.
+    bfloat16 on a CPU with instructions for it, float32 elsewhere, and if any clip has fewer than
+    two frames, ``least_frames``: there torch 2.13 convolves few channels in bfloat16 over memory
+    that nobody wrote, which may hold what is not a number.
     """
-    if torch.cuda.is_available() or model not in _EQUAL_IN_BFLOAT16:
+    if torch.cuda.is_available() or model not in _EQUAL_IN_BFLOAT16 or least_frames < 2:
         return "32-true"
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     return "bf16-mixed" if capabilities.get("amx_bf16") else "32-true"

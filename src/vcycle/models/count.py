@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
 from vcycle.models.build import build_model
@@ -44,6 +45,8 @@ def multiply_adds(model: nn.Module, shape: Shape, token_share: float = 1.0) -> i
     set_token_share(on_meta, token_share)
     for layer in on_meta.modules():
         layer.training = isinstance(layer, TokenDrop)
+        if isinstance(layer, (_BatchNorm, nn.LayerNorm)):
+            layer.forward = nn.Identity().forward  # type: ignore[method-assign]  # slow on meta
     clips = torch.empty((1, 3, shape.frames, shape.height, shape.width), device="meta")
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:

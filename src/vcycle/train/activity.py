@@ -61,9 +61,10 @@ class Activity:
             self._status.update(text)
 
     def say(self, line: str) -> None:
-        """Print a line."""
+        """Print a line; on a terminal broken between words, unless it is a command to copy."""
+        is_whole = self._plain or line.lstrip().startswith("vcycle ")
         with self._lock:
-            self._console.print(line, soft_wrap=True, markup=False, highlight=False)
+            self._console.print(line, soft_wrap=is_whole, markup=False, highlight=False)
             self._printed = time.monotonic()
 
     def _repeat(self) -> None:

@@ -17,6 +17,8 @@ from vcycle.train.timing import Prediction, smaller
 DAY_SECONDS = 24 * 3600.0
 _WAITING_SHARE = 0.1
 _WORTH_SHARE = 0.05
+_LONG_SECONDS = 600.0
+"""Of a run: a shorter one has too little to save for what measuring it takes."""
 
 
 def say_prediction(run: Run, activity: Activity) -> None:
@@ -28,11 +30,10 @@ def say_prediction(run: Run, activity: Activity) -> None:
     if run.times.waiting_share(run.plan) <= _WAITING_SHARE:
         return
     activity.say(_waiting_line(run))
-    if not is_prepared(run):
+    if not is_prepared(run) and run.prediction.total > _LONG_SECONDS:
         activity.begin("measuring what prepared videos would save")
-        found = _preparing_line(run)
-        if found is not None:
-            activity.say(found)
+        for line in _preparing_lines(run):
+            activity.say(line)
 
 
 def prediction_lines(run: Run) -> list[str]:
@@ -65,12 +66,17 @@ def _advice(prediction: Prediction, run: Run, device: str) -> list[str]:
     if prediction.total > DAY_SECONDS:
         days = prediction.total / DAY_SECONDS
         lines.append(
-            f"{days:.1f} days on the {device}: smaller is {smaller(run.config)}; --time 2h gives "
-            f"the plan that fits two hours"
+            f"{days:.1f} days on the {device}{_smaller_is(run)}; --time 2h gives the plan that "
+            f"fits two hours"
         )
     if device == "GPU" and run.config.precision == "32-true":
         lines.append("strict float32 is slow on a GPU: --precision bf16-mixed, or tf32")
     return lines
+
+
+def _smaller_is(run: Run) -> str:
+    flags = smaller(run.config)
+    return f": smaller is {flags}" if flags else ""
 
 
 def _waiting_line(run: Run) -> str:
@@ -78,32 +84,34 @@ def _waiting_line(run: Run) -> str:
     times = run.times
     shape, taken, decoded = times.slowest_to_decode(run.plan)
     can = f"{times.workers} workers decode" if times.workers > 1 else "one process decodes"
-    line = (
-        f"{times.waiting_share(run.plan):.0%} of that is waiting for clips: at {shape} the model "
-        f"takes {taken:,.0f} a second, {can} {decoded * max(times.workers, 1):,.0f}"
-    )
+    share = f"{times.waiting_share(run.plan):.0%} of that"
     if times.shared_cores:
-        return line
+        return f"{share} goes into decoding, on the cores that the model computes on"
     needed = needed_workers(taken, 1 / decoded)
-    return f"{line}; --data.num_workers {needed} on as many cores would keep up"
+    return (
+        f"{share} is waiting for clips: at {shape} the model takes {taken:,.0f} a second, {can} "
+        f"{decoded * max(times.workers, 1):,.0f}; --data.num_workers {needed} on as many cores "
+        f"would keep up"
+    )
 
 
-def _preparing_line(run: Run) -> str | None:
+def _preparing_lines(run: Run) -> list[str]:
     """What preparing the videos would save, as measured on two of them, and the command."""
     saving = measure_preparing(
         run.config, run.plan, run.times, run.train_videos, val_videos=len(run.val_videos)
     )
     if saving is None:
-        return None
+        return []
     faster = f"measured on two videos, prepared ones decode {saving.speedup:.1f} times as fast"
     if saving.saved < _WORTH_SHARE * run.prediction.total:
-        return f"{faster}, which would save little"
+        return [f"{faster}, which would save little"]
     root = shlex.quote(str(run.manifest.root))
     prepared = shlex.quote(f"{run.manifest.root}-prepared")
-    return (
-        f"{faster}: about {duration(saving.saved)} less a run, for {duration(saving.spent)} once: "
-        f"vcycle data prepare {root} {prepared}, then train on {prepared}"
-    )
+    return [
+        f"{faster}: about {duration(saving.saved)} less a run, for {duration(saving.spent)} once; "
+        f"then train on {prepared}:",
+        f"  vcycle data prepare {root} {prepared}",
+    ]
 
 
 def memory_lines(run: Run) -> list[str]:

@@ -26,7 +26,7 @@ from vcycle.train.step_log import StepLoss, StepTime
 from vcycle.train.timing import Kind
 
 _RECENT_STEPS = 20
-_PREDICTION_STEPS = 2  # of a kind count as much as what was predicted of it
+_PREDICTION_STEPS = 20  # of a kind count as much as what was predicted of it
 _WAIT_SHARE = 0.1  # of a phase, from which on it is said
 
 
@@ -165,8 +165,8 @@ class Display:
         self._activity.say(f"{self._title}: {line}")
 
     def end_of_phase(self, stats: LoaderStats) -> None:
-        """A phase is done; say so if the loader held it up."""
-        if stats.wait_share > _WAIT_SHARE:
+        """A phase is done; say so if it waited for clips that more workers would have had ready."""
+        if stats.wait_share > _WAIT_SHARE and stats.workers_needed > stats.num_workers:
             verdict = stats.verdict
             self.say(verdict.removesuffix(PREPARE) if self._is_prepared else verdict)
 
@@ -189,8 +189,9 @@ class Display:
     def _status(self) -> str:
         """One line of where the run is, for a file."""
         place = f"{self._title}: step {self._done} of {len(self._plan)}"
-        if self._doing:
-            return f"{place}, {self._doing} ({time.monotonic() - self._doing_since:.0f} s)"
+        since = time.monotonic() - self._doing_since
+        if self._doing and (since >= 1 or self._step is None):  # what is over soon is not worth it
+            return f"{place}, {self._doing} ({since:.0f} s)"
         return ", ".join([place, *self._facts()])
 
     def _facts(self) -> list[str]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import io
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -90,37 +91,49 @@ def rehearse(
     Raises ValueError if a layer cannot take a shape, memory cannot hold a batch, a checkpoint
     cannot keep the state, or, with several processes, a parameter is not used.
     """
-    before = _as_checkpoints_keep_it(network.state_dict(), config.model.name)
     kinds = plan.mini_batches()
     steps = _Steps(network, model, plan, config, pieces, fabric, num_classes=num_classes)
     shape, clips = plan.baseline.shape, 0
-    try:
-        if warn_of_days and steps.on_cpu:
-            _warn_of_days(steps, plan, config, activity=activity)
-        for number, shape in enumerate(plan.shapes, 1):
-            begin_count(activity, "checking", "shape", number, len(plan.shapes))
-            clips = 2
-            check_model(network, [shape], num_classes=num_classes, num_clips=clips)
-        if config.compile:
-            compile_blocks(network, num_kinds=len(kinds))
-        had_state = bool(optimizer.state)
-        if not had_state:
-            _update(optimizer)
-        with no_buffer_broadcasts(model):
-            seconds, peaks = _time_steps(
-                steps, kinds, activity=activity, limit_seconds=limit_seconds
-            )
-        if not had_state:  # that of a resumed run is not to change
-            update = _repeated(lambda: _update(optimizer), fabric, most=3)
-            seconds = {kind: each + update for kind, each in seconds.items()}
-        shape, clips = plan.baseline.shape, config.evaluation.batch_size
-        activity.begin(f"timing a validation batch: {clips} x {shape}")
-        view = _view_seconds(network, clips, shape, fabric=fabric)
-    except torch.OutOfMemoryError:
-        raise ValueError(
-            f"shape {shape}: {clips} clips do not fit into the memory of {fabric.device}; use a "
-            f"smaller model or shape, or --evaluation.batch_size below {clips}"
-        ) from None
+    with unchanged(network, optimizer, config.model.name):
+        try:
+            if warn_of_days and steps.on_cpu:
+                _warn_of_days(steps, plan, config, activity=activity)
+            for number, shape in enumerate(plan.shapes, 1):
+                begin_count(activity, "checking", "shape", number, len(plan.shapes))
+                clips = 2
+                check_model(network, [shape], num_classes=num_classes, num_clips=clips)
+            if config.compile:
+                compile_blocks(network, num_kinds=len(kinds))
+            had_state = bool(optimizer.state)
+            if not had_state:
+                update_with_zeros(optimizer)
+            with no_buffer_broadcasts(model):
+                seconds, peaks = _time_steps(
+                    steps, kinds, activity=activity, limit_seconds=limit_seconds
+                )
+            if not had_state:  # that of a resumed run is not to change
+                update = _repeated(lambda: update_with_zeros(optimizer), fabric, most=3)
+                seconds = {kind: each + update for kind, each in seconds.items()}
+            shape, clips = plan.baseline.shape, config.evaluation.batch_size
+            activity.begin(f"timing a validation batch: {clips} x {shape}")
+            view = _view_seconds(network, clips, shape, fabric=fabric)
+        except torch.OutOfMemoryError:
+            raise ValueError(
+                f"shape {shape}: {clips} clips do not fit into the memory of {fabric.device}; use "
+                f"a smaller model or shape, or --evaluation.batch_size below {clips}"
+            ) from None
+    return Rehearsed(seconds, view, peaks)
+
+
+@contextmanager
+def unchanged(network: nn.Module, optimizer: Optimizer, name: str) -> Iterator[None]:
+    """Leave the network as it was, and an optimizer that had no state without one.
+
+    Raises ValueError if a checkpoint cannot keep the network's state; ``name`` is the model's.
+    """
+    before = _as_checkpoints_keep_it(network.state_dict(), name)
+    had_state = bool(optimizer.state)
+    yield
     network.train()
     set_token_share(network, 1.0)
     network.zero_grad(set_to_none=True)
@@ -128,7 +141,6 @@ def rehearse(
     network.load_state_dict(before)
     if not had_state:
         optimizer.state.clear()
-    return Rehearsed(seconds, view, peaks)
 
 
 def _time_steps(
@@ -170,13 +182,12 @@ def _warn_of_days(steps: _Steps, plan: Plan, config: RunConfig, *, activity: Act
     pixels = sum(each.steps * Kind.of(each).num_pixels for each in plan.mini_batches())
     days = steps.seconds(pair, 2, pieces=1) * pixels / Kind.of(pair).num_pixels / 86_400
     if days > 1:
-        activity.say(
-            f"roughly {days:.0f} days on this CPU: take a GPU, or a smaller model and shape such "
-            f"as {smaller(config)}, or --time 2h"
-        )
+        flags = smaller(config)
+        less = f", or a smaller model and shape such as {flags}" if flags else ""
+        activity.say(f"roughly {days:.0f} days on this CPU: take a GPU{less}, or --time 2h")
 
 
-def _update(optimizer: Optimizer) -> None:
+def update_with_zeros(optimizer: Optimizer) -> None:
     """A step at the rate of 0 that it has by now; the first one makes the optimizer's state."""
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     for parameter in parameters:
@@ -254,22 +265,30 @@ class _Steps:
         return _repeated(lambda: self._once(kind.shape, clips, pieces), self.fabric, most=most)
 
     def _once(self, shape: Shape, clips: int, pieces: int) -> None:
-        pixels = self._augmented(_random_pixels(clips, shape, self.fabric.device))
+        pixels = augmented(
+            _random_pixels(clips, shape, self.fabric.device),
+            self.plan,
+            self.config,
+            num_classes=self.num_classes,
+        )
         for number, some in enumerate(torch.split(pixels, clips // pieces), 1):
             with self.fabric.no_backward_sync(self.model, enabled=number < pieces):  # type: ignore[arg-type]
                 scores = self.model(normalize(some, memory_format=memory_format(self.network)))
                 self.fabric.backward(scores.logsumexp(1).sum())
 
-    def _augmented(self, pixels: torch.Tensor) -> torch.Tensor:
-        """(N, 3, T, H, W) uint8, and so again: a batch of its own, as the loop has it."""
-        step = replace(self.plan[0], shape=Shape(*pixels.shape[2:]), batch_size=len(pixels))
-        batch = Batch(
-            clips=pixels,
-            labels=torch.zeros(len(pixels), self.num_classes, device=pixels.device),
-            indices=torch.zeros(len(pixels), dtype=torch.int64, device=pixels.device),
-            part=StepPart(step, self.plan.baseline, seed=self.config.seed),
-        )
-        return augment(batch, self.config.augmentation, num_classes=self.num_classes).clips
+
+def augmented(
+    pixels: torch.Tensor, plan: Plan, config: RunConfig, *, num_classes: int
+) -> torch.Tensor:
+    """(N, 3, T, H, W) uint8, and so again: augmented as a batch of the plan is."""
+    step = replace(plan[0], shape=Shape(*pixels.shape[2:]), batch_size=len(pixels))
+    batch = Batch(
+        clips=pixels,
+        labels=torch.zeros(len(pixels), num_classes, device=pixels.device),
+        indices=torch.zeros(len(pixels), dtype=torch.int64, device=pixels.device),
+        part=StepPart(step, plan.baseline, seed=config.seed),
+    )
+    return augment(batch, config.augmentation, num_classes=num_classes).clips
 
 
 def _view_seconds(network: nn.Module, clips: int, shape: Shape, *, fabric: Fabric) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.cores import process_cores
+from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
@@ -40,6 +41,7 @@ from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state
 from vcycle.train.timing import Prediction, StepTimes, fit_budget, predict
+from vcycle.train.together import slowdown
 
 _MEASURING_SHARE = 0.08
 """Of a budget, on a CPU."""
@@ -124,6 +126,9 @@ def start(
         check_num_clips(config.final.evaluation.num_clips, segments=config.data.segments)
     manifest = read_manifest(config)
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
+    # What is measured below takes a while, and would be for nothing.
+    on_device = config.data.decoder == "nvdec"
+    check_decoder(config.data.decoder, fabric.device if on_device else torch.device("cpu"))
     if len(train_videos) != config.baseline.num_videos:
         fabric.print(
             f"{config.recipe}: {len(train_videos)} training videos; the plan counts its epochs in "
@@ -167,6 +172,19 @@ def start(
         warn_of_days=budget is None,
     )
     times = _times(config, plan, train_videos, rehearsed, fabric, activity=activity)
+    slower = slowdown(
+        network,
+        model,
+        inner_optimizer(optimizer),
+        plan,
+        config,
+        train_videos,
+        times=times,
+        fabric=fabric,
+        activity=activity,
+        limit_seconds=limit,
+    )
+    times = replace(times, slowdown=slower)
     if budget is not None and not resume:
         config = _fitted(config, times, budget, fabric, num_val_videos=len(val_videos))
         plan = config.plan()

@@ -58,6 +58,8 @@ class StepTimes:
             its own.
         processes: that share every batch.
         view_seconds: of scoring one view in a validation, without its data.
+        slowdown: how many times as long a step takes if model and workers are at it together, of
+            what these numbers say.
     """
 
     model: Mapping[Kind, float]
@@ -67,15 +69,17 @@ class StepTimes:
     model_threads: int = 1
     processes: int = 1
     view_seconds: float = 0.0
+    slowdown: float = 1.0
 
     def step(self, kind: Kind) -> float:
         """Seconds of a step with its data: the slower of the model and the loader."""
-        return self._overlapped(self._model(kind), kind.batch_size / self.processes, kind.shape)
+        apart = self._overlapped(self._model(kind), kind.batch_size / self.processes, kind.shape)
+        return self.slowdown * apart
 
     def waiting_share(self, plan: Plan) -> float:
-        """The share of a plan's seconds in which the model waits for clips."""
+        """The share of a plan's seconds that clips cost: waiting, or cores given to decoding."""
         model = sum(each.steps * self._model(Kind.of(each)) for each in plan.mini_batches())
-        return 1 - model / self.plan(plan)
+        return 1 - self.slowdown * model / self.plan(plan)
 
     def slowest_to_decode(self, plan: Plan) -> tuple[Shape, float, float]:
         """The shape at which the workers are furthest behind the model.
@@ -185,29 +189,51 @@ def fit_budget(
     if took(least) > left:
         needed = took(least) + count * one + final
         raise ValueError(
-            f"--time {seconds + spent:.0f}s: the shortest plan of {config.model.name} at "
-            f"{config.baseline.shape} takes {needed:.0f} s after {spent:.0f} s "
-            f"of measuring; give --time {spent + 1.1 * needed:.0f}s, or "
-            f"another model or shape, such as {smaller(config)}"
+            f"--time {_as_flag(seconds + spent)}: the shortest plan of {config.model.name} at "
+            f"{config.baseline.shape} takes {needed:.0f} s after {spent:.0f} s of measuring; give "
+            f"--time {_as_flag(_next_round(spent + 1.1 * needed))}{_or_smaller(config)}"
         )
     most = least
     while took(most) < left and most < 10**8:
         most *= 2
     steps = least + bisect_right(range(least, most + 1), left, key=took) - 1
     fitted = with_steps(config, steps)
-    note = f"{fitted.plan().epochs:.3g} epochs fit into the {seconds + spent:.0f} s asked for"
+    note = f"{fitted.plan().epochs:.3g} epochs fit into the {_as_flag(seconds + spent)} asked for"
     if fitted.plan().epochs < _FEW_EPOCHS:
-        note += (
-            f": too few to train well, give more time or a smaller model or shape "
-            f"({smaller(config)})"
-        )
+        note += f": too few to train well; give more time{_or_smaller(config)}"
     return replace(fitted, steps_note=note)
 
 
-def smaller(config: RunConfig) -> str:
-    """Flags of a smaller model and shape than a run's."""
-    shape = config.baseline.shape
+def smaller(config: RunConfig) -> str | None:
+    """Flags of a smaller model or shape than a run's; None if there is none to speak of."""
+    old = config.baseline.shape
     if config.model.name != "resnet3d_tiny":
-        return "--model resnet3d_tiny --shape 8x112x112"
-    frames, side = max(4, shape.frames // 2), max(32, shape.height // 3 * 2 // 16 * 16)
-    return f"--shape {frames}x{side}x{side}"
+        shape = Shape(8, 112, 112)
+        return f"--model resnet3d_tiny --shape {shape if _fits_in(shape, old) else old}"
+    frames, side = max(4, old.frames // 2), max(32, min(old.height, old.width) // 3 * 2 // 16 * 16)
+    shape = Shape(frames, side, side)
+    return f"--shape {shape}" if _fits_in(shape, old) and shape != old else None
+
+
+def _fits_in(shape: Shape, other: Shape) -> bool:
+    return (
+        shape.frames <= other.frames and shape.height <= other.height and shape.width <= other.width
+    )
+
+
+def _or_smaller(config: RunConfig) -> str:
+    """What a sentence that begins with 'give' may end with."""
+    found = smaller(config)
+    return f", or a smaller model or shape, such as {found}" if found else ""
+
+
+def _as_flag(seconds: float) -> str:
+    """Whole seconds as ``--time`` takes them, in hours or minutes if they are whole ones too."""
+    whole = max(1, round(seconds))
+    size, unit = next((s, u) for s, u in ((3600, "h"), (60, "m"), (1, "s")) if whole % s == 0)
+    return f"{whole // size}{unit}"
+
+
+def _next_round(seconds: float) -> float:
+    """No less than these: from two minutes on a number of whole minutes."""
+    return math.ceil(seconds) if seconds < 120 else 60 * math.ceil(seconds / 60)

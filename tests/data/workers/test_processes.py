@@ -22,6 +22,7 @@ from vcycle.data.workers.processes import DyingWorkers
 from vcycle.demo.videos import write_videos
 from vcycle.schedule.shape import Shape
 
+pytestmark = pytest.mark.xdist_group("processes")
 RANGE = GridRange(Shape(4, 32, 32), 2, (37, 49))
 
 
