@@ -21,7 +21,7 @@ from vcycle.evaluate.setup import make_network
 from vcycle.models.norm import SubBatchNorm3d
 from vcycle.train.activity import Activity
 from vcycle.train.optim import make_optimizer
-from vcycle.train.timing import StepTimes
+from vcycle.train.timing import Kind, StepTimes
 from vcycle.train.together import slowdown
 
 
@@ -30,7 +30,7 @@ def times(config: RunConfig) -> StepTimes:
     """A step of each kind takes a second on one core, its clips nothing."""
     plan = config.plan()
     return StepTimes(
-        model={(each.shape, each.batch_size): 1.0 for each in plan.mini_batches()},
+        model={Kind.of(each): 1.0 for each in plan.mini_batches()},
         decode=dict.fromkeys(plan.shapes, 0.0),
         workers=1,
         shared_cores=1,
