@@ -6,8 +6,9 @@ In: the study's file, whose clips, folds, rates and lengths these are. Out: a ro
 docs/results/end_to_end.json for each form and fold, as it is done; what is there is not done again.
 All forms read the same videos, each in one worker process, train the same network on one thread and
 are scored alike, by three views a video. Seconds are wall-clock, from before the first batch to the
-last optimizer step, without validations. ``load`` is the machine's at the start: above a half,
-others worked on it, and the seconds are not to be compared.
+last optimizer step, without validations. ``load`` is the machine's at the start, when the
+form before has just ended: much above 1.5, others worked on it, and the seconds are not to be
+compared.
 
 The plain loop is as people write it: batch norm over whole batches, a DataLoader that shuffles, the
 baseline's shape throughout. ``contiguous float32`` is PyTorch's default.

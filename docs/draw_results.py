@@ -131,6 +131,33 @@ def variants_table(values: Row, methods: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
+def end_to_end_table(values: Row) -> str:
+    """What a form of training takes in all, over the folds that every form has."""
+    by_form: dict[str, list[Row]] = {}
+    for row in values["rows"]:
+        by_form.setdefault(row["title"], []).append(row)
+    folds = set.intersection(*({row["fold"] for row in rows} for rows in by_form.values()))
+    shared = {
+        title: [row for row in rows if row["fold"] in folds] for title, rows in by_form.items()
+    }
+    seconds = {
+        title: statistics.mean(row["seconds"] for row in rows) for title, rows in shared.items()
+    }
+    plain = next(iter(seconds.values()))
+    lines = [
+        "| form | folds | steps | seconds | times as fast | top-1 | loss |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {title} | {len(rows)} | {rows[0]['steps']:,} | {seconds[title]:.0f} "
+        f"| {plain / seconds[title]:.1f} "
+        f"| {100 * statistics.mean(row['top1'] for row in rows):.1f} "
+        f"| {statistics.mean(row['loss'] for row in rows):.3f} |"
+        for title, rows in shared.items()
+    ]
+    return "\n".join(lines)
+
+
 def equal_table(values: Row, titles: dict[str, str]) -> str:
     """What each length of the named schedules gains over the baseline in the same seconds."""
     lines = [
@@ -313,6 +340,7 @@ def main(arguments: list[str]) -> int:
     """Update the page and the figures, or only check them."""
     check = "--check" in arguments
     values = json.loads((DOCS / "results" / "study.json").read_text())
+    end_to_end = json.loads((DOCS / "results" / "end_to_end.json").read_text())
     methods = yaml.safe_load(PROOF.read_text())["methods"]
     titles = {name: fields["title"] for name, fields in methods.items()}
     outdated = 0
@@ -344,6 +372,7 @@ def main(arguments: list[str]) -> int:
             "saving": iso_table({**values, "iso": named}, titles),
             "equal": equal_table(values, titles),
             "variants": variants_table(values, methods),
+            "end_to_end": end_to_end_table(end_to_end),
         },
         DOCS.parent / "README.md": {"study": main_table(values, titles)},
     }

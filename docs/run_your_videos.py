@@ -1,13 +1,15 @@
-"""Run the commands of docs/your_videos.md on generated videos, and keep what they print.
+"""Run the commands of docs/your_videos.md on some videos, and keep what they print.
 
     python docs/run_your_videos.py && python docs/update.py
+    python docs/run_your_videos.py --videos FOLDER --about "412 clips of eight words" --time 3m
 
-Writes ``docs/results/your_videos.json``, from which ``docs/update.py`` fills the page. The folder
-is a temporary one; its path is replaced in the output. Takes a minute or two on two cores.
+Writes ``docs/results/your_videos.json``, from which ``docs/update.py`` fills the page. A folder of
+real clips is copied; all is done in a temporary folder, whose path is replaced in the output.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -22,13 +24,8 @@ from vcycle.demo.videos import write_videos
 
 RESULT = Path(__file__).parent / "results" / "your_videos.json"
 CLASSES = ("left_loop", "right_loop", "serve")
-COMMANDS = {
-    "first_run": "vcycle train strokes --model resnet3d_tiny --shape 8x64x64 --epochs 120",
-    "eval": "vcycle eval runs/strokes-1 --best --evaluation.num_clips 3",
-    "predict": "vcycle predict runs/strokes-1 strokes/left_loop/left_loop_00.mp4 --top-k 2",
-}
+GENERATED = "39 generated videos of three classes, of which two tell left from right"
 STANDS_FOR = "/home/you"
-ABOUT = "39 generated videos of three classes, of which two tell left from right"
 _PROGRESS = re.compile(r"\S+: (?:phase|step) (?!.*trained)|.* \(\d+ s\)$")
 
 
@@ -74,18 +71,44 @@ def shortened(text: str) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def commands(videos: Path, length: str) -> dict[str, str]:
+    """The page's commands, on a folder of videos and the first of them to validate or to train."""
+    name = videos.name
+    one = min(videos.rglob("*.mp4"), key=lambda file: ("val" not in file.parts, file))
+    shown = shlex.quote(str(one.relative_to(videos.parent)))
+    return {
+        "first_run": f"vcycle train {name} --model resnet3d_tiny --shape 8x96x96 {length}",
+        "eval": f"vcycle eval runs/{name}-1 --best --evaluation.num_clips 3",
+        "predict": f"vcycle predict runs/{name}-1 {shown} --top-k 2",
+    }
+
+
+def main(arguments: list[str]) -> int:
     """Run and keep."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        write_strokes(folder)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--videos", type=Path, help="a folder for each class; generated if not given"
+    )
+    parser.add_argument("--about", help="what they are, for the page")
+    parser.add_argument("--time", default="1m", help="for training")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary).resolve()
+        videos = folder / (options.videos.name if options.videos else "strokes")
+        if options.videos:
+            shutil.copytree(options.videos, videos, copy_function=shutil.copyfile)
+            for each in (videos, *videos.rglob("*/")):
+                each.chmod(0o755)
+        else:
+            write_strokes(folder)
         found = {
             mark: {"command": command, "output": printed(command, folder)}
-            for mark, command in COMMANDS.items()
+            for mark, command in commands(videos, f"--time {options.time}").items()
         }
-    RESULT.write_text(json.dumps({"about": ABOUT, "runs": found}, indent=1) + "\n")
+    about = options.about or (str(options.videos) if options.videos else GENERATED)
+    RESULT.write_text(json.dumps({"about": about, "runs": found}, indent=1) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

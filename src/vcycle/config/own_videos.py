@@ -57,7 +57,7 @@ def finetune(
     optimizer: str | None = None,
     asked: Asked = Asked(),
 ) -> RunConfig:
-    """Your videos, from Kinetics weights, sized by their number and the GPUs'.
+    """Your videos, from Kinetics weights, sized by their number.
 
     Batch, rate and epochs follow the paper's two runs from Kinetics weights, on
     Something-Something V2 and on Charades, unless asked for. A baseline's rate drops at 15/23 and
@@ -94,7 +94,7 @@ def scratch(
     optimizer: str | None = None,
     asked: Asked = Asked(),
 ) -> RunConfig:
-    """Your videos, from random weights, sized by their number and the GPUs'.
+    """Your videos, from random weights, sized by their number.
 
     Batch, rate and epochs follow the paper's Kinetics run, unless asked for, and warm-up and drops
     of a baseline's rate. ``model`` and ``optimizer`` are names; a small network takes AdamW, at a
@@ -218,9 +218,10 @@ def _schedule(size: _Size, steps: int) -> tuple[Multigrid, list[str]]:
     """One coarse-to-fine pass and an anneal, or the baseline where that was not shown to do.
 
     The study (docs/which_schedule.md) backs share and least number of the steps. The largest batch
-    exponent of 1, 1/2, 0 is taken at which no batch has more clips than there are videos.
+    exponent of 1, 1/2, 0 is taken at which no batch has more than twice as many clips as there are
+    videos, as many as it tried.
     """
-    most = size.num_videos / size.batch_size
+    most = 2 * size.num_videos / size.batch_size
     exponent = next((p for p in (1.0, 0.5) if _LARGEST_FACTOR**p <= most), 0.0)
     kept = max(_LEAST_STEPS, math.ceil(steps * _SHARE))
     saves = kept < steps
@@ -238,12 +239,12 @@ def _schedule(size: _Size, steps: int) -> tuple[Multigrid, list[str]]:
         ]
     notes = [
         f"schedule anneal, one pass from coarse to fine: {steps / kept:.2g} times fewer steps than "
-        f"the baseline's {steps:,}"
+        f"the baseline"
     ]
     if exponent < 1:
         notes.append(
             f"batch exponent {exponent:g}: equation 1 asks for {_LARGEST_FACTOR * size.batch_size} "
-            f"clips on the smallest shape, more than {size.num_videos:,} videos"
+            f"clips on the smallest shape, more than twice the {size.num_videos:,} videos"
         )
     return multigrid, notes
 
