@@ -238,7 +238,7 @@ def _schedule(size: _Size, steps: int) -> tuple[Multigrid, list[str]]:
         ]
     notes = [
         f"schedule anneal, one pass from coarse to fine: {steps / kept:.2g} times fewer steps than "
-        f"the baseline's {steps:,}"
+        f"the baseline"
     ]
     if exponent < 1:
         notes.append(
