@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from vcycle.cli.main import main
-from vcycle.cli.own_data import last_run_folder, run_folder
+from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder
 from vcycle.cli.train import parse_time
 from vcycle.config.fields import read_values
 from vcycle.config.run import RunConfig
@@ -91,6 +91,28 @@ def test_a_choice_made_once_is_kept(strokes: Path, capsys: pytest.CaptureFixture
     assert all(video.flip for video in Manifest.read(strokes).videos)
 
 
+def test_only_a_manifest_of_the_folder_itself_is_made_again(strokes: Path, tmp_path: Path) -> None:
+    """One of a table or of a published dataset has splits that must not be lost."""
+    videos = sorted(strokes.rglob("*.mp4"))
+    rows = [
+        f"{video.relative_to(strokes)},{video.parent.name},{('train', 'val')[number % 2]}\n"
+        for number, video in enumerate(videos)
+    ]
+    (tmp_path / "table.csv").write_text("path,label,split\n" + "".join(rows))
+    assert main(["data", "index", "folder", "strokes"]) == 0
+    assert main(["data", "index", "table", "table.csv", "--videos", "strokes"]) == 0
+    assert main(["data", "index", "folder", "strokes", "--out", "elsewhere"]) == 0
+    videos[0].unlink()
+    for folder in ("strokes", "elsewhere"):
+        assert manifest_of(Path(folder)) == tmp_path / folder
+        assert len(Manifest.read(folder)) == 20
+    assert len(Manifest.read(strokes).split("val")) == 10
+    assert main(["data", "index", "folder", "strokes"]) == 0
+    videos[1].unlink()
+    assert manifest_of(Path("strokes")) == strokes
+    assert len(Manifest.read(strokes)) == 18
+
+
 def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     strokes: Path,
     tmp_path: Path,
@@ -108,8 +130,11 @@ def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     ran_in = read_values(tmp_path / "run" / "config.yaml")["precision"]
     other = {"amx_bf16": ran_in == "32-true"}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: other, raising=False)
+    capsys.readouterr()
     assert main(command) == 0
-    assert "complete, nothing is left to train" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"{tmp_path / 'run'}: keeps the plan that it began with" in out
+    assert "complete, nothing is left to train" in out
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     (tmp_path / "run" / "result.json").unlink()
@@ -154,6 +179,10 @@ def test_a_run_folder_in_use_is_refused_by_name_of_who_uses_it(
         (["strokes", "--time", "5m", "--epochs", "3"], "--time and --epochs: both fix the steps"),
         (["strokes", "--data", "other"], "strokes and --data: both name the videos"),
         (["scratch", "--no-flip"], "--flip: it is for a folder or table of videos"),
+        (["stroks"], "stroks: no such file or folder, and no recipe either"),
+        (["scrach"], "recipe scrach: no such recipe; did you mean scratch?"),
+        (["--resume", "strokes", "--epochs", "9"], "with its own plan; leave out --epochs"),
+        (["--resume", "strokes", "--time=5m"], "with its own plan; leave out --time"),
         (["--resume", "strokes"], "--resume strokes: no config.yaml in it"),
         (["strokes", "--resume", "strokes"], "it names the run; leave out what else does"),
     ],

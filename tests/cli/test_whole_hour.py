@@ -65,9 +65,18 @@ def test_from_a_folder_to_predictions(
     going_on = words_of(captured.err, "vcycle train --resume")
     assert going_on == ["train", "--resume", "runs/hooks-1"]
 
+    # The same command goes on, and so does the printed one.
+    with monkeypatch.context() as patch:
+        interrupt_after(8, patch)
+        assert main(["train", "hooks", *SMALL]) == 130
+    captured = capsys.readouterr()
+    assert "Going on from step 5 of" in captured.out
+    assert "stopped after step 10 of" in captured.err
     assert main(going_on) == 0
     out = capsys.readouterr().out
-    assert "Going on from step 5 of" in out
+    assert "Going on from step 10 of" in out
+    assert "all is in runs/hooks-1" in out
+    assert "vcycle eval runs/hooks-1 --best" in out
     result = json.loads((tmp_path / "runs" / "hooks-1" / "result.json").read_text())
     assert {"top1", "seconds", "predicted_seconds"} <= result.keys()
 

@@ -137,7 +137,7 @@ def test_choices_are_kept_until_others_are_made(put):
     assert val_persons()[1] > 1
     with pytest.raises(ValueError, match="is not a regular expression"):
         val_persons(group_pattern="(")
-    assert Choices.read(root) == Choices(None, 0.25, "")
+    assert Choices.read(root) == Choices(None, 0.25, "", source=".")
     (root / "index.json").write_text('{"val": 1}')
     with pytest.raises(ValueError, match=r"index\.json: is not JSON of flip, val_share"):
         val_persons()

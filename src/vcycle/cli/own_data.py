@@ -19,8 +19,9 @@ from vcycle.report.progress_bar import progress_bar
 def manifest_of(path: Path, *, flip: bool | None = None, videos: str | None = None) -> Path:
     """The folder of the manifest of what the user named, made or brought up to date.
 
-    Videos are probed that are new or changed. Prints what was found. Raises ValueError if there is
-    no such thing, or it holds no videos.
+    A folder is indexed again only if its manifest was made from it, not from a table or a
+    dataset's own lists. Videos are probed that are new or changed. Prints what was found. Raises
+    ValueError if there is no such thing, or it holds no videos.
     """
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder, and no recipe either")
@@ -31,10 +32,10 @@ def manifest_of(path: Path, *, flip: bool | None = None, videos: str | None = No
 
     path = path.absolute()
     folder = path.parent if path.name == "manifest.csv" else path
-    is_ours = (folder / "probes.jsonl").exists() and not (folder / "prepared.json").exists()
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         return _made_before(path, folder)
-    if path.name == "manifest.csv" or (_has_manifest(folder) and not is_ours):
+    is_of_this_folder = Choices.read(folder).source == "."
+    if path.name == "manifest.csv" or (_has_manifest(folder) and not is_of_this_folder):
         if flip is not None:
             raise ValueError(f"--flip: {folder} has its manifest; index its videos again with it")
         manifest = Manifest.read(folder)
@@ -46,7 +47,7 @@ def manifest_of(path: Path, *, flip: bool | None = None, videos: str | None = No
     if not _is_writable(path if path.is_dir() else path.parent):
         print(f"{path} is read-only: its manifest goes to {out}")
     print(f"indexing {path}", flush=True)
-    with progress_bar("probing videos", Console(), lines=True) as progress:
+    with progress_bar("probing videos", Console()) as progress:
         indexed = index_own_videos(
             path,
             out,

@@ -18,9 +18,9 @@ from vcycle.cli.gpus import check_gpus, is_launched, launch
 from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder, short_name
 from vcycle.cli.plan import PlanReport, plan_text
 from vcycle.cli.waiting import starting_pytorch
-from vcycle.config.fields import config_from, read_values
+from vcycle.config.fields import config_from, nearest, read_values
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import add_config_flags, read_config, run_config
+from vcycle.config.flags import PLAN_FLAGS, add_config_flags, read_config, run_config
 from vcycle.config.pretrained import check_weights
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import RunConfig
@@ -80,12 +80,14 @@ def run_train_command(options: argparse.Namespace) -> None:
         if videos is not None and "precision" not in options.fields:
             config = _in_fastest_precision(config, options)
         folder, config, kept = _folder(options, config, name, seconds)
+        if kept and _prints():
+            print(f"{folder}: keeps the plan that it began with; --time is for new runs")
         seconds = None if kept else seconds
         if options.resume is False:
             check_weights(config)
     if num_gpus is not None and num_gpus > 1:
         launch(num_gpus, options.words + ([] if names_its_folder else ["--folder", str(folder)]))
-    _train(config, folder, options, seconds, is_own=videos is not None)
+    _train(config, folder, options, seconds, is_own=config.recipe in USER_RECIPES)
 
 
 def parse_time(text: str) -> float:
@@ -120,8 +122,11 @@ def _own_videos(options: argparse.Namespace) -> Path | None:
         if path.exists() and "data.manifest" not in options.fields:
             print(f"{word}: taken for the recipe; for the folder of that name give ./{word}")
         return None
-    looks_like_a_path = path.exists() or "/" in word or path.suffix in (".csv", ".jsonl")
-    return path if looks_like_a_path else None
+    looks_like_a_path = (
+        path.exists() or "/" in word or path.suffix in (".csv", ".jsonl", ".parquet")
+    )
+    is_nearly_a_recipe = nearest(word, [*FIXED_RECIPES, *USER_RECIPES])
+    return path if looks_like_a_path or not is_nearly_a_recipe else None
 
 
 def _use_videos(options: argparse.Namespace, videos: Path) -> None:
@@ -144,6 +149,10 @@ def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
     """The configuration of a run that is gone on with, with fields changed."""
     if options.recipe is not None or options.config is not None or options.folder is not None:
         raise ValueError(f"--resume {folder}: it names the run; leave out what else does")
+    given = [each.partition(" ")[0] for each in options.given]
+    surplus = [flag for flag in given if flag in PLAN_FLAGS]
+    for flag in [*surplus, *(["--time"] if options.time is not None else [])]:
+        raise ValueError(f"--resume {folder}: it goes on with its own plan; leave out {flag}")
     if not (folder / "config.yaml").is_file():
         raise ValueError(f"--resume {folder}: no config.yaml in it; give a folder of vcycle train")
     options.resume = True
@@ -173,6 +182,8 @@ def _absolute(config: RunConfig) -> RunConfig:
         return path if "://" in path else str(Path(path).absolute())
 
     data, model = config.data, config.model
+    if data.cache_folder:
+        data = replace(data, cache_folder=whole(str(Path(data.cache_folder).expanduser())))
     if data.manifest:
         data = replace(data, manifest=whole(data.manifest))
     if model.weights:
@@ -277,7 +288,7 @@ def _train(
     if not _prints():
         return
     if options.dry_run:
-        print("stopped before the first step, as asked; nothing was written")
+        print(f"stopped before the first step, as asked; nothing was written to {folder}")
     elif is_own:
         _say_end(folder, result)
 

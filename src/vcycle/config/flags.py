@@ -60,6 +60,8 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "--baseline": {"hint": bool, "help": "no multigrid"},
     "--baseline-steps": {"hint": int, "help": "no multigrid, in so many steps"},
 }
+PLAN_FLAGS = tuple(flag for flag in _FLAGS if flag not in ("--config", "--gpus"))
+"""Flags that decide a new run's plan, and are no fields."""
 _OF_BASELINES = ("norm_group", "rule")
 """Fields of Multigrid that a baseline keeps."""
 

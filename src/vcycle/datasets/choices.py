@@ -16,11 +16,16 @@ CHOICES_FILE = "index.json"
 
 @dataclass(frozen=True)
 class Choices:
-    """Whether clips may be mirrored, and how videos are divided; None for what was not chosen."""
+    """Whether clips may be mirrored, and how videos are divided; None for what was not chosen.
+
+    ``source`` is the folder or table that was indexed, as a path from the manifest's folder; empty
+    if these were a published dataset's files.
+    """
 
     flip: bool | None = None
     val_share: float | None = None
     group_pattern: str | None = None  # empty for none
+    source: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> Choices:

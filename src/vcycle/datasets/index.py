@@ -62,6 +62,7 @@ def index_videos(
     directory: str | os.PathLike[str] | None = None,
     *,
     flip: bool | None = None,
+    source: str = "",
     num_workers: int = 1,
     ray: str | None = None,
     limit_seconds: float = 60.0,
@@ -70,17 +71,17 @@ def index_videos(
     """Probe every listed video and write the manifest to ``directory`` (the videos' by default).
 
     ``flip`` says whether clips may be mirrored; None repeats an earlier choice, else
-    they may unless classes tell left from right. A video that takes longer than ``limit_seconds``
-    to probe is bad. With the address of a cluster, ``ray``, its CPUs do the work instead of
-    ``num_workers`` processes; all nodes see the videos under the same path. Raises ValueError if no
-    video decodes, or if another run is writing there.
+    they may unless classes tell left from right. ``source`` is kept (see ``Choices``). A video that
+    takes longer than ``limit_seconds`` to probe is bad. With the address of a cluster, ``ray``, its
+    CPUs do the work instead of ``num_workers`` processes; all nodes see the videos under the same
+    path. Raises ValueError if no video decodes, or if another run is writing there.
     """
     check_num_workers(num_workers)
     out = Path(directory) if directory is not None else listing.root
     out.mkdir(parents=True, exist_ok=True)
     with Journal(out / _JOURNAL) as journal:
         remove_partials(out, (*MANIFEST_FILES, CHOICES_FILE))
-        choices = Choices(flip).with_earlier(Choices.read(out))
+        choices = Choices(flip, source=source).with_earlier(Choices.read(out))
         found = _probe_all(
             listing,
             journal,

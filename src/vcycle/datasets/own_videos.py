@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from vcycle.data.tables import counted
@@ -39,7 +40,8 @@ def index_own_videos(
     is_table = Path(source).suffix.lower() in TABLE_SUFFIXES or Path(source).is_file()
     beside = (videos or Path(source).parent) if is_table else source
     folder = Path(directory if directory is not None else beside)
-    choices = choices.with_earlier(Choices.read(folder))
+    origin = os.path.relpath(Path(source).absolute(), folder.absolute())
+    choices = replace(choices, source=origin).with_earlier(Choices.read(folder))
     val_share = 0.1 if choices.val_share is None else choices.val_share
     pattern = choices.group_pattern or None
     if is_table:
@@ -47,7 +49,13 @@ def index_own_videos(
     else:
         listing = list_folder(source, val_share=val_share, group_pattern=pattern)
     indexed = index_videos(
-        listing, folder, flip=choices.flip, num_workers=num_workers, ray=ray, progress=progress
+        listing,
+        folder,
+        flip=choices.flip,
+        source=origin,
+        num_workers=num_workers,
+        ray=ray,
+        progress=progress,
     )
     choices.keep(folder)
     return indexed

@@ -13,12 +13,10 @@ _LINE_SECONDS = 4.0
 
 
 @contextmanager
-def progress_bar(
-    text: str, console: Console, *, lines: bool = False
-) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; calling what is yielded with (done, total) moves it.
+def progress_bar(text: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, elsewhere a line every few seconds.
 
-    With ``lines`` a line every few seconds says elsewhere how far it is.
+    Calling what is yielded with (done, total) moves it.
     """
     printed = time.monotonic()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -27,7 +25,7 @@ def progress_bar(
         def move(done: int, total: int) -> None:
             nonlocal printed
             progress.update(task, completed=done, total=total)
-            if lines and not console.is_terminal and time.monotonic() - printed > _LINE_SECONDS:
+            if not console.is_terminal and time.monotonic() - printed > _LINE_SECONDS:
                 printed = time.monotonic()
                 console.print(f"{text}: {done} of {total}", highlight=False)
 
