@@ -337,6 +337,10 @@ def test_own_videos_save_steps_down_to_the_fewest_that_were_enough(
         assert len(plan.shapes) == (1 if baseline_steps == 300 else 3)
         off = baseline_steps == 300
         assert any(note.startswith("schedule off: 300 steps") for note in config.notes) == off
+        timed = recipe(
+            name, num_videos=num_videos, asked=Asked(steps=baseline_steps, is_timed=True)
+        )
+        assert len(timed.plan()) == pytest.approx(3 / 8 * baseline_steps, rel=0.02, abs=2)
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,7 @@ def _asked(options: argparse.Namespace) -> Asked:
         epochs=options.epochs,
         steps=fields.get("baseline.steps"),
         rate=fields.get("baseline.learning_rate.base"),
+        is_timed=getattr(options, "time", None) is not None,
     )
 
 

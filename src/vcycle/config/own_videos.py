@@ -82,7 +82,7 @@ def finetune(
         f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
         f"(169k), on the line through the two in logarithms, and within 15 to 100"
     )
-    config = _run("finetune", baseline, model, size, training, steps_note)
+    config = _run("finetune", baseline, model, size, training, steps_note, is_timed=asked.is_timed)
     return replace(config, model=replace(config.model, pretrained_on="kinetics400"))
 
 
@@ -114,7 +114,7 @@ def scratch(
         stage_ends=stage_ends(steps, (44, 72, 92), of=112),
     )
     steps_note = _epochs_note(baseline, asked) or "239 epochs, as on Kinetics"
-    config = _run("scratch", baseline, model, size, training, steps_note)
+    config = _run("scratch", baseline, model, size, training, steps_note, is_timed=asked.is_timed)
     if size.num_videos >= 50_000:
         return config
     few = f"{size.num_videos:,} videos are few to start from random weights: compare with finetune"
@@ -122,9 +122,16 @@ def scratch(
 
 
 def _run(
-    name: str, baseline: Baseline, model: str, size: _Size, training: _Training, steps_note: str
+    name: str,
+    baseline: Baseline,
+    model: str,
+    size: _Size,
+    training: _Training,
+    steps_note: str,
+    *,
+    is_timed: bool,
 ) -> RunConfig:
-    multigrid, schedule_notes = _schedule(size, baseline.steps)
+    multigrid, schedule_notes = _schedule(size, baseline.steps, is_timed=is_timed)
     network = Model(model)
     return RunConfig(
         recipe=name,
@@ -214,17 +221,17 @@ def _shared_groups(batch_size: int, num_gpus: int) -> int:
     return math.gcd(batch_size // num_gpus, _GROUPS[0])
 
 
-def _schedule(size: _Size, steps: int) -> tuple[Multigrid, list[str]]:
+def _schedule(size: _Size, steps: int, *, is_timed: bool) -> tuple[Multigrid, list[str]]:
     """One coarse-to-fine pass and an anneal, or the baseline where that was not shown to do.
 
     The study (docs/which_schedule.md) backs share and least number of the steps. The largest batch
     exponent of 1, 1/2, 0 is taken at which no batch has more than twice as many clips as there are
-    videos, as many as it tried.
+    videos, as many as it tried. In a given time the anneal is no worse at any length.
     """
     most = 2 * size.num_videos / size.batch_size
     exponent = next((p for p in (1.0, 0.5) if _LARGEST_FACTOR**p <= most), 0.0)
-    kept = max(_LEAST_STEPS, math.ceil(steps * _SHARE))
-    saves = kept < steps
+    kept = max(0 if is_timed else _LEAST_STEPS, math.ceil(steps * _SHARE))
+    saves = is_timed or kept < steps
     multigrid = replace(
         Multigrid.named("anneal" if saves else "off"),
         # The clips of a step of the anneal are, on average, so many times the baseline's.

@@ -25,12 +25,14 @@ class Asked:
         epochs: passes of the baseline over the videos.
         steps: of the baseline; give these or epochs.
         rate: the base learning rate at this batch size.
+        is_timed: the steps will be those that fit into a time.
     """
 
     batch_size: int | None = None
     epochs: float | None = None
     steps: int | None = None
     rate: float | None = None
+    is_timed: bool = False
 
     def __post_init__(self) -> None:
         if self.epochs is not None and self.steps is not None:
