@@ -100,9 +100,24 @@ def test_the_baselines_own_step_is_among_them() -> None:
     assert [kind.shape for kind in step_kinds(plan)] == [*plan.shapes, baseline.shape]
 
 
-def test_a_compiled_network_is_timed() -> None:
-    bench = StepBench(replace(CONFIG, compile=True), num_classes=3, compile_backend="eager")
-    seconds, peak = bench.measure(Shape(2, 16, 16), 4, norm_group=2, repeats=1)
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_blocks_are_compiled_for_more_rows_than_torch_does_by_itself() -> None:
+    from torch._dynamo import config
+
+    compiled = 0
+
+    def backend(graph: Any, inputs: list[Any]) -> Any:
+        nonlocal compiled
+        compiled += 1
+        return graph.forward
+
+    torch.compiler.reset()
+    with config.patch(cache_size_limit=8, accumulated_cache_size_limit=256):
+        bench = StepBench(replace(CONFIG, compile=True), num_classes=3, compile_backend=backend)
+        seconds, peak = bench.measure(Shape(2, 16, 16), 4, norm_group=2, repeats=1)
+        assert config.cache_size_limit >= 4 * 100
+    torch.compiler.reset()
+    assert compiled == 4  # blocks
     assert seconds.step > 0
     assert peak is None
 

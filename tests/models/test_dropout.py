@@ -164,6 +164,20 @@ def test_activation_checkpointing_draws_the_same_mask_again() -> None:
     torch.testing.assert_close(*grads, rtol=0, atol=0)
 
 
+def test_seeds_do_not_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be at work on the step before."""
+    copies: list[dict[str, bool]] = []
+    move = torch.Tensor.to
+
+    def recorded(tensor: torch.Tensor, *where: object, **how: bool) -> torch.Tensor:
+        copies.append(how)
+        return move(tensor, *where, **how)
+
+    monkeypatch.setattr(torch.Tensor, "to", recorded)
+    set_dropout_seeds(convert_dropout(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))), SEEDS[:2])
+    assert copies == [{"non_blocking": True}]
+
+
 def test_new_seeds_do_not_compile_anew() -> None:
     torch.compiler.reset()
     layer = convert_dropout(nn.Dropout(0.5))

@@ -61,6 +61,9 @@ def test_a_killed_run_goes_on_to_the_last_bit(
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert (cut["top1"], cut["clipped_steps"]) == (whole["top1"], whole["clipped_steps"])
+    groups = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["optimizer"]["param_groups"]
+    steps = {group.get("num_steps") for group in groups}  # those of the rehearsal do not count
+    assert steps == ({len(config.plan())} if optimizer == "lamb" else {None})
 
 
 @pytest.mark.xdist_group("processes")

@@ -91,6 +91,18 @@ def test_a_skipped_step_leaves_no_trace_but_its_row(
     assert {int(value) for value in tracked} == {len(config.plan()) - 2}
 
 
+def test_a_skipped_step_is_none_to_a_gradient_scaler_and_clipping(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    optimizer = replace(config.optimizer, clip_norm=1.0)
+    config = replace(config, nonfinite="skip", precision="16-mixed", optimizer=optimizer)
+    poison(monkeypatch, 7, 12)
+    train(config, tmp_path / "run")
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows if row["loss"] is None] == [7, 12]
+    assert [row["step"] for row in rows if "gradient_norm" not in row] == [7, 12]
+
+
 def test_a_run_whose_losses_are_all_skipped_ends(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +58,16 @@ def test_bad_videos_are_counted_over_all_processes(
             share_bad_videos(run)
     assert json.loads((tmp_path / "bad_videos.json").read_text()) == {**own[0], **own[1]}
     assert [file.name for file in tmp_path.iterdir()] == ["bad_videos.json"]
+
+
+def test_rows_that_a_full_disk_does_not_take_are_named(tmp_path: Path) -> None:
+    folder, limits = RunFolder(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
+        with pytest.raises(OSError, match=r"metrics\.jsonl"):
+            folder.add_steps([{"step": number, "loss": 1.0} for number in range(3)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,15 @@ from vcycle.models import (
 )
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
-from vcycle.train.optim import make_optimizer, set_learning_rate
+from vcycle.train.compiling import compile_blocks
+from vcycle.train.optim import fuses, make_optimizer, set_learning_rate
 
 _CPU_PIXELS = 2**21
 """T x H x W of the clips that a CPU takes at a time: one of 32x224x224."""
 _LONG_SECONDS = 10.0
 """Of the steps of one row, after which no other begins."""
+_MOST_KINDS = 100
+"""Of batches that are compiled: those of a plan, or of a search for better ones."""
 
 
 @dataclass(frozen=True)
@@ -127,21 +130,26 @@ def timed_step(
 
 
 class StepBench:
-    """A configuration's network and optimizer on this device, ready to be timed.
+    """A configuration's network and optimizer on this device as a run has them, to be timed.
 
     ``compile_backend`` is that of ``torch.compile``, if the configuration asks to compile.
     """
 
     def __init__(
-        self, config: RunConfig, *, num_classes: int, compile_backend: str = "inductor"
+        self,
+        config: RunConfig,
+        *,
+        num_classes: int,
+        compile_backend: str | Callable[..., Any] = "inductor",
     ) -> None:
         self._fabric = make_fabric(config)
         self._num_classes = num_classes
         network = make_network(config, num_classes=num_classes, fabric=self._fabric, fresh=False)
-        optimizer = make_optimizer(network, config.optimizer)
+        fused = fuses(self._fabric.device, config.precision)
+        optimizer = make_optimizer(network, config.optimizer, fused=fused)
         set_learning_rate(optimizer, 1e-6)  # weights stay finite, however long they are timed
         if config.compile:
-            network = torch.compile(network, backend=compile_backend, dynamic=False)  # type: ignore[assignment]
+            compile_blocks(network, num_kinds=_MOST_KINDS, backend=compile_backend)
         self._model, self._optimizer = self._fabric.setup(network, optimizer)
 
     @property

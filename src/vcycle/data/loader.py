@@ -135,10 +135,6 @@ class Loader:
         """What the loader did since this was last called, or since it was made."""
         return self._timer.take()
 
-    def leave_out(self, seconds: float) -> None:
-        """Count so many seconds less as use of the last batch: a validation took them."""
-        self._timer.leave_out(seconds)
-
     def close(self) -> None:
         """End the workers; another iteration starts them again."""
         self._iteration = None

@@ -98,10 +98,6 @@ class LoaderTimer:
         """A worker decoded for so long."""
         self._stats.work_seconds += seconds
 
-    def leave_out(self, seconds: float) -> None:
-        """Count so many seconds less as time in use: a validation took them."""
-        self._stats.use_seconds -= seconds
-
     def take(self) -> LoaderStats:
         """The stats since this was last called, or since the start."""
         self._count_use()

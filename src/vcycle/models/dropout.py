@@ -120,9 +120,9 @@ def set_dropout_seeds(model: nn.Module, seeds: NDArray[np.uint64] | None) -> Non
             layer._keys = None
         return
     device = next((parameter.device for parameter in model.parameters()), None)
-    # One copy to the device for all layers: (layers, B, 2)
+    # One copy to the device for all layers, which does not wait for it: (layers, B, 2)
     keys = torch.from_numpy(np.stack([_layer_keys(seeds, n) for n in range(len(layers))]))
-    for layer, of_layer in zip(layers, keys.to(device), strict=True):
+    for layer, of_layer in zip(layers, keys.to(device, non_blocking=True), strict=True):
         layer._keys = of_layer
 
 

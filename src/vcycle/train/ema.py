@@ -16,8 +16,9 @@ from torch.optim.swa_utils import AveragedModel
 class WeightAverage(AveragedModel):
     """e <- d e + (1 - d) w after each step, with d = min(``decay``, (1 + n) / (10 + n)).
 
-    n are the steps that were averaged before: a short run forgets its first weights too. The
-    average, ``module``, has the network's state dict; whole numbers in it are the network's.
+    n are the steps that were averaged before; the first step's weights are taken as they are. A
+    short run forgets its first weights too. The average, ``module``, has the network's state dict;
+    whole numbers in it are the network's.
     """
 
     def __init__(self, network: nn.Module, *, decay: float) -> None:

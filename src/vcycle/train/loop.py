@@ -108,13 +108,15 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             # Forward and backward, micro-batch by micro-batch.
             waits = []
             loss = gradients.step(step, seeds[next_step].tolist(), load)  # and how many were right
-            gradient_norm = clip_gradients(
-                fabric, run.model, run.optimizer, longest=config.optimizer.clip_norm
-            )
 
             # Update, unless the loss is not finite and such a step is to leave no trace.
             num_updates = updates.num_steps
+            gradient_norm: Tensor | None = None
             if buffers is None or in_all(loss[0].isfinite(), fabric):
+                # A gradient scaler that has unscaled gradients, to clip them, must step next.
+                gradient_norm = clip_gradients(
+                    fabric, run.model, run.optimizer, longest=config.optimizer.clip_norm
+                )
                 commit_statistics(network)
                 run.optimizer.step()  # which a gradient scaler skips if gradients overflow
             else:

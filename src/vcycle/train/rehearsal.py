@@ -132,7 +132,7 @@ def unchanged(network: nn.Module, optimizer: Optimizer, name: str) -> Iterator[N
     Raises ValueError if a checkpoint cannot keep the network's state; ``name`` is the model's.
     """
     before = _as_checkpoints_keep_it(network.state_dict(), name)
-    had_state = bool(optimizer.state)
+    had_state, groups = bool(optimizer.state), [dict(each) for each in optimizer.param_groups]
     yield
     network.train()
     set_token_share(network, 1.0)
@@ -141,6 +141,9 @@ def unchanged(network: nn.Module, optimizer: Optimizer, name: str) -> Iterator[N
     network.load_state_dict(before)
     if not had_state:
         optimizer.state.clear()
+        for group, as_before in zip(optimizer.param_groups, groups, strict=True):
+            group.clear()  # Lamb, for one, counts its steps there
+            group.update(as_before)
 
 
 def _time_steps(

@@ -29,7 +29,7 @@ from typing import Any, Literal, TypeAlias
 
 from vcycle.config.fields import config_text, read_saved
 from vcycle.config.run import RunConfig
-from vcycle.data.atomic import remove_partials, write_atomic
+from vcycle.data.atomic import naming, remove_partials, write_atomic
 from vcycle.data.json_lines import read_rows
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.manifest import Manifest
@@ -211,7 +211,8 @@ class RunFolder:
 
     def _append(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
         if self._writes:
-            with (self.path / name).open("a") as file:
+            path = self.path / name
+            with naming(path), path.open("a") as file:
                 file.write("".join(json.dumps(row) + "\n" for row in rows))
 
     def add_bad_videos(self, found: dict[str, str]) -> None:

@@ -218,18 +218,3 @@ def test_the_loader_counts_its_work(manifest):
     assert 0.08 <= stats.use_seconds < elapsed
     assert stats.work_seconds > 0
     assert loader.take_stats().num_clips == 0
-
-
-def test_the_loader_counts_the_batch_in_use_once_and_without_pauses(manifest):
-    loader = loader_of(ClipDataset(manifest, RANGE))
-    batches = iter(loader)
-    next(batches)
-    time.sleep(0.2)
-    assert loader.take_stats().use_seconds >= 0.2
-    began = time.monotonic()
-    time.sleep(0.2)
-    pause = time.monotonic() - began
-    loader.leave_out(pause)
-    next(batches)
-    assert loader.take_stats().use_seconds <= time.monotonic() - began - pause + 0.1
-    loader.close()
