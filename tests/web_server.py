@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 FAULTS = ("drop", "503", "short", "cut")
 """No answer; an error; an answer of fewer bytes than asked for; one that ends before its length."""
@@ -29,6 +31,14 @@ class Server:
         if self.every_third and len(self.requests) % 3 == 0:
             return FAULTS[len(self.requests) // 3 % len(FAULTS)]
         return self.faults.pop(0) if self.faults else ""
+
+
+class _Quiet(ThreadingHTTPServer):
+    """Says nothing of clients that hang up."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @contextmanager
@@ -70,7 +80,7 @@ def serve(folder: Path) -> Iterator[Server]:
             self.close_connection = fault == "cut"
             state.num_sent += len(content)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Quiet(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     state = Server(f"http://127.0.0.1:{server.server_address[1]}")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
