@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
@@ -58,6 +61,19 @@ def moving_noise(num_frames: int) -> np.ndarray:
     return np.clip(frames, 0, 255).astype(np.uint8)
 
 
+@contextmanager
+def _same_priority() -> Iterator[None]:
+    """SVT-AV1 makes its process a real-time one if it may, which starves all others."""
+    if not hasattr(os, "sched_getscheduler"):
+        yield
+        return
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *before)
+
+
 def encode(
     path: Path,
     frames: np.ndarray,
@@ -72,7 +88,7 @@ def encode(
 ) -> Path:
     """Encode (T, H, W, 3) RGB; ``times`` gives each frame's seconds (variable frame rate)."""
     default = {"crf": "8", "preset": "veryfast"} if codec == "libx264" else {}
-    with av.open(str(path), "w", options=container_options) as container:
+    with _same_priority(), av.open(str(path), "w", options=container_options) as container:
         stream = container.add_stream(codec, rate=rate, options=default | (options or {}))
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = pix_fmt
