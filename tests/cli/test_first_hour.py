@@ -119,11 +119,13 @@ def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    small = [word for word in SMALL if word not in ("--epochs", "8")]
+    small = [word for word in SMALL if word not in ("--epochs", "8", "--schedule", "paper")]
     command = ["train", "strokes", *small, "--time", "15s", "--folder", str(tmp_path / "run")]
     assert main(command) == 0
     out = capsys.readouterr().out
     assert "epochs fit into the 15s asked for" in out
+    assert "/3  pass" in out
+    assert "schedule anneal" in out
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["predicted_seconds"] < 15
     # With the plan and the precision that it had, whatever steps take now and on which CPU.

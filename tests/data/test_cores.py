@@ -7,7 +7,7 @@ import os
 import pytest
 
 from vcycle.data import cores
-from vcycle.data.cores import default_workers, process_cores
+from vcycle.data.cores import CoreUse, default_workers, process_cores
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +69,24 @@ def test_cores_that_slurm_binds_are_divided_by_the_processes_of_a_task(
     monkeypatch.setattr(os, "environ", environment)
     monkeypatch.setattr(cores, "process_cores", lambda: granted)
     assert default_workers() == expected
+
+
+def test_others_are_what_was_used_of_these_cores_and_not_by_this_process(tmp_path, monkeypatch):
+    # user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice, in ticks of 10 ms
+    stat = tmp_path / "stat"
+    stat.write_text(
+        "cpu  9 9 9 9 9 9 9 9 9 9\n"
+        "cpu0 1000 100 10 5000 50 1 2 3 900 90\n"
+        "cpu1 2000 0 0 5000 0 0 0 0 0 0\n"
+        "cpu10 7000 0 0 0 0 0 0 0 0 0\nintr 1 2 3\n"
+    )
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_CLK_TCK": 100}[name])
+    assert cores._busy_seconds(stat) == pytest.approx(11.16 + 20)
+    assert cores._busy_seconds(tmp_path / "none") == 0
+    before = CoreUse(by_all=100.0, by_self=5.0, at=50.0)
+    assert CoreUse(by_all=118.0, by_self=13.0, at=60.0).others_since(before) == pytest.approx(1.0)
+    assert (
+        CoreUse(by_all=107.9, by_self=13.0, at=60.0).others_since(before) == 0
+    )  # ticks are coarse
+    assert CoreUse(by_all=0.0, by_self=13.0, at=60.0).others_since(CoreUse(0.0, 5.0, 50.0)) == 0

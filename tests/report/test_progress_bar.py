@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
 
-from vcycle.report import progress_bar
+from vcycle.report.progress_bar import progress_bar
+from vcycle.train import activity
 
 
-def test_a_file_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_gets_lines_even_while_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
-    with progress_bar.progress_bar("probing videos", Console(file=file)) as progress:
+
+    def wait_for(line: str) -> None:
+        patience = time.monotonic() + 30
+        while line not in file.getvalue():
+            assert time.monotonic() < patience, file.getvalue()
+            time.sleep(0.02)
+
+    with progress_bar("probing videos", Console(file=file)) as progress:
         progress(1, 9)
-        monkeypatch.setattr(progress_bar, "_LINE_SECONDS", -1.0)
+        assert not file.getvalue()
+        monkeypatch.setattr(activity, "_QUIET_SECONDS", 0.0)
+        wait_for("probing videos: 1 of 9\nprobing videos: 1 of 9\n")
         progress(2, 9)
-    assert file.getvalue().splitlines() == ["probing videos: 2 of 9"]
+        wait_for("probing videos: 2 of 9\n")
+
+
+def test_before_anything_is_counted_the_seconds_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activity, "_QUIET_SECONDS", 0.0)
+    file = io.StringIO()
+    with progress_bar("probing videos", Console(file=file)):
+        patience = time.monotonic() + 30
+        while "probing videos (" not in file.getvalue():
+            assert time.monotonic() < patience
+            time.sleep(0.02)

@@ -6,13 +6,15 @@ import io
 from dataclasses import replace
 
 import pytest
+import torch
 from rich.console import Console
 
 from vcycle.cli.train import parse_time
 from vcycle.config.own_videos import scratch
 from vcycle.config.run import Model
 from vcycle.schedule.shape import Shape
-from vcycle.train import timing
+from vcycle.train import start, timing
+from vcycle.train.activity import Activity
 from vcycle.train.progress import Display
 from vcycle.train.step_log import StepTime
 from vcycle.train.timing import Kind, StepTimes, fit_budget, predict, smaller
@@ -134,3 +136,17 @@ def test_the_live_lines_fit(width: int) -> None:
     assert f"1/{len(PLAN)}" in lines[0]
     assert "left" in lines[0]
     assert "20% waiting" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("others", "threads", "said"),
+    [(0.2, 2, False), (0.8, 2, True), (0.8, 1, False), (1.8, 1, True)],
+)
+def test_cores_that_others_took_while_steps_were_timed_are_spoken_of(
+    others: float, threads: int, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "process_cores", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    file = io.StringIO()
+    start._say_busy(others, Activity(Console(file=file, width=200)))
+    assert file.getvalue().startswith(f"other programs kept {others} of 2 cores busy") == said

@@ -62,8 +62,8 @@ def finetune(
     Batch, rate and epochs follow the paper's two runs from Kinetics weights, on
     Something-Something V2 and on Charades, unless asked for. A baseline's rate drops at 15/23 and
     19/23 of the steps, as on the first, after a warm-up over 4/57, as on the second. ``model`` and
-    ``optimizer`` are names; a small network takes AdamW, at a rate of its own. Raises ValueError if
-    there are other than 1 to 8 GPUs, or too few videos for them.
+    ``optimizer`` are names; some small networks take AdamW, at a rate of their own. Raises
+    ValueError if there are other than 1 to 8 GPUs, or too few videos for them.
     """
     size = _size(num_videos, num_gpus, asked)
     epochs = _finetuning_epochs(size.num_videos)
@@ -241,8 +241,8 @@ def _schedule(size: _Size, steps: int, *, is_timed: bool) -> tuple[Multigrid, li
     )
     if not saves:
         return multigrid, [
-            f"schedule off: {steps:,} steps of the baseline are too few to save some; fewer than "
-            f"{_LEAST_STEPS} were not enough for any schedule"
+            f"schedule off: {steps:,} steps of the baseline are too few to save some; in fewer "
+            f"than {_LEAST_STEPS} no schedule has kept the accuracy"
         ]
     notes = [
         f"schedule anneal, one pass from coarse to fine: {steps / kept:.2g} times fewer steps than "

@@ -1,7 +1,7 @@
-"""How many cores this process may use, and how many workers that makes.
+"""How many cores this process may use, how many workers that makes, and how busy others keep them.
 
-In: what the system grants the process. Out: numbers of at least 1. A machine of 64 cores in a
-container of 8 has 8.
+In: what the system grants the process. Out: numbers. A machine of 64 cores in a container of 8 has
+8.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import math
 import os
 import re
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_STAT = Path("/proc/stat")
 
 
 def process_cores() -> int:
@@ -34,6 +37,38 @@ def default_workers() -> int:
         tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "1")  # such as 8(x2), or 2,1
         sharing //= int(re.split(r"\D", tasks)[0])
     return max(1, cores // max(1, sharing))
+
+
+@dataclass(frozen=True)
+class CoreUse:
+    """What was used of this process's cores until a moment: seconds by all, seconds by itself."""
+
+    by_all: float
+    by_self: float
+    at: float
+
+    @classmethod
+    def now(cls) -> CoreUse:
+        """Seconds by all are 0 where the system does not say (it is Linux's /proc that does)."""
+        return cls(_busy_seconds(_STAT), time.process_time(), time.monotonic())
+
+    def others_since(self, before: CoreUse) -> float:
+        """Cores that others kept busy, on average since ``before``."""
+        own = self.by_self - before.by_self
+        return max(0.0, self.by_all - before.by_all - own) / (self.at - before.at)
+
+
+def _busy_seconds(stat: Path) -> float:
+    """Of the cores that this process is allowed on, since the machine started."""
+    try:
+        lines = stat.read_text().splitlines()
+        allowed = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        tick = os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return 0.0
+    rows = [words for words in map(str.split, lines) if words[0] in allowed]
+    # user, nice, system, (idle, iowait,) irq, softirq, steal
+    return sum(int(row[k]) for row in rows for k in (1, 2, 3, 6, 7, 8)) / tick
 
 
 def _quota(folder: Path) -> float:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import Progress
 
-_LINE_SECONDS = 4.0
+from vcycle.train.activity import Activity
 
 
 @contextmanager
 def progress_bar(text: str, console: Console) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, elsewhere a line every few seconds.
+    """A bar on a terminal, elsewhere a line every few seconds, even if nothing moves.
 
     Calling what is yielded with (done, total) moves it.
     """
-    printed = time.monotonic()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(text, total=None)
-
-        def move(done: int, total: int) -> None:
-            nonlocal printed
-            progress.update(task, completed=done, total=total)
-            if not console.is_terminal and time.monotonic() - printed > _LINE_SECONDS:
-                printed = time.monotonic()
-                console.print(f"{text}: {done} of {total}", highlight=False)
-
-        yield move
+    if console.is_terminal:
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task(text, total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+        return
+    with Activity(console) as activity:
+        activity.update(text)
+        yield lambda done, total: activity.update(lambda: f"{text}: {done} of {total}")

@@ -16,7 +16,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from vcycle.config.run import RunConfig
-from vcycle.data.cores import process_cores
+from vcycle.data.cores import CoreUse, process_cores
 from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
@@ -158,6 +158,7 @@ def start(
     # Measure, then fix the plan.
     limit = 60.0 if budget is None else _MEASURING_SHARE * budget.seconds
     pieces = Pieces(network, config, world_size=fabric.world_size)
+    before = CoreUse.now()
     rehearsed = rehearse(
         network,
         model,
@@ -171,6 +172,8 @@ def start(
         limit_seconds=limit,
         warn_of_days=budget is None,
     )
+    if fabric.device.type == "cpu" and fabric.world_size == 1:
+        _say_busy(CoreUse.now().others_since(before), activity)
     times = _times(config, plan, train_videos, rehearsed, fabric, activity=activity)
     slower = slowdown(
         network,
@@ -211,6 +214,16 @@ def start(
         first_step=first_step,
         first_seconds=first_seconds,
     )
+
+
+def _say_busy(others: float, activity: Activity) -> None:
+    """Say so if others took cores that the steps needed while these were timed."""
+    cores = process_cores()
+    if cores - others < torch.get_num_threads() - 0.5:
+        activity.say(
+            f"other programs kept {others:.1f} of {cores} cores busy meanwhile: times are those of "
+            f"now, and far too long if that ends; for a plan by --time, begin again then"
+        )
 
 
 def _restore(
