@@ -286,13 +286,14 @@ def rows_table(values: Row) -> str:
 def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path) -> None:
     """Both scores over seconds of training, a curve a method, a point a length."""
     points = [p for p in values["points"] if (p["dataset"], p["regime"]) == task and p["seconds"]]
-    methods = [name for name in titles if any(p["method"] == name for p in points)]
+    # Numbered in all of the study, so that a method looks the same in every figure.
+    methods = {k: n for k, n in enumerate(titles) if any(p["method"] == n for p in points)}
     style = {"svg.hashsalt": "vcycle", "font.size": 10, "svg.fonttype": "none"}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(11.5, 4.4), layout="constrained")
         for axes, score in zip(figure.subplots(1, 2), SCORES, strict=True):
             scale = 100 if score == "top1" else 1
-            for number, name in enumerate(methods):
+            for number, name in methods.items():
                 others = max(0, number - len(COLOURS) + 1)
                 colour = "#9aa5b1" if others else COLOURS[number]
                 own = sorted((p for p in points if p["method"] == name), key=lambda p: p["seconds"])
