@@ -323,6 +323,17 @@ def test_a_small_network_takes_adamw_unless_sgd_is_asked_for(name: str) -> None:
         assert any("in proportion to the batch" in note for note in paper.notes)
 
 
+@pytest.mark.parametrize(
+    ("model", "num_videos", "said"),
+    [("slowfast_r50", 300, True), ("slowfast_r50", 50_000, False), ("resnet3d_tiny", 300, False)],
+)
+def test_few_videos_are_sent_to_finetune_if_there_are_weights(
+    model: str, num_videos: int, said: bool
+) -> None:
+    notes = recipe("scratch", num_videos=num_videos, model=model).notes
+    assert any(note.endswith("compare with finetune") for note in notes) == said
+
+
 @pytest.mark.parametrize("name", sorted(USER_RECIPES))
 @pytest.mark.parametrize(
     ("baseline_steps", "steps"), [(300, 300), (301, 300), (600, 300), (4000, 1500)]

@@ -97,8 +97,8 @@ def scratch(
     """Your videos, from random weights, sized by their number.
 
     Batch, rate and epochs follow the paper's Kinetics run, unless asked for, and warm-up and drops
-    of a baseline's rate. ``model`` and ``optimizer`` are names; a small network takes AdamW, at a
-    rate of its own. Raises ValueError if there are other than 1 to 8 GPUs, or too few videos for
+    of a baseline's rate. ``model`` and ``optimizer`` are names; some small networks take AdamW, at a
+    rate of their own. Raises ValueError if there are other than 1 to 8 GPUs, or too few videos for
     them.
     """
     size = _size(num_videos, num_gpus, asked)
@@ -115,7 +115,8 @@ def scratch(
     )
     steps_note = _epochs_note(baseline, asked) or "239 epochs, as on Kinetics"
     config = _run("scratch", baseline, model, size, training, steps_note, is_timed=asked.is_timed)
-    if size.num_videos >= 50_000:
+    has_weights = config.model.entry is not None and config.model.entry.kinetics_file is not None
+    if size.num_videos >= 50_000 or not has_weights:
         return config
     few = f"{size.num_videos:,} videos are few to start from random weights: compare with finetune"
     return replace(config, notes=(*config.notes, few))
