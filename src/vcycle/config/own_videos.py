@@ -97,9 +97,9 @@ def scratch(
     """Your videos, from random weights, sized by their number.
 
     Batch, rate and epochs follow the paper's Kinetics run, unless asked for, and warm-up and drops
-    of a baseline's rate. ``model`` and ``optimizer`` are names; some small networks take AdamW, at a
-    rate of their own. Raises ValueError if there are other than 1 to 8 GPUs, or too few videos for
-    them.
+    of a baseline's rate. ``model`` and ``optimizer`` are names; some small networks take AdamW, at
+    a rate of their own. Raises ValueError if there are other than 1 to 8 GPUs, or too few videos
+    for them.
     """
     size = _size(num_videos, num_gpus, asked)
     steps = asked.steps_of(size.num_videos, size.batch_size, epochs=239)
