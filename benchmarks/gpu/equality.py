@@ -7,6 +7,10 @@ In: nothing. Out: a JSON line for every comparison, with its relative error (the
 difference over that of the reference) and what is allowed; exit code 1 if any error is larger. The
 reference is float64 on the CPU. Precisions are float32 without TF32 in any kernel, TF32 (GPUs
 only), and bfloat16 autocast. Dropout is on: its masks do not depend on the device.
+
+Gradients jump where a ReLU's input changes its sign, and norms of few values magnify what they are
+given: a model may be as far from float64 as three times the CPU in the same precision, if that is
+more than the bound.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ OF_GRADIENTS = {"float32": 1e-4, "tf32": 5e-2, "bfloat16": 0.2}
 LAYERS = ((64, 4, 28, 28), (8, 4, 28, 28), (512, 4, 7, 7), (33, 2, 5, 5))
 """Channels, frames, height and width of the norm layers, in batches of 16 clips."""
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last_3d": torch.channels_last_3d}
-STEPS = ((Shape(4, 32, 32), 16, 2), (Shape(8, 32, 32), 8, 4), (Shape(8, 48, 48), 8, None))
+STEPS = ((Shape(4, 64, 64), 16, 4), (Shape(8, 64, 64), 8, 4), (Shape(8, 96, 96), 8, None))
 """Shape, batch size and norm group of the steps of a model."""
 
 
@@ -136,7 +140,8 @@ def of_model(model: nn.Module, device: str, name: str | None) -> dict[str, list[
         commit_statistics(model)
         losses.append(loss.detach())
     running = [b for key, b in model.named_buffers() if "running" in key]
-    return {**first, "losses": losses, "statistics": running}
+    results = {**first, "losses": losses, "statistics": running}
+    return {kind: values for kind, values in results.items() if values}  # some have no norms
 
 
 def check_model(name: str, device: str, precisions: list[str]) -> Iterator[dict[str, Any]]:
@@ -149,9 +154,13 @@ def check_model(name: str, device: str, precisions: list[str]) -> Iterator[dict[
     defer_statistics(model)
     correct = of_model(model, "cpu", None)
     for each in precisions:
+        # CPUs have no TF32; bfloat16 has fewer digits than that.
+        on_cpu = of_model(model, "cpu", "bfloat16" if each == "tf32" else each)
         for kind, values in of_model(model, device, each).items():
-            allowed = (OF_GRADIENTS if kind == "gradients" else ALLOWED)[each]
-            yield row(name, each, kind, relative_error(values, correct[kind]), allowed)
+            bound = (OF_GRADIENTS if kind == "gradients" else ALLOWED)[each]
+            usual = relative_error(on_cpu[kind], correct[kind])
+            error = relative_error(values, correct[kind])
+            yield {**row(name, each, kind, error, max(bound, 3 * usual)), "cpu_error": usual}
 
 
 def row(what: str, precision: str, kind: str, error: float, allowed: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -34,6 +34,7 @@ from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.optim import fuses, make_optimizer, set_learning_rate
+from vcycle.train.recording import Recorder, records
 
 _CPU_PIXELS = 2**21
 """T x H x W of the clips that a CPU takes at a time: one of 32x224x224."""
@@ -114,19 +115,23 @@ def timed_step(
     fabric: Fabric,
     clock: Clock,
 ) -> StepSeconds:
-    """Train on (B, 3, T, H, W) uint8 pixels and (B,) labels, as the loop does, and time it."""
+    """Train on (B, 3, T, H, W) uint8 pixels and (B,) labels, kernel by kernel, and time it."""
     began, marks = time.perf_counter(), [clock.now()]
     loss = F.cross_entropy(model(normalize(pixels, memory_format=memory_format(model))), labels)
     marks.append(clock.now())
     fabric.backward(loss)
     marks.append(clock.now())
-    commit_statistics(model)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    _update(model, optimizer)
     marks.append(clock.now())
     host = time.perf_counter() - began
     forward, backward, update = (clock.seconds(start, end) for start, end in pairwise(marks))
     return StepSeconds(forward, backward, update, clock.seconds(marks[0], marks[-1]), host)
+
+
+def _update(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    commit_statistics(model)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
 
 
 class StepBench:
@@ -151,6 +156,7 @@ class StepBench:
         if config.compile:
             compile_blocks(network, num_kinds=_MOST_KINDS, backend=compile_backend)
         self._model, self._optimizer = self._fabric.setup(network, optimizer)
+        self._recorder = Recorder(network) if records(config, self._fabric) else None
 
     @property
     def device(self) -> torch.device:
@@ -167,6 +173,9 @@ class StepBench:
         token_share: float = 1.0,
     ) -> tuple[StepSeconds, int | None]:
         """Medians of up to ``repeats`` steps, after two that choose kernels; and the peak memory.
+
+        If the configuration records CUDA graphs, ``step`` and ``host`` are those of replayed steps,
+        the parts those of one that is launched operation by operation.
 
         Raises torch.OutOfMemoryError if the clips do not fit into a GPU.
         """
@@ -194,7 +203,31 @@ class StepBench:
             steps.append(step())
         columns = zip(*map(astuple, steps), strict=True)
         medians = StepSeconds(*(median(column) for column in columns))
+        if self._recorder is not None:
+            kind = shape, clips, norm_group, token_share
+            medians = self._replayed(kind, pixels, labels, medians, repeats=repeats)
         return medians, torch.cuda.max_memory_allocated(self.device) if on_gpu else None
+
+    def _replayed(
+        self, kind: object, pixels: Tensor, labels: Tensor, parts: StepSeconds, *, repeats: int
+    ) -> StepSeconds:
+        """``parts`` with the step and host seconds of replays."""
+        assert self._recorder is not None
+        clock, rows = Clock(self.device), []
+        for _ in range(2 + repeats):
+            began, start = time.perf_counter(), clock.now()
+            self._recorder(kind, self._pass, pixels, labels)
+            _update(self._model, self._optimizer)
+            host, end = time.perf_counter() - began, clock.now()
+            rows.append((clock.seconds(start, end), host))
+        step, host = (median(column) for column in zip(*rows[2:], strict=True))  # two record
+        return replace(parts, step=step, host=host)
+
+    def _pass(self, pixels: Tensor, labels: Tensor) -> Tensor:
+        inputs = normalize(pixels, memory_format=memory_format(self._model))
+        loss = F.cross_entropy(self._model(inputs), labels)
+        self._fabric.backward(loss)
+        return loss.detach()
 
     def row(self, kind: MiniBatch, clips: int, *, num_devices: int, repeats: int) -> StepRow:
         """The row of a kind of step, of which this device takes ``clips``, or what fits of them.

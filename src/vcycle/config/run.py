@@ -207,6 +207,10 @@ class RunConfig:
             shrinks by as much, its result does not change. auto finds for each batch the fewest
             that fit into memory, in whole norm groups.
         compile: compile the blocks of the network, once for each shape.
+        cuda_graphs: record the forward and backward passes of each kind of batch once, and replay
+            them: a GPU is then told what to do at once and not kernel by kernel. auto does so on
+            one GPU for the project's own networks; on, for any, if what it computes does not
+            depend on decisions of the host.
         channels_last: train in ``torch.channels_last_3d`` memory, in which clips arrive; False
             trains in contiguous memory.
         nonfinite: a loss that is not finite stops the run, or its step is skipped and counted;
@@ -232,6 +236,7 @@ class RunConfig:
     precision: Literal["32-true", "tf32", "bf16-mixed", "16-mixed"] = "32-true"
     accumulate: int | Literal["auto"] = 1
     compile: bool = False
+    cuda_graphs: Literal["auto", "on", "off"] = "auto"
     channels_last: bool = True
     nonfinite: Literal["stop", "skip"] = "stop"
     log: tuple[Literal["tensorboard", "wandb"], ...] = ()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vcycle.models.batch_statistics import precise_bn
     from vcycle.models.build import build_model
     from vcycle.models.dropout import (
+        ClipKeys,
         SampleDropout,
         convert_dropout,
         num_plain_dropout,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from vcycle.models.weights import LoadReport, load_weights
 
 _MODULES = {
+    "ClipKeys": "dropout",
     "LoadReport": "weights",
     "SampleDropout": "dropout",
     "SubBatchNorm3d": "norm",
@@ -64,6 +66,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "ClipKeys",
     "LoadReport",
     "SampleDropout",
     "SubBatchNorm3d",

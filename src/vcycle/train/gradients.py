@@ -8,6 +8,7 @@ norm groups, and the step begins again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from lightning_fabric import Fabric
@@ -26,6 +27,7 @@ from vcycle.models import (
 )
 from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape
+from vcycle.train.recording import Recorder
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Scores and labels to their mean loss."""
@@ -81,7 +83,8 @@ class Gradients:
     """Computes the gradients of steps on ``model``, which is ``network`` as Fabric runs it.
 
     ``generator`` is the one that the model draws from, dropout by clip excepted; it is seeded for
-    every batch, so that a step that begins again draws the same.
+    every batch, so that a step that begins again draws the same. With a ``recorder`` passes are
+    recorded and replayed; in one process only.
     """
 
     def __init__(
@@ -94,10 +97,12 @@ class Gradients:
         loss_of: Loss,
         generator: torch.Generator,
         multi_label: bool,
+        recorder: Recorder | None = None,
     ) -> None:
         self._network, self._model, self._pieces = network, model, pieces
         self._fabric, self._loss_of, self._generator = fabric, loss_of, generator
         self._multi_label = multi_label
+        self._recorder = recorder
         self._layout = memory_format(network)
         self._is_synchronising = False
         # DDP sends them before the first forward pass of a step, once in every process.
@@ -144,7 +149,7 @@ class Gradients:
             for first in range(0, len(batch), size):
                 is_last = number == len(seeds) - 1 and first + size == len(batch)
                 clips = slice(first, first + size)
-                total += self._piece(batch, clips, len(seeds) * pieces, is_last=is_last)
+                total += self._piece(step, batch, clips, len(seeds) * pieces, is_last=is_last)
         return total
 
     def _loaded(self, step: Step, load: Callable[[], Batch]) -> Batch:
@@ -154,18 +159,29 @@ class Gradients:
         except torch.OutOfMemoryError:
             raise out_of_memory(step, self._fabric) from None
 
-    def _piece(self, batch: Batch, clips: slice, num_pieces: int, *, is_last: bool) -> Tensor:
+    def _piece(
+        self, step: Step, batch: Batch, clips: slice, num_pieces: int, *, is_last: bool
+    ) -> Tensor:
         """Forward and backward of some clips of a batch: one of ``num_pieces`` of the step."""
         assert batch.part is not None, "a training batch is part of a step"
         set_dropout_seeds(self._network, batch.part.dropout_seeds[clips])
-        labels = batch.labels[clips]
+        pixels, labels = batch.clips[clips], batch.labels[clips]
+        if self._recorder is not None:
+            kind = _key(step), num_pieces, pixels.shape, labels.shape
+            return self._recorder(kind, partial(self._pass, num_pieces=num_pieces), pixels, labels)
         with self._fabric.no_backward_sync(self._model, enabled=not is_last):  # type: ignore[arg-type]
-            inputs = normalize(batch.clips[clips], memory_format=self._layout)  # (N, 3, T, H, W)
-            scores = self._model(inputs)  # (N, classes)
-            loss = self._loss_of(scores, labels) / num_pieces
-            self._is_synchronising = is_last and self._fabric.world_size > 1
-            self._fabric.backward(loss)
-            self._is_synchronising = False
+            return self._pass(pixels, labels, num_pieces=num_pieces, is_last=is_last)
+
+    def _pass(
+        self, pixels: Tensor, labels: Tensor, *, num_pieces: int, is_last: bool = True
+    ) -> Tensor:
+        """(2,) the share of these clips in the step's loss, and how many are right."""
+        inputs = normalize(pixels, memory_format=self._layout)  # (N, 3, T, H, W)
+        scores = self._model(inputs)  # (N, classes)
+        loss = self._loss_of(scores, labels) / num_pieces
+        self._is_synchronising = is_last and self._fabric.world_size > 1
+        self._fabric.backward(loss)
+        self._is_synchronising = False
         right = loss.new_zeros(())
         if not self._multi_label:
             classes = labels if labels.ndim == 1 else labels.argmax(1)  # of mixed clips

@@ -44,18 +44,25 @@ def decode_seconds(
     found: dict[Shape, float] = {}
     rng = indexed_generator(config.seed, "loader speed", 0)
     size = max(_LEAST_CLIPS, 2 * workers)
+
+    def decode(shape: Shape, first: int) -> tuple[int, float]:
+        """Clips of ``size`` videos, and the seconds of all workers together."""
+        indices = rng.integers(len(videos), size=size).tolist()
+        loader.request_lists = [
+            [ClipRequest(index, shape, seed=first + k)] for k, index in enumerate(indices)
+        ]
+        try:
+            clips = sum(len(batch) for batch in loader)
+        except TooManyBadVideos:
+            clips = 1
+        return clips, loader.take_stats().work_seconds
+
     with closing(loader):
+        decode(shapes[0], 0)  # a worker's first clips take it longer
         for shape in shapes:
             work, clips = 0.0, 0
             while not clips or (work < _SHAPE_SECONDS and clips < 4 * size):
-                indices = rng.integers(len(videos), size=size).tolist()
-                loader.request_lists = [
-                    [ClipRequest(index, shape, seed=clips + k)] for k, index in enumerate(indices)
-                ]
-                try:
-                    clips += sum(len(batch) for batch in loader)
-                except TooManyBadVideos:
-                    clips += 1
-                work += loader.take_stats().work_seconds
+                more, seconds = decode(shape, clips)
+                clips, work = clips + more, work + seconds
             found[shape] = work / clips
     return found

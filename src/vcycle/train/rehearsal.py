@@ -40,6 +40,7 @@ from vcycle.train.augment import augment
 from vcycle.train.clock import clock_of
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.gradients import Pieces, out_of_memory
+from vcycle.train.recording import Recorder, records
 from vcycle.train.timing import Kind, smaller
 
 _LONG_SECONDS = 0.5
@@ -92,7 +93,8 @@ def rehearse(
     cannot keep the state, or, with several processes, a parameter is not used.
     """
     kinds = plan.mini_batches()
-    steps = _Steps(network, model, plan, config, pieces, fabric, num_classes=num_classes)
+    recorder = Recorder(network) if records(config, fabric) else None
+    steps = _Steps(network, model, plan, config, pieces, fabric, num_classes, recorder)
     shape, clips = plan.baseline.shape, 0
     with unchanged(network, optimizer, config.model.name):
         try:
@@ -211,6 +213,7 @@ class _Steps:
     pieces: Pieces
     fabric: Fabric
     num_classes: int
+    recorder: Recorder | None
 
     @property
     def on_cpu(self) -> bool:
@@ -244,8 +247,9 @@ class _Steps:
             _check_all_learn(self.network)
         if not self.on_cpu or self.config.compile:  # the first passes chose kernels
             forget_peak(self.fabric.device)
-            once = lambda: self._once(kind.shape, clips, pieces)  # noqa: E731
-            seconds = _repeated(once, self.fabric, most=3)
+            if self.recorder is not None:
+                self._once(kind, clips, pieces)  # is recorded
+            seconds = _repeated(lambda: self._once(kind, clips, pieces), self.fabric, most=3)
             peak = peak_bytes(self.fabric.device)
         self.network.zero_grad(set_to_none=True)
         return seconds * self.config.micro_batches, peak
@@ -260,24 +264,34 @@ class _Steps:
         few = max(2, _FEW_PIXELS // kind.shape.num_pixels // 2 * 2)
         if self.on_cpu and clips > few and not self.config.compile:
             set_norm_group(self.network, None)
-            some = _repeated(lambda: self._once(kind.shape, few, 1), self.fabric, most=2)
+            some = _repeated(lambda: self._once(kind, few, 1), self.fabric, most=2)
             if some * clips / few > _LONG_SECONDS:
                 return some * clips / few
         set_norm_group(self.network, kind.norm_group)
         most = 3 if self.on_cpu and not self.config.compile else 0
-        return _repeated(lambda: self._once(kind.shape, clips, pieces), self.fabric, most=most)
+        return _repeated(lambda: self._once(kind, clips, pieces), self.fabric, most=most)
 
-    def _once(self, shape: Shape, clips: int, pieces: int) -> None:
+    def _once(self, kind: MiniBatch, clips: int, pieces: int) -> None:
+        self.network.zero_grad(set_to_none=True)
         pixels = augmented(
-            _random_pixels(clips, shape, self.fabric.device),
+            _random_pixels(clips, kind.shape, self.fabric.device),
             self.plan,
             self.config,
             num_classes=self.num_classes,
         )
         for number, some in enumerate(torch.split(pixels, clips // pieces), 1):
             with self.fabric.no_backward_sync(self.model, enabled=number < pieces):  # type: ignore[arg-type]
-                scores = self.model(normalize(some, memory_format=memory_format(self.network)))
-                self.fabric.backward(scores.logsumexp(1).sum())
+                if self.recorder is None:
+                    self._pass(some)
+                else:
+                    key = kind.norm_group, kind.token_share, some.shape
+                    self.recorder(key, self._pass, some)
+
+    def _pass(self, pixels: torch.Tensor) -> torch.Tensor:
+        scores = self.model(normalize(pixels, memory_format=memory_format(self.network)))
+        loss: torch.Tensor = scores.logsumexp(1).sum()
+        self.fabric.backward(loss)
+        return loss.detach()
 
 
 def augmented(

@@ -1,0 +1,153 @@
+"""Forward and backward passes from a recording, a CUDA graph, which the host launches at once.
+
+In: a network and what a pass does with a batch. Out: gradients and a result, as the pass itself
+leaves them. A GPU computes many small kernels faster than Python can name them; a plan has few
+kinds of batches, so each is recorded once, when it comes the second time, and replayed from then
+on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from vcycle.config.run import RunConfig
+from vcycle.models import ClipKeys
+
+Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
+"""Runs a function once without effect; returns what repeats it, and the result that it fills."""
+
+
+def records(config: RunConfig, fabric: Fabric) -> bool:
+    """Whether passes are recorded: on one GPU, of the project's own networks if left to it.
+
+    A model of one's own may decide on the host what it computes, which a recording would repeat.
+
+    Raises ValueError if that is asked for where it cannot be.
+    """
+    is_able = fabric.device.type == "cuda" and fabric.world_size == 1
+    if config.cuda_graphs == "on" and not is_able:
+        where = f"{fabric.world_size} processes" if fabric.world_size > 1 else "a CPU"
+        raise ValueError(f"cuda_graphs on: they are for one process on a GPU, not for {where}")
+    is_own = config.model.entry is not None
+    return is_able and (config.cuda_graphs == "on" or (config.cuda_graphs == "auto" and is_own))
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """What a replay reads and writes, always at the same places."""
+
+    replay: Callable[[], None]
+    inputs: tuple[Tensor, ...]
+    keys: list[Tensor]
+    """Of the layers that draw by clip."""
+    result: Tensor
+    parameters: list[nn.Parameter]
+    """Those that get a gradient."""
+
+
+class Recorder:
+    """Passes of ``network``, from recordings where there are some.
+
+    All recordings share memory for their activations and for one set of gradients, so a result and
+    gradients are good until the next pass of any kind; the optimizer is to have stepped by then, or
+    the gradients of both passes add up, as autograd's do.
+    """
+
+    def __init__(self, network: nn.Module, *, record: Record | None = None) -> None:
+        self._network = network
+        self._record = record or _CudaGraphs()
+        self._recordings: dict[Hashable, _Recording | None] = {}
+        self._gradients: dict[nn.Parameter, Tensor] = {}
+
+    def __call__(self, kind: Hashable, one_pass: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """``one_pass(*inputs)``, which adds to the parameters' gradients; returns its result.
+
+        All calls with one ``kind`` are to be the same but for the values of the inputs, parameters,
+        buffers and dropout seeds. The first runs as it is and chooses kernels; so do all of a kind
+        for whose recording there is no memory.
+
+        Raises ValueError if the pass does what cannot be recorded.
+        """
+        if kind not in self._recordings:
+            self._recordings[kind] = None
+            return one_pass(*inputs)
+        recording = self._recordings[kind]
+        if recording is None:
+            recording = self._recorded(one_pass, inputs)
+            if recording is None:  # no memory
+                return one_pass(*inputs)
+            self._recordings[kind] = recording
+        return self._replayed(recording, inputs)
+
+    def _recorded(
+        self, one_pass: Callable[..., Tensor], inputs: tuple[Tensor, ...]
+    ) -> _Recording | None:
+        """A pass on copies of ``inputs``, recorded; None if memory does not hold it."""
+        before = {each: each.grad for each in self._network.parameters()}
+        parameters: list[nn.Parameter] = []
+
+        def with_gradients() -> Tensor:
+            for parameter in before:
+                parameter.grad = None
+            result = one_pass(*copies)
+            parameters[:] = [each for each in before if each.grad is not None]
+            found = [each.grad for each in parameters if each.grad is not None]
+            torch._foreach_copy_([self._gradients[each] for each in parameters], found)
+            return result
+
+        try:
+            copies = tuple(each.clone() for each in inputs)
+            for each in before:
+                if each.requires_grad and each not in self._gradients:
+                    self._gradients[each] = torch.zeros_like(each)
+            replay, result = self._record(with_gradients)
+        except torch.OutOfMemoryError:
+            return None
+        except RuntimeError as error:
+            raise ValueError(
+                f"cuda_graphs: {type(self._network).__name__} does in a pass what cannot be "
+                f"recorded ({str(error).splitlines()[0]}); give --cuda_graphs off"
+            ) from None
+        finally:
+            for parameter, gradient in before.items():
+                parameter.grad = gradient
+        return _Recording(replay, copies, self._keys(), result, parameters)
+
+    def _replayed(self, recording: _Recording, inputs: tuple[Tensor, ...]) -> Tensor:
+        given = (*inputs, *self._keys())
+        for place, value in zip((*recording.inputs, *recording.keys), given, strict=True):
+            place.copy_(value, non_blocking=True)
+        earlier = {
+            each: each.grad.clone() for each in recording.parameters if each.grad is not None
+        }
+        recording.replay()
+        for parameter in recording.parameters:
+            parameter.grad = self._gradients[parameter]
+        if earlier:
+            torch._foreach_add_([self._gradients[each] for each in earlier], [*earlier.values()])
+        return recording.result.clone()
+
+    def _keys(self) -> list[Tensor]:
+        layers = (each for each in self._network.modules() if isinstance(each, ClipKeys))
+        return [layer._keys for layer in layers if layer._keys is not None]
+
+
+class _CudaGraphs:
+    """Records graphs that share one pool of memory: they are replayed one after the other."""
+
+    def __init__(self) -> None:
+        self._pool: Any = torch.cuda.graph_pool_handle()
+
+    def __call__(self, function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        # Threads that load clips may call CUDA meanwhile; only this one is recorded.
+        recording = torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local")
+        with recording:
+            result = function()
+        return graph.replay, result

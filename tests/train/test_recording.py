@@ -1,0 +1,207 @@
+"""Recorded passes: the same gradients as those that are not, whatever is replayed after what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vcycle.config.recipes import recipe
+from vcycle.config.run import Model, RunConfig
+from vcycle.models import (
+    SubBatchNorm3d,
+    build_model,
+    commit_statistics,
+    convert_batch_norm,
+    convert_dropout,
+    defer_statistics,
+    set_dropout_seeds,
+    set_norm_group,
+)
+from vcycle.train.recording import Recorder, records
+
+
+class Recordings:
+    """In place of CUDA graphs: what was recorded runs again, on the values that are there now.
+
+    To record a function leaves the statistics of ``network`` as they were.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
+        self.num_recorded = self.num_replayed = 0
+
+    def __call__(self, function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        self.num_recorded += 1
+        norms = [each for each in self.network.modules() if isinstance(each, SubBatchNorm3d)]
+        before = [norm._pending.clone() for norm in norms if norm._pending is not None]
+        result = torch.full_like(function(), torch.nan)
+        for norm, pending in zip(norms, before, strict=True):
+            assert norm._pending is not None
+            norm._pending.copy_(pending)
+
+        def replay() -> None:
+            self.num_replayed += 1
+            result.copy_(function())
+
+        return replay, result
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    model = build_model("resnet3d_tiny", num_classes=3, width=4, dropout=0.5)
+    model = convert_dropout(convert_batch_norm(model))
+    defer_statistics(model)
+    return model
+
+
+def steps() -> list[tuple[Tensor, Tensor, int]]:
+    """Clips, labels and norm group: two kinds in turn, each batch with other values."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for number in range(8):
+        dims, group = ((4, 3, 2, 16, 16), 2) if number % 2 else ((2, 3, 4, 24, 24), 1)
+        labels = torch.randint(3, dims[:1], generator=generator)
+        found.append((torch.randn(dims, generator=generator), labels, group))
+    return found
+
+
+def trained(
+    model: nn.Module, recorder: Recorder | None, *, num_batches: int, device: str = "cpu"
+) -> list[Tensor]:
+    """The results of eight steps of ``num_batches`` passes each."""
+    results = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    def one_pass(clips: Tensor, labels: Tensor) -> Tensor:
+        scores = model(clips)
+        loss = F.cross_entropy(scores, labels) / num_batches
+        loss.backward()  # type: ignore[no-untyped-call]
+        return torch.stack([loss.detach(), (scores.argmax(1) == labels).sum()])
+
+    for number, (clips, labels, group) in enumerate(steps()):
+        set_norm_group(model, group)
+        for batch in range(num_batches):
+            set_dropout_seeds(model, np.arange(len(clips), dtype=np.uint64) + 100 * number + batch)
+            inputs = (clips + batch).to(device), labels.to(device)
+            if recorder is None:
+                results.append(one_pass(*inputs))
+            else:
+                results.append(recorder((group, clips.shape), one_pass, *inputs))
+        commit_statistics(model)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return results
+
+
+@pytest.mark.parametrize("num_batches", [1, 2, 3])
+def test_replayed_passes_are_those_that_they_stand_for(num_batches: int) -> None:
+    model, plain = network(), network()
+    record = Recordings(model)
+    results = trained(model, Recorder(model, record=record), num_batches=num_batches)
+    plain_results = trained(plain, None, num_batches=num_batches)
+    assert record.num_recorded == 2
+    assert record.num_replayed == 8 * num_batches - 2  # each kind's first pass chooses kernels
+    assert torch.equal(torch.stack(results), torch.stack(plain_results))
+    for name, value in plain.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value), name
+
+
+def test_parameters_without_a_gradient_stay_without() -> None:
+    model = network()
+    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    model.used, model.unused = used, unused
+    recorder = Recorder(model, record=Recordings(model))
+
+    def one_pass(x: Tensor) -> Tensor:
+        loss = (x * used).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach().expand(2)
+
+    for number in range(4):
+        result = recorder("kind", one_pass, torch.full((2,), float(number)))
+        assert result.tolist() == [2.0 * number] * 2
+        assert unused.grad is None
+    assert used.grad is not None
+    assert used.grad.tolist() == [6.0, 6.0]  # of all four, as nobody reset it
+
+
+def failing(error: Exception) -> Any:
+    def record(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        function()
+        raise error
+
+    return record
+
+
+def test_a_pass_that_memory_does_not_record_runs_as_it_is() -> None:
+    model = nn.Linear(2, 1, bias=False)
+    recorder = Recorder(model, record=failing(torch.OutOfMemoryError("CUDA out of memory")))
+
+    def one_pass(x: Tensor) -> Tensor:
+        loss = model(x).sum()
+        loss.backward()
+        return cast(Tensor, loss.detach())
+
+    for number in range(1, 4):
+        recorder("kind", one_pass, torch.ones(1, 2))
+        assert model.weight.grad is not None
+        assert model.weight.grad.tolist() == [[number, number]]
+
+
+def test_a_pass_that_cannot_be_recorded_is_refused_in_a_line() -> None:
+    model = nn.Linear(2, 1)
+    error = RuntimeError("operation not permitted when stream is capturing\nmore")
+    recorder = Recorder(model, record=failing(error))
+
+    def one_pass(x: Tensor) -> Tensor:
+        loss = model(x).sum()
+        loss.backward()
+        return cast(Tensor, loss.detach())
+
+    recorder("kind", one_pass, torch.ones(1, 2))
+    message = "cuda_graphs: Linear does in a pass what cannot be recorded (operation not permitted"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        recorder("kind", one_pass, torch.ones(1, 2))
+
+
+def asked(model: str, cuda_graphs: str) -> RunConfig:
+    config = replace(recipe("k400-slowfast-r50"), cuda_graphs=cuda_graphs)  # type: ignore[arg-type]
+    return replace(config, model=Model(model))
+
+
+def test_who_records() -> None:
+    def fabric(device: str, processes: int = 1) -> Fabric:
+        fake = SimpleNamespace(device=torch.device(device), world_size=processes)
+        return cast(Fabric, fake)
+
+    own, other = "slowfast_r50", "collections:OrderedDict"
+    assert records(asked(own, "auto"), fabric("cuda"))
+    assert not records(asked(other, "auto"), fabric("cuda"))
+    assert records(asked(other, "on"), fabric("cuda"))
+    assert not records(asked(own, "off"), fabric("cuda"))
+    assert not records(asked(own, "auto"), fabric("cpu"))
+    assert not records(asked(own, "auto"), fabric("cuda", 2))
+    with pytest.raises(ValueError, match=r"cuda_graphs on: .* not for a CPU"):
+        records(asked(own, "on"), fabric("cpu"))
+    with pytest.raises(ValueError, match=r"cuda_graphs on: .* not for 2 processes"):
+        records(asked(own, "on"), fabric("cuda", 2))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("num_batches", [1, 2])
+def test_cuda_graphs_leave_what_plain_passes_do(num_batches: int) -> None:
+    model, plain = network().cuda(), network().cuda()
+    results = trained(model, Recorder(model), num_batches=num_batches, device="cuda")
+    plain_results = trained(plain, None, num_batches=num_batches, device="cuda")
+    torch.testing.assert_close(torch.stack(results), torch.stack(plain_results))
+    torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=1e-4, atol=1e-5)
