@@ -1,12 +1,15 @@
-"""Time every mini-batch of a plan on a GPU: each shape, batch size and norm group.
+"""Time every mini-batch of the paper's plans on a GPU: each shape, batch size and norm group.
 
-    python benchmarks/gpu/steps.py --recipe k400-slowfast-r50 --gpus 8 >> steps.jsonl
-    python benchmarks/gpu/steps.py --recipe k400-slowfast-r50 --gpus 8 --skip 4 >> steps.jsonl
+    python benchmarks/gpu/steps.py steps.jsonl --recipes k400-slowfast-r50 k400-i3d-r50
+    python benchmarks/gpu/steps.py steps.jsonl --recipes k400-slowfast-r50 --precision tf32 32-true
 
-In: a recipe, and how many GPUs share its batches; one GPU does the share of one. Out: a JSON line
-for each mini-batch and kind of norm, written when it is measured, so that a run may be cut short
-and go on with ``--skip``. The rows are those of ``vcycle bench step``, with what they were measured
-on. A norm group that spans GPUs is timed as one group of all clips.
+In: recipes, and how many clips of the full shape one GPU takes; it takes the share of every batch
+that follows. Out: a JSON line for each kind of step in the file, written when it is measured: cut
+short, the same command goes on, and what recipes share is measured once. Rows are those of
+``vcycle bench step``, but ``clips`` are those of the one GPU. ``docs/update.py`` makes the table of
+speed-ups of them.
+
+Norms are ``grouped`` as the plan says, or ``plain``, those of ``nn.BatchNorm3d``.
 """
 
 from __future__ import annotations
@@ -16,65 +19,110 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from vcycle.bench.step import StepBench, clips_of, step_kinds
+from vcycle.bench.step import StepBench, clips_of, norm_group_of, step_kinds
 from vcycle.config.recipes import recipe
+from vcycle.config.run import RunConfig
+from vcycle.models import SubBatchNorm3d
+from vcycle.schedule.plan import MiniBatch
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 CLASSES = 400
+_KEYS = ("model", "options", "precision", "compiled", "cuda_graphs", "norms")
+_KIND = ("shape", "clips", "norm_group", "token_share")
 
 
-def rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A row for each mini-batch of the plan and each kind of norm, cheapest clips first."""
-    config = recipe(arguments.recipe)
-    config = replace(config, precision=arguments.precision, compile=arguments.compile)
+def benches(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], RunConfig]]:
+    """What is measured, in its order, and its configuration."""
+    for precision in options.precision:
+        for name in options.recipes:
+            config = replace(
+                recipe(name),
+                precision=precision,
+                compile=options.compile,
+                cuda_graphs="off" if options.eager else "auto",
+            )
+            for norms in options.norms:
+                values = (config.model.name, config.model.options, precision, options.compile)
+                graphs = torch.cuda.is_available() and not options.eager
+                yield dict(zip(_KEYS, (*values, graphs, norms), strict=True)), config
+
+
+def rows(options: argparse.Namespace, known: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row for each kind of step that is not ``known``, cheapest clips first."""
+    seen = [_key(row) for row in known]
+    for about, config in benches(options):
+        plan, bench = config.plan(), None
+        devices = max(1, plan.baseline.batch_size // options.clips)
+        for kind in step_kinds(plan):
+            if about["norms"] == "plain":
+                kind = replace(kind, norm_group=None)
+            clips = _clips(kind, devices, options)
+            group = norm_group_of(kind, clips)
+            shape, share = str(kind.shape), kind.token_share
+            key = _key({**about, **dict(zip(_KIND, (shape, clips, group, share), strict=True))})
+            if key in seen:
+                continue
+            bench = bench or _bench(config, about["norms"])
+            row = bench.row(kind, clips, num_devices=1, repeats=options.repeats)
+            seen += [key, _key({**about, **asdict(row)})]
+            yield {**about, "device": _device(), "torch": torch.__version__, **asdict(row)}
+
+
+def _clips(kind: MiniBatch, devices: int, options: argparse.Namespace) -> int:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return clips_of(kind, device, num_devices=devices, max_clips=options.max_clips)
+
+
+def _bench(config: RunConfig, norms: str) -> StepBench:
     bench = StepBench(config, num_classes=CLASSES)
-    todo = [(kind, norms) for kind in step_kinds(config.plan()) for norms in arguments.norms]
-    on_gpu = bench.device.type == "cuda"
-    for number, (kind, norms) in enumerate(todo):
-        if number < arguments.skip:
-            continue
-        if norms == "whole":
-            kind = replace(kind, norm_group=None)
-        gpus, most = arguments.gpus, arguments.max_clips
-        clips = clips_of(kind, bench.device, num_devices=gpus, max_clips=most)
-        row = bench.row(kind, clips, num_devices=gpus, repeats=arguments.repeats)
-        yield {
-            "number": number,
-            "recipe": arguments.recipe,
-            "model": config.model.name,
-            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-            "torch": torch.__version__,
-            "precision": arguments.precision,
-            "compiled": arguments.compile,
-            "norms": norms,
-            "steps": kind.steps,
-            **asdict(row),
-        }
+    torch.backends.cudnn.benchmark = True
+    for layer in bench.network.modules():
+        if norms == "plain" and isinstance(layer, SubBatchNorm3d):
+            layer._pending = None  # statistics that are not deferred are those of torch's kernel
+    return bench
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(str(row[name]) for name in (*_KEYS, *_KIND))
+
+
+def _device() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 
 
 def main() -> None:
-    """Measure and print, until the plan or the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipe", default="k400-slowfast-r50")
-    parser.add_argument("--gpus", type=int, default=8, help="that share a batch; one is timed")
-    parser.add_argument("--precision", choices=PRECISIONS, default="bf16-mixed")
-    parser.add_argument("--norms", nargs="+", choices=["grouped", "whole"], default=["grouped"])
+    """Measure and write, until all is measured or the time is over."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, help="gets a line a row; those in it are not repeated")
+    parser.add_argument("--recipes", nargs="+", default=["k400-slowfast-r50"])
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["bf16-mixed"])
+    parser.add_argument("--norms", nargs="+", choices=["grouped", "plain"], default=["grouped"])
+    parser.add_argument("--clips", type=int, default=8, help="of the full shape, on this GPU")
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
-    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--eager", action="store_true", help="without CUDA graphs")
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--max-clips", type=int, help="at most so many clips at a time")
     parser.add_argument("--minutes", type=float, default=9.0, help="after which no row begins")
-    parser.add_argument("--skip", type=int, default=0, help="rows that were measured before")
-    arguments = parser.parse_args()
-    torch.backends.cudnn.benchmark = True
+    options = parser.parse_args()
     began = time.monotonic()
-    for row in rows(arguments):
+    known = [json.loads(line) for line in _lines(options.out)]
+    for row in rows(options, known):
+        with options.out.open("a") as file:
+            file.write(json.dumps(row) + "\n")
         print(json.dumps(row), flush=True)
-        if time.monotonic() - began > 60 * arguments.minutes:
+        if time.monotonic() - began > 60 * options.minutes:
             break
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
 
 
 if __name__ == "__main__":

@@ -60,18 +60,24 @@ def test_the_comparison_with_the_cpu_finds_no_difference(run: Run) -> None:
     assert max(row["error"] for row in of_model) > 0
 
 
-def test_every_mini_batch_of_a_plan_is_timed(run: Run) -> None:
-    size = ("--recipe", "demo", "--gpus", "1", "--max-clips", "1", "--repeats", "1")
+def test_every_mini_batch_of_a_plan_is_timed_once(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "steps.jsonl"
+    size = (str(out), "--recipes", "demo", "demo", "--max-clips", "1", "--repeats", "1")
     timed = rows(run("steps", *size))
-    assert [row["number"] for row in timed] == list(range(10))
-    kinds = [(str(each.shape), each.steps) for each in recipe("demo").plan().mini_batches()]
-    assert [(row["shape"], row["steps"]) for row in timed] == kinds
+    shapes = [str(each.shape) for each in recipe("demo").plan().mini_batches()]
+    assert [row["shape"] for row in timed] == list(dict.fromkeys(shapes))
+    assert rows(out.read_text()) == timed
     for row in timed:
+        assert row["clips"] == 1
         parts = [row[f"{name}_seconds"] for name in ("forward", "backward", "optimizer")]
         assert min(parts) > 0
         assert sum(parts) == pytest.approx(row["seconds"])
-    rest = rows(run("steps", *size, "--skip", "9", "--norms", "whole"))
-    assert [row["number"] for row in rest] == [9]
+    lines = out.read_text().splitlines(keepends=True)
+    out.write_text("".join(lines[:-2]))
+    assert [row["shape"] for row in rows(run("steps", *size))] == shapes[-2:]
+    assert rows(run("steps", *size)) == []
+    plain = rows(run("steps", *size, "--norms", "plain", "--minutes", "0"))
+    assert [(row["norms"], row["norm_group"]) for row in plain] == [("plain", None)]
 
 
 def test_a_baseline_and_multigrid_are_trained(

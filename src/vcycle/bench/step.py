@@ -155,6 +155,7 @@ class StepBench:
         set_learning_rate(optimizer, 1e-6)  # weights stay finite, however long they are timed
         if config.compile:
             compile_blocks(network, num_kinds=_MOST_KINDS, backend=compile_backend)
+        self.network = network
         self._model, self._optimizer = self._fabric.setup(network, optimizer)
         self._recorder = Recorder(network) if records(config, self._fabric) else None
 

@@ -4,6 +4,9 @@ In: clips of any floating-point type, seen as (groups, outer, channels, inner), 
 program takes some channels of one part of one group, tile by tile. Sums of parts are merged by the
 next kernel in a fixed order, so that every run gives the same bits. Accumulators are float32, or
 float64 for clips of that type.
+
+Sizes that change with the shape of clips are no constants, so that a kernel is compiled once for
+each number of channels and not for each shape of a plan.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ def _over_tile(values):
     return tl.sum(tl.sum(values, 2), 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["outer", "rows"])
 def statistics_kernel(
     x,
     partials,
@@ -82,6 +85,27 @@ def statistics_kernel(
 
 
 @triton.jit
+def _some_parts(
+    first,
+    group,
+    c,
+    outer,
+    inner,
+    rows,
+    parts,
+    num_ranks,
+    channels: tl.constexpr,
+    PARTS: tl.constexpr,
+    dtype: tl.constexpr,
+):
+    """Places of ``PARTS`` parts of a group, of all ranks', which of them are there, their sizes."""
+    part = first + tl.arange(0, PARTS)
+    num = (tl.minimum(outer - part % parts * rows, rows) * inner).to(dtype)[:, None]
+    inside = (part < num_ranks * parts)[:, None] & (c < channels)[None, :]
+    return (part[:, None] * tl.num_programs(1) + group) * channels + c[None, :], inside, num
+
+
+@triton.jit
 def _merge(
     partials,
     group,
@@ -98,25 +122,26 @@ def _merge(
     dtype: tl.constexpr = partials.dtype.element_ty
     groups = tl.num_programs(1)
     size = num_ranks * parts * groups * channels
-    part = tl.arange(0, PARTS)
-    num = (tl.minimum(outer - part * rows, rows) * inner).to(dtype)[:, None]
-    inside = (part < parts)[:, None] & (c < channels)[None, :]
     values = (outer * inner).to(dtype) * num_ranks
     mean = tl.zeros(c.shape, dtype)
-    for rank in range(num_ranks):
-        place = ((rank * parts + part[:, None]) * groups + group) * channels + c[None, :]
+    for k in range(0, num_ranks * parts, PARTS):
+        place, inside, num = _some_parts(
+            k, group, c, outer, inner, rows, parts, num_ranks, channels, PARTS, dtype
+        )
         mean += tl.sum(tl.load(partials + place, inside, 0.0) * num, 0)
     mean /= values
     deviations = tl.zeros(c.shape, dtype)
-    for rank in range(num_ranks):
-        place = ((rank * parts + part[:, None]) * groups + group) * channels + c[None, :]
+    for k in range(0, num_ranks * parts, PARTS):
+        place, inside, num = _some_parts(
+            k, group, c, outer, inner, rows, parts, num_ranks, channels, PARTS, dtype
+        )
         between = tl.load(partials + place, inside, 0.0) - mean[None, :]
         within = tl.load(partials + size + place, inside, 0.0)
         deviations += tl.sum(tl.where(inside, within + between * between * num, 0.0), 0)
     return mean, deviations / values
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["outer", "rows", "parts", "num_ranks"])
 def normalise_kernel(
     x,
     out,
@@ -164,7 +189,7 @@ def normalise_kernel(
             tl.store(out + start + offsets, tile.to(out.dtype.element_ty), inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["outer", "rows"])
 def gradient_sums_kernel(
     grad,
     x,
@@ -203,14 +228,18 @@ def gradient_sums_kernel(
 def _over_parts(sums, group, c, parts, channels: tl.constexpr, PARTS: tl.constexpr):
     """Sums of grad and of grad * normalised x over the parts of a group, (channels) each."""
     groups = tl.num_programs(1)
-    part = tl.arange(0, PARTS)
-    place = sums + (part[:, None] * groups + group) * channels + c[None, :]
-    inside = (part < parts)[:, None] & (c < channels)[None, :]
-    of_grad = tl.sum(tl.load(place, inside, 0.0), 0)
-    return of_grad, tl.sum(tl.load(place + parts * groups * channels, inside, 0.0), 0)
+    of_grad = tl.zeros(c.shape, sums.dtype.element_ty)
+    of_products = tl.zeros(c.shape, sums.dtype.element_ty)
+    for first in range(0, parts, PARTS):
+        part = first + tl.arange(0, PARTS)
+        place = sums + (part[:, None] * groups + group) * channels + c[None, :]
+        inside = (part < parts)[:, None] & (c < channels)[None, :]
+        of_grad += tl.sum(tl.load(place, inside, 0.0), 0)
+        of_products += tl.sum(tl.load(place + parts * groups * channels, inside, 0.0), 0)
+    return of_grad, of_products
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["outer", "rows", "parts", "num_ranks"])
 def gradient_kernel(
     grad,
     x,
@@ -264,7 +293,7 @@ def gradient_kernel(
             tl.store(grad_x + start + offsets, tile.to(grad_x.dtype.element_ty), inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["groups", "values"])
 def collect_kernel(pending, statistics, groups, channels, values, CHANNELS: tl.constexpr):
     c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     means = tl.zeros((CHANNELS,), tl.float64)

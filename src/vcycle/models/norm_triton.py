@@ -26,6 +26,7 @@ from vcycle.models.norm_kernels import (
 _PROGRAMS = 1024  # enough for the largest GPU; a constant, so that all ranks cut alike
 _MAX_PARTS = 256
 _TILE = 4096  # values that a program holds at a time
+_PARTS = 32  # whose sums a program adds up at a time
 _WARPS = 8
 
 
@@ -52,10 +53,6 @@ class _Cut:
         outer, channels, inner = self.tile
         sizes = {"OUTER": outer, "CHANNELS": channels, "INNER": inner}
         return {"channels": self.channels, **sizes, "num_warps": _WARPS}
-
-    @property
-    def padded_parts(self) -> int:
-        return _power_of_2(self.parts)
 
     def empty(self, x: Tensor, *leading: int) -> Tensor:
         dtype = torch.promote_types(x.dtype, torch.float32)
@@ -111,7 +108,7 @@ def normalise(
             *(x, out, partials, statistics, weight, bias),
             *(cut.outer, cut.inner, cut.rows, cut.parts, num_ranks),
             **cut.constants,
-            PARTS=cut.padded_parts,
+            PARTS=_PARTS,
             eps=eps,
         )
     return out, statistics
@@ -146,7 +143,7 @@ def gradient(
             *(grad, x, grad_x, statistics, weight, sums, own_sums, of_parameters),
             *(cut.outer, cut.inner, cut.rows, cut.parts, num_ranks),
             **cut.constants,
-            PARTS=cut.padded_parts,
+            PARTS=_PARTS,
         )
     return grad_x, of_parameters
 
