@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vcycle.models.nonlocal_block import NonLocalBlock
-from vcycle.models.stem import StemConv3d
 
 _BLOCKS_PER_STAGE = {26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
@@ -53,7 +52,9 @@ class StemPathway(nn.Module):
 
     def __init__(self, width: int, *, frames: int) -> None:
         super().__init__()
-        self.conv = StemConv3d(3, width, (frames, 7, 7))
+        self.conv = nn.Conv3d(
+            3, width, (frames, 7, 7), stride=(1, 2, 2), padding=(frames // 2, 3, 3), bias=False
+        )
         self.bn = nn.BatchNorm3d(width)
 
     def forward(self, clips: Tensor) -> Tensor:

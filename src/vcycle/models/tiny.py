@@ -13,7 +13,6 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from vcycle.models.blocks import check_clips
-from vcycle.models.stem import StemConv3d
 
 
 class BasicBlock(nn.Module):
@@ -57,7 +56,7 @@ class TinyResNet3d(nn.Module):
         if width < 1:
             raise ValueError(f"width {width}: give at least 1 channel")
         widths = [width * 2**i for i in range(4)]
-        self.stem = StemConv3d(3, width, (3, 5, 5))
+        self.stem = nn.Conv3d(3, width, (3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False)
         self.stem_bn = nn.BatchNorm3d(width)
         self.relu = nn.ReLU(inplace=True)
         in_widths = [width, *widths[:-1]]
