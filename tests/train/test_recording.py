@@ -11,7 +11,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,7 +26,7 @@ from vcycle.models import (
     set_dropout_seeds,
     set_norm_group,
 )
-from vcycle.train.recording import Recorder, records
+from vcycle.train.recording import Recorder, make_recorder
 
 
 class Recordings:
@@ -158,7 +157,7 @@ def test_a_pass_that_memory_does_not_record_runs_as_it_is() -> None:
         assert model.weight.grad.tolist() == [[number, number]]
 
 
-def test_a_pass_that_cannot_be_recorded_is_refused_in_a_line() -> None:
+def test_a_pass_that_cannot_be_recorded_is_refused_or_runs_as_it_is() -> None:
     model = nn.Linear(2, 1)
     error = RuntimeError("operation not permitted when stream is capturing\nmore")
     recorder = Recorder(model, record=failing(error))
@@ -169,9 +168,20 @@ def test_a_pass_that_cannot_be_recorded_is_refused_in_a_line() -> None:
         return cast(Tensor, loss.detach())
 
     recorder("kind", one_pass, torch.ones(1, 2))
-    message = "cuda_graphs: Linear does in a pass what cannot be recorded (operation not permitted"
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+    problem = (
+        "cuda_graphs: Linear does in a pass what cannot be recorded (operation not permitted when "
+        "stream is capturing)"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(problem)}; give --cuda_graphs off$"):
         recorder("kind", one_pass, torch.ones(1, 2))
+
+    said: list[str] = []
+    recorder = Recorder(model, record=failing(error), say=said.append)
+    model.weight.grad = None
+    for number in range(1, 5):
+        recorder(number % 2, one_pass, torch.ones(1, 2))
+        assert model.weight.grad.tolist() == [[number, number]]
+    assert said == [f"{problem}: it runs as it is, which takes the host longer"]
 
 
 def asked(model: str, cuda_graphs: str) -> RunConfig:
@@ -179,22 +189,26 @@ def asked(model: str, cuda_graphs: str) -> RunConfig:
     return replace(config, model=Model(model))
 
 
-def test_who_records() -> None:
-    def fabric(device: str, processes: int = 1) -> Fabric:
-        fake = SimpleNamespace(device=torch.device(device), world_size=processes)
-        return cast(Fabric, fake)
+def test_who_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcycle.train.recording._CudaGraphs", lambda: Recordings(nn.Identity()))
+
+    def recorder(model: str, cuda_graphs: str, device: str, processes: int = 1) -> Recorder | None:
+        fabric: Any = SimpleNamespace(
+            device=torch.device(device), world_size=processes, print=print
+        )
+        return make_recorder(asked(model, cuda_graphs), nn.Identity(), fabric)
 
     own, other = "slowfast_r50", "collections:OrderedDict"
-    assert records(asked(own, "auto"), fabric("cuda"))
-    assert not records(asked(other, "auto"), fabric("cuda"))
-    assert records(asked(other, "on"), fabric("cuda"))
-    assert not records(asked(own, "off"), fabric("cuda"))
-    assert not records(asked(own, "auto"), fabric("cpu"))
-    assert not records(asked(own, "auto"), fabric("cuda", 2))
+    assert recorder(own, "auto", "cuda")
+    assert recorder(other, "auto", "cuda") is None
+    assert recorder(other, "on", "cuda")
+    assert recorder(own, "off", "cuda") is None
+    assert recorder(own, "auto", "cpu") is None
+    assert recorder(own, "auto", "cuda", 2) is None
     with pytest.raises(ValueError, match=r"cuda_graphs on: .* not for a CPU"):
-        records(asked(own, "on"), fabric("cpu"))
+        recorder(own, "on", "cpu")
     with pytest.raises(ValueError, match=r"cuda_graphs on: .* not for 2 processes"):
-        records(asked(own, "on"), fabric("cuda", 2))
+        recorder(own, "on", "cuda", 2)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

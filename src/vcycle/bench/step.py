@@ -34,7 +34,7 @@ from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.optim import fuses, make_optimizer, set_learning_rate
-from vcycle.train.recording import Recorder, records
+from vcycle.train.recording import make_recorder
 
 _CPU_PIXELS = 2**21
 """T x H x W of the clips that a CPU takes at a time: one of 32x224x224."""
@@ -157,7 +157,7 @@ class StepBench:
             compile_blocks(network, num_kinds=_MOST_KINDS, backend=compile_backend)
         self.network = network
         self._model, self._optimizer = self._fabric.setup(network, optimizer)
-        self._recorder = Recorder(network) if records(config, self._fabric) else None
+        self._recorder = make_recorder(config, network, self._fabric)
 
     @property
     def device(self) -> torch.device:

@@ -6,6 +6,7 @@ network with sub-batch norm and the weights that it starts from.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +54,8 @@ def make_fabric(config: RunConfig) -> Fabric:
     strategy = DDPStrategy(gradient_as_bucket_view=True) if world > 1 else "auto"
     # Named, for Fabric would look for others: a SLURM job has many tasks, its batch script is one.
     environment = TorchElasticEnvironment() if world > 1 else LightningEnvironment()
+    # Fabric would advise TF32, which is a precision to ask for here.
+    logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)
     fabric = Fabric(
         accelerator=accelerator,
         devices=local,

@@ -35,7 +35,7 @@ from vcycle.train.nonfinite import BuffersBefore, NonFinite
 from vcycle.train.optim import clip_gradients, set_learning_rate
 from vcycle.train.optimizer_watch import inner_optimizer, watch
 from vcycle.train.progress import Display
-from vcycle.train.recording import Recorder, records
+from vcycle.train.recording import make_recorder
 from vcycle.train.same_run import identity
 from vcycle.train.start import Run
 from vcycle.train.step_log import StepLog
@@ -58,7 +58,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
         loss_of=loss_of,
         generator=_default_generator(fabric.device),
         multi_label=run.manifest.multi_label,
-        recorder=Recorder(network) if records(config, fabric) else None,
+        recorder=make_recorder(config, network, fabric),
     )
     # What else a model draws is indexed by the micro-batch: a resumed run draws the same.
     positions = np.arange(len(plan) * config.micro_batches)

@@ -23,10 +23,11 @@ Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 """Runs a function once without effect; returns what repeats it, and the result that it fills."""
 
 
-def records(config: RunConfig, fabric: Fabric) -> bool:
-    """Whether passes are recorded: on one GPU, of the project's own networks if left to it.
+def make_recorder(config: RunConfig, network: nn.Module, fabric: Fabric) -> Recorder | None:
+    """A recorder on one GPU: of the project's own networks if left to it, of any if asked for.
 
     A model of one's own may decide on the host what it computes, which a recording would repeat.
+    What cannot be recorded is an error if it was asked for; else it is said, and runs as it is.
 
     Raises ValueError if that is asked for where it cannot be.
     """
@@ -35,7 +36,9 @@ def records(config: RunConfig, fabric: Fabric) -> bool:
         where = f"{fabric.world_size} processes" if fabric.world_size > 1 else "a CPU"
         raise ValueError(f"cuda_graphs on: they are for one process on a GPU, not for {where}")
     is_own = config.model.entry is not None
-    return is_able and (config.cuda_graphs == "on" or (config.cuda_graphs == "auto" and is_own))
+    if not is_able or config.cuda_graphs == "off" or (config.cuda_graphs == "auto" and not is_own):
+        return None
+    return Recorder(network, say=None if config.cuda_graphs == "on" else fabric.print)
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,20 @@ class Recorder:
     All recordings share memory for their activations and for one set of gradients, so a result and
     gradients are good until the next pass of any kind; the optimizer is to have stepped by then, or
     the gradients of both passes add up, as autograd's do.
+
+    If a pass cannot be recorded, ``say`` gets a line and all run as they are; None: it is an error.
     """
 
-    def __init__(self, network: nn.Module, *, record: Record | None = None) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        record: Record | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         self._network = network
-        self._record = record or _CudaGraphs()
+        self._record: Record | None = record or _CudaGraphs()
+        self._say = say
         self._recordings: dict[Hashable, _Recording | None] = {}
         self._gradients: dict[nn.Parameter, Tensor] = {}
 
@@ -72,23 +84,25 @@ class Recorder:
         buffers and dropout seeds. The first runs as it is and chooses kernels; so do all of a kind
         for whose recording there is no memory.
 
-        Raises ValueError if the pass does what cannot be recorded.
+        Raises ValueError if the pass does what cannot be recorded, unless that is only said.
         """
+        if self._record is None:
+            return one_pass(*inputs)
         if kind not in self._recordings:
             self._recordings[kind] = None
             return one_pass(*inputs)
         recording = self._recordings[kind]
         if recording is None:
-            recording = self._recorded(one_pass, inputs)
-            if recording is None:  # no memory
+            recording = self._recorded(self._record, one_pass, inputs)
+            if recording is None:
                 return one_pass(*inputs)
             self._recordings[kind] = recording
         return self._replayed(recording, inputs)
 
     def _recorded(
-        self, one_pass: Callable[..., Tensor], inputs: tuple[Tensor, ...]
+        self, record: Record, one_pass: Callable[..., Tensor], inputs: tuple[Tensor, ...]
     ) -> _Recording | None:
-        """A pass on copies of ``inputs``, recorded; None if memory does not hold it."""
+        """A pass on copies of ``inputs``, recorded; None if it cannot be."""
         before = {each: each.grad for each in self._network.parameters()}
         parameters: list[nn.Parameter] = []
 
@@ -106,14 +120,17 @@ class Recorder:
             for each in before:
                 if each.requires_grad and each not in self._gradients:
                     self._gradients[each] = torch.zeros_like(each)
-            replay, result = self._record(with_gradients)
+            replay, result = record(with_gradients)
         except torch.OutOfMemoryError:
             return None
         except RuntimeError as error:
-            raise ValueError(
-                f"cuda_graphs: {type(self._network).__name__} does in a pass what cannot be "
-                f"recorded ({str(error).splitlines()[0]}); give --cuda_graphs off"
-            ) from None
+            name, reason = type(self._network).__name__, str(error).splitlines()[0]
+            problem = f"cuda_graphs: {name} does in a pass what cannot be recorded ({reason})"
+            if self._say is None:
+                raise ValueError(f"{problem}; give --cuda_graphs off") from None
+            self._say(f"{problem}: it runs as it is, which takes the host longer")
+            self._record = None
+            return None
         finally:
             for parameter, gradient in before.items():
                 parameter.grad = gradient

@@ -40,7 +40,7 @@ from vcycle.train.augment import augment
 from vcycle.train.clock import clock_of
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.gradients import Pieces, out_of_memory
-from vcycle.train.recording import Recorder, records
+from vcycle.train.recording import Recorder, make_recorder
 from vcycle.train.timing import Kind, smaller
 
 _LONG_SECONDS = 0.5
@@ -93,7 +93,7 @@ def rehearse(
     cannot keep the state, or, with several processes, a parameter is not used.
     """
     kinds = plan.mini_batches()
-    recorder = Recorder(network) if records(config, fabric) else None
+    recorder = make_recorder(config, network, fabric)
     steps = _Steps(network, model, plan, config, pieces, fabric, num_classes, recorder)
     shape, clips = plan.baseline.shape, 0
     with unchanged(network, optimizer, config.model.name):
