@@ -8,6 +8,7 @@ its ``curves.png``: ``make published-demo``. ``docs/results/demo_rates.json`` is
 ``benchmarks/demo_rates.py`` writes, ``docs/results/loader.json`` what
 ``vcycle bench loader --json`` prints, and ``docs/results/models.json`` what
 ``benchmarks/models.py`` and ``slices.json`` what ``benchmarks/slices.py`` does.
+``docs/results/gpu.json`` holds what scripts of ``benchmarks/gpu`` printed on one.
 ``docs/results/your_videos.json`` is what ``docs/run_your_videos.py`` writes. The table of models
 comes from the builders' signatures and docstrings.
 """
@@ -21,9 +22,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from vcycle.config.paper_speedups import PAPER_SPEEDUPS
+from vcycle.config.recipes import recipe
 from vcycle.demo.comparison import RATES
 from vcycle.models.build import FAMILIES
 from vcycle.models.entries import MODELS
+from vcycle.schedule.shape import Shape
 
 ROOT = Path(__file__).parents[1]
 TITLES = {
@@ -108,6 +112,59 @@ def slices_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def gpu_about(results: dict[str, Any]) -> str:
+    """What the steps on a GPU were measured on, and what they say of the plan."""
+    plan = recipe(results["recipe"]).plan()
+    saving = plan.baseline.steps / len(plan)
+    full = max(results["steps"], key=lambda row: Shape.parse(row["shape"]).num_pixels)
+    return (
+        f"`{results['model']}`, a GPU's share of {full['clips']} clips of {full['shape']}, "
+        f"`{results['precision']}`, channels last, random clips: an {results['device']}, torch "
+        f"{results['torch']}, Triton {results['triton']}. The plan of `{results['recipe']}` has "
+        f"{saving:.2f} times fewer steps than its baseline; the paper's runs were "
+        f"{PAPER_SPEEDUPS[results['recipe']][plan.multigrid.epoch_factor]:g} times faster."
+    )
+
+
+def gpu_steps_table(results: dict[str, Any]) -> str:
+    """Milliseconds of a step on a GPU, a line a shape and number of kernels tried."""
+    lines = [
+        "| shape | clips | norm group | kernels tried | one by one, ms | replayed, ms "
+        "| host, ms | GiB |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in sorted(results["steps"], key=lambda row: -row["kernels_tried"]):
+        single = sum(row[f"{part}_ms"] for part in ("forward", "backward", "optimizer"))
+        lines.append(
+            f"| {row['shape']} | {row['clips']} | {row['norm_group']} | {row['kernels_tried']} "
+            f"| {single:.0f} | {row['replayed_ms']:.1f} | {row['replayed_host_ms']:.1f} "
+            f"| {row['gib']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def gpu_profile(results: dict[str, Any]) -> str:
+    """Where the GPU's time goes in a step."""
+    step = results["profile"]
+    convolutions = step["convolution_ms"] + step["convolution_backward_ms"]
+    return (
+        f"Of the {step['total_ms']:.1f} ms that the GPU computes in a step of {step['clips']} "
+        f"clips of {step['shape']}, no kernels tried, convolutions take {convolutions:.1f}, "
+        f"{step['stem_of_fast_pathway_ms']:.1f} of these the fast pathway's first one, whose "
+        f"three channels fill no matrix unit; sub-batch norm takes {step['norm_ms']:.1f}."
+    )
+
+
+def gpu_equality_table(results: dict[str, Any]) -> str:
+    """The largest errors of norm layers on a GPU."""
+    lines = ["| precision | compared | cases | largest error |", "| --- | --- | ---: | ---: |"]
+    lines += [
+        f"| {row['precision']} | {row['compared']} | {row['cases']} | {row['largest_error']:.1e} |"
+        for row in results["norm_layers"]
+    ]
+    return "\n".join(lines)
+
+
 def norm_table(results: dict[str, Any]) -> str:
     """Seconds of sub-batch norm over those of plain batch norm, forward and backward."""
     lines = [
@@ -164,6 +221,14 @@ def _dims(shape: list[int]) -> str:
     return " x ".join(str(size) for size in shape)
 
 
+GPU_PARTS = {
+    "about": gpu_about,
+    "steps": gpu_steps_table,
+    "profile": gpu_profile,
+    "equality": gpu_equality_table,
+}
+
+
 def fill(text: str, mark: str, content: str) -> str:
     """``text`` with what stands between the two marks replaced."""
     pattern = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
@@ -179,6 +244,10 @@ def main(arguments: list[str]) -> int:
         (ROOT / "docs" / "demo.md", "demo-rates", demo_rates_table(_result("demo_rates"))),
         (ROOT / "docs" / "data.md", "loader", loader_table(_result("loader"))),
         (ROOT / "docs" / "data.md", "slices", slices_table(_result("slices"))),
+        *(
+            (ROOT / "docs" / "gpu.md", f"gpu-{name}", content(_result("gpu")))
+            for name, content in GPU_PARTS.items()
+        ),
         (ROOT / "docs" / "models.md", "models", models_table()),
         (ROOT / "docs" / "models.md", "weights", weights_table()),
         (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
