@@ -4,7 +4,8 @@ A test pattern with noise, and the videos of a folder if one is given, are writt
 ``vcycle data prepare`` writes them (all key frames): with one slice a frame, and with several. Both
 are then read by the same loop, which cuts the slices outside of the crop's rows out of the packets
 of the second. Clips equal those of ``read_clip``, or the program ends. Prints JSON: per video and
-shape, CPU milliseconds a clip, the least of five passes, and bytes a frame.
+shape, CPU milliseconds a clip, the least of five passes, and bytes a frame; and ``scaling_ms``,
+what of that goes into cropping, scaling and the conversion to RGB: all that a GPU could take over.
 
     python benchmarks/slices.py [FOLDER] > docs/results/slices.json
 """
@@ -75,6 +76,7 @@ def _measure(name: str, source: Iterator[Any]) -> Iterator[dict[str, Any]]:
         _encode(Path(whole.uri), frames, slices=1)
         _encode(Path(sliced.uri), frames, slices=_SLICES)
         info = probe(whole)
+        stored = list(_decode(whole.uri))
         side = min(info.height, info.width)
         target = Shape(32, side * 7 // 8, side * 7 // 8)  # 224 of 256
         grid_range = GridRange(target, stride=2, short_side=(side, side * 340 / 256))
@@ -92,6 +94,7 @@ def _measure(name: str, source: Iterator[Any]) -> Iterator[dict[str, Any]]:
                 "shape": str(shape),
                 "whole_ms": min(_milliseconds(whole, grids, cut=False) for _ in range(_PASSES)),
                 "sliced_ms": min(_milliseconds(sliced, grids, cut=True) for _ in range(_PASSES)),
+                "scaling_ms": min(_scaling_milliseconds(stored, grids) for _ in range(_PASSES)),
                 "whole_bytes": Path(whole.uri).stat().st_size / info.num_frames,
                 "sliced_bytes": Path(sliced.uri).stat().st_size / info.num_frames,
             }
@@ -120,6 +123,16 @@ def _milliseconds(place: Location, grids: list[Grid], *, cut: bool) -> float:
     began = time.process_time()
     for grid in grids:
         _read(place, grid, cut=cut)
+    return 1000 * (time.process_time() - began) / len(grids)
+
+
+def _scaling_milliseconds(frames: list[Any], grids: list[Grid]) -> float:
+    """CPU time a clip of frames that are decoded already."""
+    began = time.process_time()
+    for grid in grids:
+        resample, clip = Resampler(grid), np.empty(grid.clip_shape, np.uint8)
+        for place, number in enumerate(grid.frames):
+            clip[place] = resample(frames[number])
     return 1000 * (time.process_time() - began) / len(grids)
 
 
