@@ -110,6 +110,21 @@ def test_a_compiled_run_trains_and_validates_as_a_plain_one(
     assert backend.total == blocks * (kinds + 1)
 
 
+def test_averaged_weights_are_validated_by_compiled_code(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_network, of_average = Counting(), Counting()
+    for module, backend in (("rehearsal", of_network), ("start", of_average)):
+        monkeypatch.setattr(
+            f"vcycle.train.{module}.compile_blocks", partial(compile_blocks, backend=backend)
+        )
+    averaged = replace(config, evaluation=Evaluation(2, batch_size=6), ema_decay=0.9)
+    plain = train(averaged, tmp_path / "plain")
+    compiled = train(replace(averaged, compile=True), tmp_path / "compiled")
+    assert compiled["top1"] == plain["top1"]
+    assert of_average.total == 4  # its blocks, for validations alone
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

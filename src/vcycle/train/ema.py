@@ -6,6 +6,7 @@ the running statistics of norms then belong to weights of the same age (as in ti
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,22 +23,27 @@ class WeightAverage(AveragedModel):
     """
 
     def __init__(self, network: nn.Module, *, decay: float) -> None:
-        super().__init__(network, multi_avg_fn=self._move, use_buffers=True)
+        super().__init__(network)
         self.decay = decay
         self.requires_grad_(False)
 
-    def _move(self, average: Any, current: Any, _: Tensor | int) -> None:
-        before = int(self.n_averaged)  # on the CPU: reading it waits for nothing
-        weight = 1 - min(self.decay, (1 + before) / (10 + before))
-        if average[0].is_floating_point():
-            torch._foreach_lerp_(average, current, weight)
-        else:
-            torch._foreach_copy_(average, current)
-
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
-        """Take in the network's weights after a step."""
-        self.update_parameters(network)
+        """Take in the network's weights after a step, without waiting for the device.
+
+        ``update_parameters`` does wait, for a copy of the number of steps.
+        """
+        before = int(self.n_averaged)  # on the CPU
+        moved: list[tuple[Tensor, Tensor]] = []
+        copied: list[tuple[Tensor, Tensor]] = []
+        for each in zip(_values(self.module), _values(network), strict=True):
+            (moved if before and each[0].is_floating_point() else copied).append(each)
+        weight = 1 - min(self.decay, (1 + before) / (10 + before))
+        if moved:
+            torch._foreach_lerp_([ours for ours, _ in moved], [new for _, new in moved], weight)
+        if copied:
+            torch._foreach_copy_([ours for ours, _ in copied], [new for _, new in copied])
+        self.n_averaged += 1
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: the average's state dict, and of how many steps it is."""
@@ -47,3 +53,8 @@ class WeightAverage(AveragedModel):
         """Go on from what ``state`` returned."""
         self.module.load_state_dict(state["average"])
         self.n_averaged.fill_(state["num_averaged"])
+
+
+def _values(network: nn.Module) -> Iterator[Tensor]:
+    yield from network.parameters()
+    yield from network.buffers()

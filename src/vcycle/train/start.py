@@ -32,6 +32,7 @@ from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.augment import check_pairs
 from vcycle.train.checkpoint import newest_intact
+from vcycle.train.compiling import compile_blocks
 from vcycle.train.ema import WeightAverage
 from vcycle.train.gradients import Pieces
 from vcycle.train.loader_speed import decode_seconds
@@ -172,6 +173,8 @@ def start(
         limit_seconds=limit,
         warn_of_days=budget is None,
     )
+    if config.compile and average is not None:  # validations then run the same code
+        compile_blocks(average.module, num_kinds=len(plan.mini_batches()))
     if fabric.device.type == "cpu" and fabric.world_size == 1:
         _say_busy(CoreUse.now().others_since(before), activity)
     times = _times(config, plan, train_videos, rehearsed, fabric, activity=activity)
