@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from vcycle.train.run import train
 # The same examples on every run, and no deadline: machines differ.
 settings.register_profile("tests", derandomize=True, deadline=None)
 settings.load_profile("tests")
+
+# Tests compare bits of the CPU. CUDA_VISIBLE_DEVICES=0 pytest -m gpu runs those for a GPU.
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 # Tests share two cores with the workers that they start.
 torch.set_num_threads(1)

@@ -292,6 +292,7 @@ def test_a_loader_that_pins_memory_pins_a_batch(monkeypatch):
         assert torch.equal(getattr(pinned, name), getattr(batch, name) + 1)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_pinned_batches_go_to_the_gpu():
     expected = batches(vcycle.ClipsOf(Frames()))

@@ -124,6 +124,7 @@ def test_rates_and_requests_are_asked_for():
         vcycle.to_shape(frames, 3)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_clips_on_the_gpu_are_those_on_the_cpu():
     frames = torch.randint(0, 256, (20, 90, 120, 3), dtype=torch.uint8)

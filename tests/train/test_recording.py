@@ -211,6 +211,7 @@ def test_who_records(monkeypatch: pytest.MonkeyPatch) -> None:
         recorder(own, "on", "cuda", 2)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("num_batches", [1, 2])
 def test_cuda_graphs_leave_what_plain_passes_do(num_batches: int) -> None:

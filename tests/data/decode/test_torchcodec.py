@@ -48,9 +48,12 @@ DEVICES = [
     pytest.param("cpu", marks=needs_torchcodec),
     pytest.param(
         "cuda",
-        marks=pytest.mark.skipif(
-            not (LOADABLE and torch.cuda.is_available()), reason="needs torchcodec and a GPU"
-        ),
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(
+                not (LOADABLE and torch.cuda.is_available()), reason="needs torchcodec and a GPU"
+            ),
+        ],
     ),
 ]
 
@@ -211,6 +214,7 @@ def test_a_loader_can_use_it(manifest, num_workers):
     assert same(*(batch.clips.numpy() for batch in batches))
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("num_workers", [0, 1, 3])
 def test_nvdec_gives_the_clips_of_pyav_on_the_gpu(manifest, num_workers):
