@@ -8,7 +8,8 @@ its ``curves.png``: ``make published-demo``. ``docs/results/demo_rates.json`` is
 ``benchmarks/demo_rates.py`` writes, ``docs/results/loader.json`` what
 ``vcycle bench loader --json`` prints, and ``docs/results/models.json`` what
 ``benchmarks/models.py`` and ``slices.json`` what ``benchmarks/slices.py`` does.
-``docs/results/gpu.json`` holds what scripts of ``benchmarks/gpu`` printed on one.
+``docs/results/gpu.json`` was written down from a GPU's timings of ``StepBench``, a profile, and
+``benchmarks/gpu/equality.py``.
 ``docs/results/your_videos.json`` is what ``docs/run_your_videos.py`` writes. The table of models
 comes from the builders' signatures and docstrings.
 """

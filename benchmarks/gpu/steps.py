@@ -6,8 +6,7 @@
 In: recipes, and how many clips of the full shape one GPU takes; it takes the share of every batch
 that follows. Out: a JSON line for each kind of step in the file, written when it is measured: cut
 short, the same command goes on, and what recipes share is measured once. Rows are those of
-``vcycle bench step``, but ``clips`` are those of the one GPU. ``docs/update.py`` makes the table of
-speed-ups of them.
+``vcycle bench step``, but ``clips`` are those of the one GPU.
 
 Norms are ``grouped`` as the plan says, or ``plain``, those of ``nn.BatchNorm3d``.
 """

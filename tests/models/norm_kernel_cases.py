@@ -105,10 +105,12 @@ def main() -> None:
     from vcycle.models import norm_triton
 
     torch.manual_seed(1)
-    for case in CASES:
-        for affine in (True, False):
-            check_all_operations(norm_triton, *case, affine)
-    check_two_ranks(norm_triton)
+    for parts in (norm_triton._PARTS, 2):  # that a program adds up at a time: all, or some
+        norm_triton._PARTS = parts
+        for case in CASES:
+            for affine in (True, False):
+                check_all_operations(norm_triton, *case, affine)
+        check_two_ranks(norm_triton)
 
 
 if __name__ == "__main__":

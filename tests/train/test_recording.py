@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vcycle.config.recipes import recipe
-from vcycle.config.run import Model, RunConfig
+from vcycle.config.run import Evaluation, Model, RunConfig
+from vcycle.data.json_lines import read_rows
+from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.models import (
     SubBatchNorm3d,
     build_model,
@@ -26,7 +32,9 @@ from vcycle.models import (
     set_dropout_seeds,
     set_norm_group,
 )
+from vcycle.models.tiny import TinyResNet3d
 from vcycle.train.recording import Recorder, make_recorder
+from vcycle.train.run import train
 
 
 class Recordings:
@@ -42,11 +50,12 @@ class Recordings:
     def __call__(self, function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         self.num_recorded += 1
         norms = [each for each in self.network.modules() if isinstance(each, SubBatchNorm3d)]
-        before = [norm._pending.clone() for norm in norms if norm._pending is not None]
+        pending = [norm._pending for norm in norms if norm._pending is not None]
+        statistics = [*pending, *self.network.buffers()]
+        before = [each.clone() for each in statistics]
         result = torch.full_like(function(), torch.nan)
-        for norm, pending in zip(norms, before, strict=True):
-            assert norm._pending is not None
-            norm._pending.copy_(pending)
+        for each, value in zip(statistics, before, strict=True):
+            each.copy_(value)
 
         def replay() -> None:
             self.num_replayed += 1
@@ -134,33 +143,40 @@ def test_parameters_without_a_gradient_stay_without() -> None:
     assert used.grad.tolist() == [6.0, 6.0]  # of all four, as nobody reset it
 
 
-def failing(error: Exception) -> Any:
-    def record(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+class Failing:
+    """Fails to record, after the pass was run."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.attempts = error, 0
+
+    def __call__(self, function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        self.attempts += 1
         function()
-        raise error
-
-    return record
+        raise self.error
 
 
-def test_a_pass_that_memory_does_not_record_runs_as_it_is() -> None:
+def test_without_memory_for_a_recording_all_passes_run_as_they_are() -> None:
     model = nn.Linear(2, 1, bias=False)
-    recorder = Recorder(model, record=failing(torch.OutOfMemoryError("CUDA out of memory")))
+    record = Failing(torch.OutOfMemoryError("CUDA out of memory"))
+    recorder = Recorder(model, record=record)
 
     def one_pass(x: Tensor) -> Tensor:
         loss = model(x).sum()
         loss.backward()
         return cast(Tensor, loss.detach())
 
-    for number in range(1, 4):
-        recorder("kind", one_pass, torch.ones(1, 2))
+    for number in range(1, 6):
+        recorder(number % 2, one_pass, torch.ones(1, 2))
         assert model.weight.grad is not None
         assert model.weight.grad.tolist() == [[number, number]]
+    assert record.attempts == 1
+    assert not recorder.release()
 
 
-def test_a_pass_that_cannot_be_recorded_is_refused_or_runs_as_it_is() -> None:
+def test_a_pass_that_cannot_be_recorded_is_refused_in_a_line() -> None:
     model = nn.Linear(2, 1)
     error = RuntimeError("operation not permitted when stream is capturing\nmore")
-    recorder = Recorder(model, record=failing(error))
+    recorder = Recorder(model, record=Failing(error))
 
     def one_pass(x: Tensor) -> Tensor:
         loss = model(x).sum()
@@ -170,18 +186,82 @@ def test_a_pass_that_cannot_be_recorded_is_refused_or_runs_as_it_is() -> None:
     recorder("kind", one_pass, torch.ones(1, 2))
     problem = (
         "cuda_graphs: Linear does in a pass what cannot be recorded (operation not permitted when "
-        "stream is capturing)"
+        "stream is capturing); give --cuda_graphs off"
     )
-    with pytest.raises(ValueError, match=f"^{re.escape(problem)}; give --cuda_graphs off$"):
+    with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
         recorder("kind", one_pass, torch.ones(1, 2))
 
-    said: list[str] = []
-    recorder = Recorder(model, record=failing(error), say=said.append)
-    model.weight.grad = None
-    for number in range(1, 5):
-        recorder(number % 2, one_pass, torch.ones(1, 2))
-        assert model.weight.grad.tolist() == [[number, number]]
-    assert said == [f"{problem}: it runs as it is, which takes the host longer"]
+
+def with_recorder(monkeypatch: pytest.MonkeyPatch) -> list[Recordings]:
+    """Let runs record, as if the CPU were a GPU; what was recorded, by recorder."""
+    made: list[Recordings] = []
+
+    def make(config: RunConfig, network: nn.Module, fabric: Any) -> Recorder:
+        made.append(Recordings(network))
+        return Recorder(network, record=made[-1])
+
+    for module in ("train.loop", "train.rehearsal", "bench.step"):
+        monkeypatch.setattr(f"vcycle.{module}.make_recorder", make)
+    return made
+
+
+def test_a_run_that_replays_is_the_run_that_does_not(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model("resnet3d_tiny", {"width": 4, "dropout": 0.5})
+    optimizer = replace(config.optimizer, clip_norm=1.0)
+    config = replace(config, model=model, label_smoothing=0.1, optimizer=optimizer)
+    config = replace(config, accumulate="auto", evaluation=Evaluation(1, batch_size=6))
+    train(config, tmp_path / "plain")
+    made = with_recorder(monkeypatch)
+    train(config, tmp_path / "replayed")
+    rehearsal, loop = made
+    kinds = Counter((step.shape, step.batch_size, step.norm_group) for step in config.plan())
+    assert rehearsal.num_recorded >= len(kinds)
+    assert loop.num_recorded == sum(count > 1 for count in kinds.values()) > 2
+    assert loop.num_replayed == sum(count - 1 for count in kinds.values())
+    losses = [
+        [row["loss"] for row in read_rows(tmp_path / name / "metrics.jsonl")]
+        for name in ("plain", "replayed")
+    ]
+    assert losses[0] == losses[1]
+    plain, replayed = (
+        load_checkpoint(tmp_path / name / "checkpoint.pt")["model"]
+        for name in ("plain", "replayed")
+    )
+    for name, value in plain.items():
+        assert torch.equal(value, replayed[name]), name
+
+
+def test_recordings_make_room_before_a_batch_is_cut(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that holds a batch, but not beside what earlier kinds have recorded."""
+    config = replace(config, accumulate="auto", evaluation=Evaluation(1, batch_size=6))
+    made = with_recorder(monkeypatch)
+    whole, released = TinyResNet3d.forward, Recorder.release
+    failures = 0
+
+    def forward(model: TinyResNet3d, clips: Tensor) -> Tensor:
+        nonlocal failures
+        is_full = made and made[-1].num_recorded and made[-1] not in given_back
+        if model.training and torch.is_grad_enabled() and is_full and len(clips) > 2:
+            failures += 1
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(model, clips)
+
+    given_back: list[Recordings] = []
+
+    def release(recorder: Recorder) -> bool:
+        given_back.append(made[-1])
+        return released(recorder)
+
+    monkeypatch.setattr(TinyResNet3d, "forward", forward)
+    monkeypatch.setattr(Recorder, "release", release)
+    said = io.StringIO()
+    train(config, tmp_path / "run", console=Console(file=said))
+    assert failures
+    assert "pieces" not in said.getvalue()
 
 
 def asked(model: str, cuda_graphs: str) -> RunConfig:

@@ -247,6 +247,9 @@ class StepBench:
                 )
                 break
             except torch.OutOfMemoryError:
+                if self._recorder is not None and self._recorder.release():
+                    self.free()
+                    continue
                 if clips == 1:
                     raise ValueError(
                         f"shape {kind.shape}: one clip does not fit into the memory of "

@@ -6,7 +6,7 @@ next kernel in a fixed order, so that every run gives the same bits. Accumulator
 float64 for clips of that type.
 
 Sizes that change with the shape of clips are no constants, so that a kernel is compiled once for
-each number of channels and not for each shape of a plan.
+each number of channels, channels last, and not for each shape of a plan.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ class Gradients:
             except torch.OutOfMemoryError:
                 # Groups that span processes exchange statistics too; these cannot be cut.
                 has_exchanged = self._is_synchronising or self._sends_buffers
-                if has_exchanged or not self._pieces.halve(step):
+                has_more = self._recorder is not None and self._recorder.release()
+                if not has_more and (has_exchanged or not self._pieces.halve(step)):
                     raise out_of_memory(step, self._fabric) from None
             # Out here the tensors of the failed attempt are gone.
             self._network.zero_grad(set_to_none=True)

@@ -27,7 +27,6 @@ def make_recorder(config: RunConfig, network: nn.Module, fabric: Fabric) -> Reco
     """A recorder on one GPU: of the project's own networks if left to it, of any if asked for.
 
     A model of one's own may decide on the host what it computes, which a recording would repeat.
-    What cannot be recorded is an error if it was asked for; else it is said, and runs as it is.
 
     Raises ValueError if that is asked for where it cannot be.
     """
@@ -38,7 +37,7 @@ def make_recorder(config: RunConfig, network: nn.Module, fabric: Fabric) -> Reco
     is_own = config.model.entry is not None
     if not is_able or config.cuda_graphs == "off" or (config.cuda_graphs == "auto" and not is_own):
         return None
-    return Recorder(network, say=None if config.cuda_graphs == "on" else fabric.print)
+    return Recorder(network)
 
 
 @dataclass(frozen=True)
@@ -61,19 +60,13 @@ class Recorder:
     gradients are good until the next pass of any kind; the optimizer is to have stepped by then, or
     the gradients of both passes add up, as autograd's do.
 
-    If a pass cannot be recorded, ``say`` gets a line and all run as they are; None: it is an error.
+    That memory, as much as the largest batch takes, is kept from passes that are not recorded yet:
+    if it runs short, ``release`` gives it back, and nothing is recorded any more.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        *,
-        record: Record | None = None,
-        say: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, network: nn.Module, *, record: Record | None = None) -> None:
         self._network = network
         self._record: Record | None = record or _CudaGraphs()
-        self._say = say
         self._recordings: dict[Hashable, _Recording | None] = {}
         self._gradients: dict[nn.Parameter, Tensor] = {}
 
@@ -81,10 +74,10 @@ class Recorder:
         """``one_pass(*inputs)``, which adds to the parameters' gradients; returns its result.
 
         All calls with one ``kind`` are to be the same but for the values of the inputs, parameters,
-        buffers and dropout seeds. The first runs as it is and chooses kernels; so do all of a kind
-        for whose recording there is no memory.
+        buffers and dropout seeds. The first runs as it is and chooses kernels; so do all if there
+        is no memory to record one.
 
-        Raises ValueError if the pass does what cannot be recorded, unless that is only said.
+        Raises ValueError if the pass does what cannot be recorded.
         """
         if self._record is None:
             return one_pass(*inputs)
@@ -95,14 +88,23 @@ class Recorder:
         if recording is None:
             recording = self._recorded(self._record, one_pass, inputs)
             if recording is None:
+                self.release()
                 return one_pass(*inputs)
             self._recordings[kind] = recording
         return self._replayed(recording, inputs)
 
+    def release(self) -> bool:
+        """Give all memory back and record nothing more; False if there was nothing to give."""
+        had_some = self._record is not None and bool(self._recordings)
+        self._record = None
+        self._recordings.clear()
+        self._gradients.clear()
+        return had_some
+
     def _recorded(
         self, record: Record, one_pass: Callable[..., Tensor], inputs: tuple[Tensor, ...]
     ) -> _Recording | None:
-        """A pass on copies of ``inputs``, recorded; None if it cannot be."""
+        """A pass on copies of ``inputs``, recorded; None if memory does not hold it."""
         before = {each: each.grad for each in self._network.parameters()}
         parameters: list[nn.Parameter] = []
 
@@ -125,12 +127,10 @@ class Recorder:
             return None
         except RuntimeError as error:
             name, reason = type(self._network).__name__, str(error).splitlines()[0]
-            problem = f"cuda_graphs: {name} does in a pass what cannot be recorded ({reason})"
-            if self._say is None:
-                raise ValueError(f"{problem}; give --cuda_graphs off") from None
-            self._say(f"{problem}: it runs as it is, which takes the host longer")
-            self._record = None
-            return None
+            raise ValueError(
+                f"cuda_graphs: {name} does in a pass what cannot be recorded ({reason}); give "
+                f"--cuda_graphs off"
+            ) from error
         finally:
             for parameter, gradient in before.items():
                 parameter.grad = gradient

@@ -232,21 +232,26 @@ class _Steps:
             try:
                 # A process without memory must not leave the others waiting for its gradients.
                 with self.fabric.no_backward_sync(self.model, enabled=self.fabric.world_size > 1):  # type: ignore[arg-type]
+                    forget_peak(self.fabric.device)
                     seconds = self.seconds(kind, clips, pieces=pieces)
             except torch.OutOfMemoryError:
                 fits = False
             if in_all(torch.tensor(fits, device=self.fabric.device), self.fabric):
                 break
             self.network.zero_grad(set_to_none=True)
+            has_more = self.recorder is not None and self.recorder.release()
             if self.fabric.device.type == "cuda":
                 torch.cuda.empty_cache()
+            if has_more:
+                continue
             if self.config.accumulate != "auto" or not self.pieces.halve(kind):
                 raise out_of_memory(kind, self.fabric)
         peak = None
         if self.fabric.world_size > 1:
             _check_all_learn(self.network)
         if not self.on_cpu or self.config.compile:  # the first passes chose kernels
-            forget_peak(self.fabric.device)
+            if self.recorder is None or pieces == 1:  # replays of pieces take no more memory
+                forget_peak(self.fabric.device)
             if self.recorder is not None:
                 self._once(kind, clips, pieces)  # is recorded
             seconds = _repeated(lambda: self._once(kind, clips, pieces), self.fabric, most=3)
