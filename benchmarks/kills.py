@@ -87,7 +87,7 @@ def compare(folder: Path, *, num_kills: int, draw: random.Random) -> dict[str, A
         run = folder / f"run{num_runs}"
         num_runs += 1
         # A run that is killed too early again and again would not go on.
-        while not ends(config, run, within=draw.uniform(0, 0.6 * seconds)):
+        while not ends(config, run, within=draw.uniform(0, 1.2 * seconds)):
             steps = num_steps(run)
             kills["before the first checkpoint" if steps is None else "later"] += 1
             if steps is not None:
