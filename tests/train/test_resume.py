@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.plan import Multigrid
 from vcycle.train import gradients, loop
 from vcycle.train.run import train
+from vcycle.train.same_run import check_state, identity
 
 
 def losses(folder: Path) -> list[float]:
@@ -154,6 +155,14 @@ def test_auto_says_that_a_run_is_complete(
             lambda c: replace(c, data=replace(c.data, manifest="fewer")),
             ["manifest.num_videos is 35 in it, 36 now", "manifest.videos_sha256 is "],
         ),
+        (
+            lambda c: replace(c, data=replace(c.data, manifest="mirrored")),
+            ["manifest.details_sha256 is "],
+        ),
+        (
+            lambda c: replace(c, data=replace(c.data, manifest="parts")),
+            ["manifest.details_sha256 is "],
+        ),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(
@@ -169,6 +178,10 @@ def test_a_checkpoint_of_another_run_is_refused(
     shutil.copytree(config.data.manifest, fewer)
     manifest = Manifest.read(fewer)
     replace(manifest, videos=manifest.videos[:-1]).write(fewer)
+    for name, changed in (("mirrored", {"flip": False}), ("parts", {"start_seconds": 0.1})):
+        shutil.copytree(fewer, tmp_path / name)
+        videos = (replace(manifest.videos[0], **changed), *manifest.videos[1:])
+        replace(manifest, videos=videos).write(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     other = change(config)
     train(other, tmp_path / "run")
@@ -179,6 +192,19 @@ def test_a_checkpoint_of_another_run_is_refused(
     message = str(caught.value)
     assert all(each in message for each in differing), message
     assert "\n" not in message
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on(config: RunConfig, tmp_path: Path) -> None:
+    """Whose identity of the dataset is its videos' paths, splits and labels alone."""
+    manifest, config = Manifest.read(config.data.manifest), short(config)
+    plan, known = config.plan(), identity(manifest)
+    state = {"config": asdict(config), "plan": plan.to_dict(), "manifest": known}
+    check_state(state, config, plan, manifest, source="checkpoint")
+    del known["details_sha256"]
+    check_state(state, config, plan, manifest, source="checkpoint")
+    known["videos_sha256"] = "other"
+    with pytest.raises(ValueError, match=r"manifest\.videos_sha256 is other in it"):
+        check_state(state, config, plan, manifest, source="checkpoint")
 
 
 def test_a_model_whose_code_changed_is_refused(config: RunConfig, tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ class ValidationVideos:
         except (ValueError, OSError) as error:
             self.reason = f"the run's videos cannot be reached: {' '.join(str(error).split())}"
             return
-        if identity(videos)["videos_sha256"] != validation["videos_sha256"]:
+        now = identity(videos)
+        if any(now[key] != validation.get(key, now[key]) for key in now if key.endswith("sha256")):
             self.reason = f"the manifest in {videos.root} has changed since the run"
             return
         self._dataset = make_dataset(config, videos)

@@ -38,6 +38,8 @@ def check_state(
     """Raise ValueError unless a checkpoint is of this configuration, plan and dataset."""
     before = {**state["config"], "plan": state["plan"], "manifest": state["manifest"]}
     now = {**asdict(config), "plan": plan.to_dict(), "manifest": identity(manifest)}
+    if "details_sha256" not in state["manifest"]:  # an earlier version wrote it
+        now["manifest"].pop("details_sha256")
     _check(before, now, source=source, free=_FREE)
 
 
@@ -51,15 +53,21 @@ def check_network(state: dict[str, Any], network: nn.Module, *, source: str) -> 
 
 
 def identity(manifest: Manifest) -> dict[str, Any]:
-    """All that decides which clip a sample position is, and what it shows."""
-    digest = hashlib.sha256()
+    """All that decides which clip a sample position is, and what it shows.
+
+    ``details_sha256`` is of what a manifest says of its videos beside path, split and labels: size,
+    frames, rate, the part that clips are taken from, whether they may be mirrored.
+    """
+    videos, details = hashlib.sha256(), hashlib.sha256()
     for video in manifest.videos:
-        digest.update(f"{video.path}\0{video.split}\0{video.labels}\n".encode())
+        videos.update(f"{video.path}\0{video.split}\0{video.labels}\n".encode())
+        details.update(repr(sorted(asdict(video).items())).encode())
     return {
         "num_videos": len(manifest),
         "classes": list(manifest.classes),
         "multi_label": manifest.multi_label,
-        "videos_sha256": digest.hexdigest(),
+        "videos_sha256": videos.hexdigest(),
+        "details_sha256": details.hexdigest(),
     }
 
 
