@@ -120,6 +120,15 @@ def slices_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def launches_text(results: dict[str, Any]) -> str:
+    """Operations of a step with plain norms and with norm groups."""
+    return (
+        f"A SlowFast step of 128 clips of 8x112x112 in groups of 8 is {results['grouped']:,} "
+        f"operations, {results['ratio']:.2f} times the {results['plain']:,} with plain batch norm "
+        f"(`python benchmarks/gpu/launches.py`)."
+    )
+
+
 def gpu_about(results: dict[str, Any]) -> str:
     """What the steps on a GPU were measured on, and what they say of the plan."""
     plan = recipe(results["recipe"]).plan()
@@ -256,6 +265,7 @@ def main(arguments: list[str]) -> int:
             (ROOT / "docs" / "gpu.md", f"gpu-{name}", content(_result("gpu")))
             for name, content in GPU_PARTS.items()
         ),
+        (ROOT / "docs" / "models.md", "launches", launches_text(_result("launches"))),
         (ROOT / "docs" / "models.md", "models", models_table()),
         (ROOT / "docs" / "models.md", "weights", weights_table()),
         (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
