@@ -120,6 +120,19 @@ def slices_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def kills_text(results: dict[str, Any]) -> str:
+    """What ``benchmarks/kills.py`` found."""
+    found = "all equal to the last bit" if results["equal"] else "some of them different"
+    phases = len(results["killed_in_phase"])
+    return (
+        f"{results['kills']} times SIGKILL ended {results['runs']} runs of {results['phases']} "
+        f"phases at random moments, {results['killed']['later']} of them after a checkpoint, in "
+        f"{phases} of the phases; each went on by the same command. Losses, scores, weights and "
+        f"optimizer states were {found} to those of a run that nobody disturbed "
+        f"(`python benchmarks/kills.py --kills {results['kills']}`)."
+    )
+
+
 def launches_text(results: dict[str, Any]) -> str:
     """Operations of a step with plain norms and with norm groups."""
     return (
@@ -273,6 +286,7 @@ def main(arguments: list[str]) -> int:
     videos = _result("your_videos")
     page = ROOT / "docs" / "your_videos.md"
     tables += [(page, mark, transcript(run)) for mark, run in videos["runs"].items()]
+    tables.append((page, "kills", kills_text(_result("kills"))))
     tables.append((page, "about", f"Here it is on {videos['about']}:"))
     outdated = 0
     for page, mark, table in tables:
