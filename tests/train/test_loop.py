@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -20,8 +21,11 @@ import pytest
 import torch
 
 from vcycle.config.run import Evaluation, Model, Optimizer, RunConfig
+from vcycle.data.dataset import ClipDataset
+from vcycle.data.grid import Grid
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
+from vcycle.data.metadata import Video
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.schedule.cycles import LongCycle, ShapeRule
@@ -57,6 +61,35 @@ def test_a_run_may_decode_where_it_trains(
     if not torch.cuda.is_available():
         assert theirs == ours
         assert top1["pyav"] == top1["nvdec"]
+
+
+def test_workers_that_are_killed_cost_no_video(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third video is under way when its worker gets SIGKILL, once."""
+    whole = train(config, tmp_path / "whole")
+    main, killed = os.getpid(), tmp_path / "killed"
+    killed.mkdir()
+    decode = ClipDataset._decode
+
+    def is_killed_at_first(self: ClipDataset, video: Video, grid: Grid, out: torch.Tensor) -> None:
+        mark = killed / video.path.replace("/", " ")
+        trains = (tmp_path / "cut" / "config.yaml").exists()  # the rehearsal is over
+        if trains and os.getpid() != main and int(mark.stem[-5:]) % 3 == 0:
+            with suppress(FileExistsError):
+                mark.touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        decode(self, video, grid, out)
+
+    monkeypatch.setattr(ClipDataset, "_decode", is_killed_at_first)
+    two = replace(config, data=replace(config.data, num_workers=2))
+    cut = train(two, tmp_path / "cut")
+    assert len(list(killed.iterdir())) == (24 + 12) / 3
+    assert not (tmp_path / "cut" / "bad_videos.json").exists()
+    assert (cut["bad_videos"], cut["top1"]) == (0, whole["top1"])
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    ours, theirs = weights(tmp_path / "whole"), weights(tmp_path / "cut")
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_a_run_leaves_a_line_for_each_step_of_its_plan(config: RunConfig, tmp_path: Path) -> None:
