@@ -28,6 +28,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Video
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.metrics import VideoScores
+from vcycle.evaluate.processes import Stopped
 from vcycle.schedule.cycles import LongCycle, ShapeRule
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
@@ -186,6 +187,20 @@ def test_a_later_ctrl_c_is_not_held_but_sigterm_is(monkeypatch: pytest.MonkeyPat
             time.sleep(0.001)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("exits", [True, False])
+def test_a_process_that_exits_ignores_sigterm_once_stopped(exits: bool) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        with pytest.raises(Stopped), stop.stop_requests(exits=exits):
+            raise Stopped
+        after = [signal.getsignal(number) for number in numbers]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    assert after == ([before[0], signal.SIG_IGN, signal.SIG_IGN] if exits else before)
 
 
 def test_a_run_stopped_in_its_last_step_keeps_its_last_validation(
