@@ -199,8 +199,9 @@ def test_a_run_goes_on_without_a_node_that_died(
 
 
 SRUN = """
-import os, signal, subprocess, sys
-command = [word for word in sys.argv[1:] if not word.startswith("--cpus-per-task=")]
+import os, signal, subprocess, sys, time
+options = ("--cpus-per-task=", "--kill-on-bad-exit=1")
+command = [word for word in sys.argv[1:] if not word.startswith(options)]
 step = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "127.0.0.1"}
 step |= {"SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_NODEID": "0"}
 tasks = [
@@ -215,7 +216,15 @@ def notify(*_):  # SLURM signals every process of a step
     for task in tasks:
         os.killpg(task.pid, signal.SIGUSR1)
 signal.signal(signal.SIGUSR1, notify)
-sys.exit(max(task.wait() for task in tasks))
+running = list(tasks)
+while running:  # the first that fails ends the others, with SIGTERM
+    time.sleep(0.02)
+    failed = [task for task in running if task.poll()]
+    running = [task for task in running if task.returncode is None]
+    for task in running if failed and "--kill-on-bad-exit=1" in sys.argv else ():
+        os.killpg(task.pid, signal.SIGTERM)
+killed = [128 - task.returncode for task in tasks if task.returncode < 0]
+sys.exit(max(killed or [task.returncode for task in tasks]))
 """
 
 
