@@ -156,11 +156,12 @@ def test_two_hosts_train_as_one_does(
     assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
 def test_torchrun_goes_on_from_the_last_checkpoint_when_a_process_is_killed(
-    config: RunConfig, expected: list[float], tmp_path: Path
+    config: RunConfig, expected: list[float], tmp_path: Path, rank: int
 ) -> None:
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
-    write(config, tmp_path, condition="os.environ['RANK'] == '1'", action=kill)
+    write(config, tmp_path, condition=f"os.environ['RANK'] == '{rank}'", action=kill)
     command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
     process = start([*command, "-m", *TRAIN], tmp_path)
     assert wait(process) == [0], (tmp_path / "output.txt").read_text()
