@@ -17,7 +17,8 @@
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log
 
-srun --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+# A task that is killed would leave the others waiting for it: end them.
+srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 \
     vcycle train "$@" --folder "runs/$SLURM_JOB_NAME-$SLURM_JOB_ID" --resume auto
 code=$?
 

@@ -24,6 +24,12 @@ def group_of(leader: int) -> list[int]:
     return [pid for pid, stat in stats.items() if stat and stat[2] == str(leader)]
 
 
+def children_of(parent: int) -> list[int]:
+    """The processes that a process has started."""
+    stats = {int(file.parent.name): _stat(file) for file in Path("/proc").glob("[0-9]*/stat")}
+    return [pid for pid, stat in stats.items() if stat and stat[1] == str(parent)]
+
+
 def _is_running(pid: int) -> bool:
     stat = _stat(Path(f"/proc/{pid}/stat"))
     return bool(stat) and stat[0] != "Z"

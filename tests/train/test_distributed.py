@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.processes import children_of
 from vcycle.config.fields import config_text
 from vcycle.config.run import Checkpoint, Data, Evaluation, Model, RunConfig
 from vcycle.data.json_lines import read_rows
@@ -150,7 +152,7 @@ def test_a_run_goes_on_with_two_processes_with_four_and_with_one(
 
 
 MODEL = """
-import os, signal, time
+import os, pathlib, signal, time
 from vcycle.models.tiny import TinyResNet3d
 
 class Model(TinyResNet3d):
@@ -205,3 +207,45 @@ def test_sigterm_stops_two_processes_after_the_same_step(
     assert step < steps
     assert load_checkpoint(first)["next_step"] == step
     assert len(losses(tmp_path / "run")) == step
+
+
+@pytest.mark.parametrize("begins", ["run/checkpoint.pt", "validates"])
+def test_a_storm_of_sigterm_on_two_processes_ends_in_a_checkpoint(
+    synthetic_videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    """From a file on, each gets it every 50 ms until it is gone: in steps, or in a validation."""
+    nap = (
+        "time.sleep(float(os.environ['NAP']))\n"
+        "        elif os.path.exists('run/checkpoint.pt'):\n"
+        "            pathlib.Path('validates').touch()\n"
+        "            time.sleep(float(os.environ['NAP']))"
+    )
+    (tmp_path / "slow.py").write_text(MODEL.replace("{what}", nap))
+    config = run_config(synthetic_videos, Model("slow:build"))
+    config = replace(config, checkpoint=Checkpoint(steps=1))
+    monkeypatch.setenv("NAP", "0.4")
+    process = start_two(config, tmp_path, name="run")
+    deadline = time.monotonic() + 100
+    while not (tmp_path / begins).exists() and process.poll() is None:
+        time.sleep(0.02)
+    ranks = children_of(process.pid)
+    while process.poll() is None and time.monotonic() < deadline:
+        for rank in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(rank, signal.SIGTERM)
+        time.sleep(0.05)
+    error = end_of(process)
+    assert error.count("vcycle: stopped after step") == len(ranks) == 2, error
+    assert "exitcode  : 130" in error
+    assert "exitcode  : -15" not in error  # of no signal that a handler did not catch
+    step = load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"]
+    assert len(losses(tmp_path / "run")) == step
+    validated = read_rows(tmp_path / "run" / "validation.jsonl")
+    assert len(validated) == (1 if begins == "validates" else 0)
+    monkeypatch.setenv("NAP", "0")
+    process = start_two(config, tmp_path, name="run")
+    error = end_of(process)
+    assert process.returncode == 0, error
+    train(replace(config, model=Model("resnet3d_tiny", {"width": 4})), tmp_path / "one")
+    assert step < len(losses(tmp_path / "one"))
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)

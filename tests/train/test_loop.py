@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -20,10 +21,14 @@ import pytest
 import torch
 
 from vcycle.config.run import Evaluation, Model, Optimizer, RunConfig
+from vcycle.data.dataset import ClipDataset
+from vcycle.data.grid import Grid
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
+from vcycle.data.metadata import Video
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.metrics import VideoScores
+from vcycle.evaluate.processes import Stopped
 from vcycle.schedule.cycles import LongCycle, ShapeRule
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
@@ -57,6 +62,35 @@ def test_a_run_may_decode_where_it_trains(
     if not torch.cuda.is_available():
         assert theirs == ours
         assert top1["pyav"] == top1["nvdec"]
+
+
+def test_workers_that_are_killed_cost_no_video(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third video is under way when its worker gets SIGKILL, once."""
+    whole = train(config, tmp_path / "whole")
+    main, killed = os.getpid(), tmp_path / "killed"
+    killed.mkdir()
+    decode = ClipDataset._decode
+
+    def is_killed_at_first(self: ClipDataset, video: Video, grid: Grid, out: torch.Tensor) -> None:
+        mark = killed / video.path.replace("/", " ")
+        trains = (tmp_path / "cut" / "config.yaml").exists()  # the rehearsal is over
+        if trains and os.getpid() != main and int(mark.stem[-5:]) % 3 == 0:
+            with suppress(FileExistsError):
+                mark.touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        decode(self, video, grid, out)
+
+    monkeypatch.setattr(ClipDataset, "_decode", is_killed_at_first)
+    two = replace(config, data=replace(config.data, num_workers=2))
+    cut = train(two, tmp_path / "cut")
+    assert len(list(killed.iterdir())) == (24 + 12) / 3
+    assert not (tmp_path / "cut" / "bad_videos.json").exists()
+    assert (cut["bad_videos"], cut["top1"]) == (0, whole["top1"])
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    ours, theirs = weights(tmp_path / "whole"), weights(tmp_path / "cut")
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_a_run_leaves_a_line_for_each_step_of_its_plan(config: RunConfig, tmp_path: Path) -> None:
@@ -153,6 +187,20 @@ def test_a_later_ctrl_c_is_not_held_but_sigterm_is(monkeypatch: pytest.MonkeyPat
             time.sleep(0.001)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("exits", [True, False])
+def test_a_process_that_exits_ignores_sigterm_once_stopped(exits: bool) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        with pytest.raises(Stopped), stop.stop_requests(exits=exits):
+            raise Stopped
+        after = [signal.getsignal(number) for number in numbers]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    assert after == ([before[0], signal.SIG_IGN, signal.SIG_IGN] if exits else before)
 
 
 def test_a_run_stopped_in_its_last_step_keeps_its_last_validation(

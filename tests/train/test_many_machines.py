@@ -156,11 +156,12 @@ def test_two_hosts_train_as_one_does(
     assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
 def test_torchrun_goes_on_from_the_last_checkpoint_when_a_process_is_killed(
-    config: RunConfig, expected: list[float], tmp_path: Path
+    config: RunConfig, expected: list[float], tmp_path: Path, rank: int
 ) -> None:
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
-    write(config, tmp_path, condition="os.environ['RANK'] == '1'", action=kill)
+    write(config, tmp_path, condition=f"os.environ['RANK'] == '{rank}'", action=kill)
     command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
     process = start([*command, "-m", *TRAIN], tmp_path)
     assert wait(process) == [0], (tmp_path / "output.txt").read_text()
@@ -199,8 +200,9 @@ def test_a_run_goes_on_without_a_node_that_died(
 
 
 SRUN = """
-import os, signal, subprocess, sys
-command = [word for word in sys.argv[1:] if not word.startswith("--cpus-per-task=")]
+import os, signal, subprocess, sys, time
+options = ("--cpus-per-task=", "--kill-on-bad-exit=1")
+command = [word for word in sys.argv[1:] if not word.startswith(options)]
 step = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "127.0.0.1"}
 step |= {"SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_NODEID": "0"}
 tasks = [
@@ -215,7 +217,15 @@ def notify(*_):  # SLURM signals every process of a step
     for task in tasks:
         os.killpg(task.pid, signal.SIGUSR1)
 signal.signal(signal.SIGUSR1, notify)
-sys.exit(max(task.wait() for task in tasks))
+running = list(tasks)
+while running:  # the first that fails ends the others, with SIGTERM
+    time.sleep(0.02)
+    failed = [task for task in running if task.poll()]
+    running = [task for task in running if task.returncode is None]
+    for task in running if failed and "--kill-on-bad-exit=1" in sys.argv else ():
+        os.killpg(task.pid, signal.SIGTERM)
+killed = [128 - task.returncode for task in tasks if task.returncode < 0]
+sys.exit(max(killed or [task.returncode for task in tasks]))
 """
 
 

@@ -281,6 +281,7 @@ def _train(
             budget_seconds=seconds,
             dry_run=options.dry_run,
             describe=_show_plan(options) if seconds is not None else None,
+            exits=True,
         )
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(_after_stop(folder, stop)) from None

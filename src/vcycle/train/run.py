@@ -39,13 +39,15 @@ def train(
     budget_seconds: float | None = None,
     dry_run: bool = False,
     describe: Callable[[RunConfig], str] | None = None,
+    exits: bool = False,
 ) -> dict[str, Any]:
     """Train as ``config`` says; all that the run leaves behind is in ``folder``.
 
     Processes that torchrun started each call this alike. ``resume`` goes on from the newest
     checkpoint in ``folder``; "auto" also begins a run if there is none. A new run takes as many
     steps as fit into ``budget_seconds``, if given; ``describe`` says its plan in words. A
-    ``dry_run`` measures and predicts, writes nothing and returns nothing.
+    ``dry_run`` measures and predicts, writes nothing and returns nothing. A caller that ``exits``
+    once the run has stopped has SIGTERM ignored from then on.
 
     Returns the run's totals with its last validation; resuming a complete run returns them again.
     Raises ValueError before step 0 for what a user has to change, and later if too many videos are
@@ -94,7 +96,12 @@ def train(
             is_prepared=is_prepared(run),
             multi_label=run.manifest.multi_label,
         )
-        with stop_requests() as requests, closing(run.loader), closing(run.val_loader), display:
+        with (
+            stop_requests(exits=exits) as requests,
+            closing(run.loader),
+            closing(run.val_loader),
+            display,
+        ):
             try:
                 loop(run, display, requests)
             finally:

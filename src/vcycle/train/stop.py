@@ -11,15 +11,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from vcycle.evaluate.processes import Stopped
+
 # torchrun passes on the Ctrl-C that its processes have had from the terminal.
 _ECHO_SECONDS = 2.0
 
 
 @contextmanager
-def stop_requests() -> Iterator[list[float]]:
+def stop_requests(*, exits: bool = False) -> Iterator[list[float]]:
     """The times of requests so far; Ctrl-C more than 2 s after the first is not held.
 
-    SIGTERM always is: a scheduler may send it again and again, and means SIGKILL if it is not.
+    SIGTERM always is: a scheduler may send it again and again, and means SIGKILL if it is not. If
+    the process ``exits`` once the body has Stopped, SIGTERM and SIGUSR1 are ignored from then on:
+    its exit code stays its own, although the first of several processes to exit has torchrun or
+    SLURM send SIGTERM to the others.
     """
     received: list[float] = []
 
@@ -36,6 +41,10 @@ def stop_requests() -> Iterator[list[float]]:
     before = {number: signal.signal(number, keep) for number in numbers}
     try:
         yield received
+    except Stopped:
+        if exits:
+            before |= dict.fromkeys((signal.SIGTERM, signal.SIGUSR1), signal.SIG_IGN)
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

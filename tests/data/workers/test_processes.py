@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,12 +32,16 @@ class Treacherous(ClipDataset):
     """Some of its videos do something to the process that decodes them."""
 
     killers: tuple[int, ...] = ()
+    once: Path | None = None  # while this file is there, video 3 removes it and kills
     hangers: tuple[int, ...] = ()
     raisers: tuple[int, ...] = ()
 
     def read(self, request, *, out=None, bad_indices=None, note=lambda index: None):
         def trap(index):
             note(index)
+            if self.once is not None and index == 3 and self.once.exists():
+                self.once.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
             if index in self.killers:
                 os.kill(os.getpid(), signal.SIGKILL)
             if index in self.hangers:
@@ -71,11 +76,23 @@ def test_a_video_that_kills_its_worker_is_named_and_the_run_goes_on(manifest):
     batches = list(loader)
     assert [len(batch) for batch in batches] == [4] * 4
     assert sorted(loader.bad_videos) == ["train/00003.mp4", "train/00009.mp4"]
-    assert "died (signal SIGKILL)" in loader.bad_videos["train/00003.mp4"]
+    assert "workers that decoded it died (signal SIGKILL)" in loader.bad_videos["train/00003.mp4"]
     good = {i for batch in batches for i in batch.indices.tolist()}
     assert good == set(range(16)) - {3, 9}
     again = list(loader)
     assert all(torch.equal(a.clips, b.clips) for a, b in zip(batches, again, strict=True))
+
+
+def test_a_video_that_is_decoded_after_its_worker_died_is_not_blamed(manifest, tmp_path):
+    """However often: the system ran out of memory, or an operator ended the worker."""
+    loader = loader_of(Treacherous(manifest, RANGE, once=tmp_path / "once"))
+    whole = list(loader)
+    for _ in range(3):
+        (tmp_path / "once").touch()
+        again = list(loader)
+        assert not (tmp_path / "once").exists()
+        assert all(torch.equal(a.clips, b.clips) for a, b in zip(whole, again, strict=True))
+    assert not loader.bad_videos
 
 
 def test_a_decode_that_hangs_is_ended(manifest):

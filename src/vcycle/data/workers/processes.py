@@ -2,7 +2,8 @@
 
 Parts of batches go to each worker over a pipe of its own, and short answers come back; the pixels
 never travel. Each worker notes which video it is on, so that a video that hangs or kills it is
-known by name: the worker is replaced, the video counts as bad, and the work is done again.
+known by name: the worker is replaced, the video counts as bad, and the work is done again. A first
+death is not blamed on the video: the system may be out of memory, or an operator ended the worker.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -32,6 +34,7 @@ from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 
 _QUEUED_BYTES = 32 * 1024  # of messages to one worker: below what a pipe holds, so no send blocks
 _MAX_RESTARTS_IN_A_ROW = 20
+_MAX_DEATHS = 2  # of workers on the same video, which has not been decoded in between
 
 
 class DyingWorkers(ValueError):  # noqa: N818
@@ -61,6 +64,7 @@ class WorkerPool:
     def __init__(self, dataset: ClipDataset, *, num_workers: int, num_bytes: int) -> None:
         self.dataset = dataset
         self.bad_indices: dict[int, str] = {}
+        self._deaths: Counter[int] = Counter()  # of workers, by the video that they were on
         self._context = process_context()
         self.memory: Tensor
         with torch.inference_mode(False):  # a tensor made in that mode cannot be written outside it
@@ -132,6 +136,8 @@ class WorkerPool:
             self._replace(i, "")
             return None
         del worker.parts[answer.number]
+        for clip in answer.clips:
+            self._deaths.pop(clip.index, None)
         self._restarts_in_a_row = 0
         return answer
 
@@ -143,13 +149,20 @@ class WorkerPool:
                 self._replace(i, f"decoding did not end within {limit:g} s")
 
     def _replace(self, i: int, reason: str) -> None:
-        """Replace a dead or hung worker, blame the video that it was on and repeat its parts."""
+        """Replace a dead or hung worker and repeat its parts.
+
+        The video that it was on is bad if it hung, for which there is a ``reason``, or if it is the
+        second death there.
+        """
         old = self._workers[i]
         index = self._on_video[i]
         old.process.kill()
         old.process.join()
-        if index >= 0:
-            reason = reason or f"the worker that decoded it died ({death(old.process.exitcode)})"
+        if index >= 0 and not reason:
+            self._deaths[index] += 1
+            if self._deaths[index] == _MAX_DEATHS:
+                reason = f"the workers that decoded it died ({death(old.process.exitcode)})"
+        if index >= 0 and reason:
             self.bad_indices[index] = reason
         self._restarts_in_a_row += 1
         if self._restarts_in_a_row > _MAX_RESTARTS_IN_A_ROW:
@@ -225,7 +238,7 @@ def _work(
     end_with(parent, thread)
     # Ctrl-C reaches every process of the terminal; the main process ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Those of a scheduler or torchrun reach them too: dying of one would blame the video.
+    # Those of a scheduler or torchrun reach them too; the run goes on until its step is done.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     torch.set_num_threads(1)
