@@ -85,24 +85,11 @@ def statistics_kernel(
 
 
 @triton.jit
-def _some_parts(
-    first,
-    group,
-    c,
-    outer,
-    inner,
-    rows,
-    parts,
-    num_ranks,
-    channels: tl.constexpr,
-    PARTS: tl.constexpr,
-    dtype: tl.constexpr,
-):
-    """Places of ``PARTS`` parts of a group, of all ranks', which of them are there, their sizes."""
+def _some_parts(first, parts, group, c, channels: tl.constexpr, PARTS: tl.constexpr):
+    """Numbers of ``PARTS`` parts of a group, their places, and which of them are there."""
     part = first + tl.arange(0, PARTS)
-    num = (tl.minimum(outer - part % parts * rows, rows) * inner).to(dtype)[:, None]
-    inside = (part < num_ranks * parts)[:, None] & (c < channels)[None, :]
-    return (part[:, None] * tl.num_programs(1) + group) * channels + c[None, :], inside, num
+    place = (part[:, None] * tl.num_programs(1) + group) * channels + c[None, :]
+    return part, place, (part < parts)[:, None] & (c < channels)[None, :]
 
 
 @triton.jit
@@ -120,21 +107,19 @@ def _merge(
 ):
     """Mean and variance of a group, of all its parts on all ranks."""
     dtype: tl.constexpr = partials.dtype.element_ty
-    groups = tl.num_programs(1)
-    size = num_ranks * parts * groups * channels
+    all_parts = num_ranks * parts
+    size = all_parts * tl.num_programs(1) * channels
     values = (outer * inner).to(dtype) * num_ranks
     mean = tl.zeros(c.shape, dtype)
-    for k in range(0, num_ranks * parts, PARTS):
-        place, inside, num = _some_parts(
-            k, group, c, outer, inner, rows, parts, num_ranks, channels, PARTS, dtype
-        )
+    for k in range(0, all_parts, PARTS):
+        part, place, inside = _some_parts(k, all_parts, group, c, channels, PARTS)
+        num = (tl.minimum(outer - part % parts * rows, rows) * inner).to(dtype)[:, None]
         mean += tl.sum(tl.load(partials + place, inside, 0.0) * num, 0)
     mean /= values
     deviations = tl.zeros(c.shape, dtype)
-    for k in range(0, num_ranks * parts, PARTS):
-        place, inside, num = _some_parts(
-            k, group, c, outer, inner, rows, parts, num_ranks, channels, PARTS, dtype
-        )
+    for k in range(0, all_parts, PARTS):
+        part, place, inside = _some_parts(k, all_parts, group, c, channels, PARTS)
+        num = (tl.minimum(outer - part % parts * rows, rows) * inner).to(dtype)[:, None]
         between = tl.load(partials + place, inside, 0.0) - mean[None, :]
         within = tl.load(partials + size + place, inside, 0.0)
         deviations += tl.sum(tl.where(inside, within + between * between * num, 0.0), 0)
@@ -227,15 +212,13 @@ def gradient_sums_kernel(
 @triton.jit
 def _over_parts(sums, group, c, parts, channels: tl.constexpr, PARTS: tl.constexpr):
     """Sums of grad and of grad * normalised x over the parts of a group, (channels) each."""
-    groups = tl.num_programs(1)
+    size = parts * tl.num_programs(1) * channels
     of_grad = tl.zeros(c.shape, sums.dtype.element_ty)
     of_products = tl.zeros(c.shape, sums.dtype.element_ty)
     for first in range(0, parts, PARTS):
-        part = first + tl.arange(0, PARTS)
-        place = sums + (part[:, None] * groups + group) * channels + c[None, :]
-        inside = (part < parts)[:, None] & (c < channels)[None, :]
-        of_grad += tl.sum(tl.load(place, inside, 0.0), 0)
-        of_products += tl.sum(tl.load(place + parts * groups * channels, inside, 0.0), 0)
+        _, place, inside = _some_parts(first, parts, group, c, channels, PARTS)
+        of_grad += tl.sum(tl.load(sums + place, inside, 0.0), 0)
+        of_products += tl.sum(tl.load(sums + size + place, inside, 0.0), 0)
     return of_grad, of_products
 
 

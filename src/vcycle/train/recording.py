@@ -95,7 +95,7 @@ class Recorder:
 
     def release(self) -> bool:
         """Give all memory back and record nothing more; False if there was nothing to give."""
-        had_some = self._record is not None and bool(self._recordings)
+        had_some = any(each is not None for each in self._recordings.values())
         self._record = None
         self._recordings.clear()
         self._gradients.clear()
