@@ -36,6 +36,22 @@ def poison(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
     monkeypatch.setattr(gradients, "normalize", poisoned)
 
 
+def poison_gradients(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
+    """Let the gradients of these steps overflow, of losses that are finite."""
+    cross_entropy = torch.nn.functional.cross_entropy
+    seen = -1
+
+    def poisoned(scores: torch.Tensor, *others: Any, **more: Any) -> torch.Tensor:
+        nonlocal seen
+        if scores.requires_grad:
+            seen += 1
+            if seen in steps:
+                scores.register_hook(lambda grad: grad * math.inf)
+        return cross_entropy(scores, *others, **more)
+
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", poisoned)
+
+
 def test_a_rate_that_is_too_high_stops_the_run(config: RunConfig, tmp_path: Path) -> None:
     rate = replace(config.baseline.learning_rate, base=1e30, warmup_steps=0)
     config = replace(config, baseline=replace(config.baseline, learning_rate=rate))
@@ -112,6 +128,45 @@ def test_a_run_whose_losses_are_all_skipped_ends(
     poison(monkeypatch, *range(1, 1000))
     with pytest.raises(ValueError, match=r"^step 20: .* nor was that of any of the 19 steps"):
         train(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
+def test_gradients_that_overflow_are_skipped_too(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Any
+) -> None:
+    """With a gradient scaler these are part of its work, and not counted."""
+    config = replace(config, nonfinite="skip", precision=precision)
+    plain = tmp_path / "plain"
+    train(config, plain)
+    poison_gradients(monkeypatch, 7, 12)
+    train(config, tmp_path / "run")
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows if row.get("skipped")] == [7, 12]
+    assert all(row["loss"] is not None for row in rows)
+    before = [row["loss"] for row in read_rows(plain / "metrics.jsonl")]
+    assert [row["loss"] for row in rows[:8]] == before[:8]
+    assert [row["loss"] for row in rows[8:]] != before[8:]
+    listed = tmp_path / "run" / "nonfinite.jsonl"
+    steps = [row["step"] for row in read_rows(listed)] if listed.exists() else []
+    assert steps == ([] if precision == "16-mixed" else [7, 12])
+    for row in read_rows(listed) if steps else []:
+        assert len(row["clips"]) == row["batch_size"]  # whose it was is not known
+    state = load_checkpoint(tmp_path / "run" / "checkpoint.pt")["model"]
+    assert all(bool(value.isfinite().all()) for value in state.values())
+
+
+def test_weights_that_are_not_finite_are_never_written(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint is due after the very step whose gradients overflow, though its loss is fine."""
+    config = replace(config, checkpoint=replace(config.checkpoint, steps=4))
+    poison_gradients(monkeypatch, 7)
+    with pytest.raises(ValueError, match=r"^step 7: \d+ of \d+ weights are not finite") as caught:
+        train(config, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    found = load_checkpoint(tmp_path / "run" / "checkpoint.pt")
+    assert found["next_step"] < 8
+    assert all(bool(value.isfinite().all()) for value in found["model"].values())
 
 
 @pytest.mark.parametrize("deferred", [False, True])

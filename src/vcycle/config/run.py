@@ -213,8 +213,9 @@ class RunConfig:
             depend on decisions of the host.
         channels_last: train in ``torch.channels_last_3d`` memory, in which clips arrive; False
             trains in contiguous memory.
-        nonfinite: a loss that is not finite stops the run, or its step is skipped and counted;
-            skipping reads the loss before every update, which waits for the device.
+        nonfinite: a loss that is not finite stops the run, or a step whose loss or gradients are
+            not is skipped and counted; skipping reads them before every update, which waits for
+            the device. No checkpoint has weights that are not finite.
         log: live logs beside ``metrics.jsonl``: tensorboard and wandb, if they are installed.
         threads: CPU threads of the training process; 0 leaves it to torch.
         notes: what the recipe chose and why, a line each, printed with the plan.

@@ -26,7 +26,7 @@ from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.processes import Stopped
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
-from vcycle.train.agreement import Votes, from_first, in_all, united
+from vcycle.train.agreement import Votes, from_first, united
 from vcycle.train.augment import augment
 from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.clock import clock_of
@@ -111,10 +111,10 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             waits = []
             loss = gradients.step(step, seeds[next_step].tolist(), load)  # and how many were right
 
-            # Update, unless the loss is not finite and such a step is to leave no trace.
+            # Update, unless a step that is not finite is to leave no trace.
             num_updates = updates.num_steps
             gradient_norm: Tensor | None = None
-            if buffers is None or in_all(loss[0].isfinite(), fabric):
+            if buffers is None or nonfinite.may_update(loss[0]):
                 # A gradient scaler that has unscaled gradients, to clip them, must step next.
                 gradient_norm = clip_gradients(
                     fabric, run.model, run.optimizer, longest=config.optimizer.clip_norm
@@ -175,6 +175,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             # Checkpoint and validate; neither is time of a step.
             if saves:
                 display.doing("writing a checkpoint")
+                nonfinite.check_weights(next_step=next_step)
                 if next_step == len(plan):
                     estimate_norms(run.model, config, run.train_videos, fabric)
                     if run.average is not None:

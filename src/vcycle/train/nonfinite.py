@@ -1,21 +1,24 @@
-"""A loss that is not finite: of which step and clips, and how to leave it without a trace.
+"""A loss or gradients that are not finite: of which clips, and how to leave them without a trace.
 
 In: a step, and whose loss it was. Out: a line of ``nonfinite.jsonl`` and an error that names the
-clips; for a step that is skipped, the network as it was before.
+clips; for a step that is skipped, the network as it was before. No checkpoint has weights that are
+not finite.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from lightning_fabric import Fabric
+from torch import Tensor, nn
 
 from vcycle.data.request import StepPart
 from vcycle.data.sampler import clip_requests
 from vcycle.models import discard_statistics
-from vcycle.train.agreement import gathered
+from vcycle.train.agreement import gathered, in_all
 from vcycle.train.start import Run
 from vcycle.train.step_log import StepLoss
 
@@ -29,6 +32,32 @@ class NonFinite:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._in_a_row = 0
+        # A gradient scaler finds gradients that are not finite by itself, and lowers its factor.
+        self._checks_gradients = run.config.nonfinite == "skip" and not has_scaler(run.fabric)
+
+    def may_update(self, loss: Tensor) -> bool:
+        """Whether a step's ``loss``, a scalar, and the gradients of its parameters are finite.
+
+        All processes get the same answer. Waits for the device.
+        """
+        fine = loss.isfinite()
+        if self._checks_gradients:
+            grads = [each.grad for each in self._run.network.parameters()]
+            fine = fine & are_finite([grad for grad in grads if grad is not None])
+        return in_all(fine, self._run.fabric)
+
+    def check_weights(self, *, next_step: int) -> None:
+        """Raise ValueError before weights are written that are not finite, though losses were."""
+        weights = dict(self._run.network.named_parameters())
+        if in_all(are_finite([each.detach() for each in weights.values()]), self._run.fabric):
+            return
+        bad = [name for name, value in weights.items() if not bool(value.isfinite().all())]
+        raise ValueError(
+            f"step {next_step - 1}: {len(bad)} of {len(weights)} weights are not finite, among "
+            f"them {bad[0]}, though the losses are; no checkpoint is written of them: use a "
+            f"smaller --baseline.learning_rate.base, or --nonfinite skip, which leaves out steps "
+            f"whose gradients are not finite"
+        )
 
     def account(self, losses: list[StepLoss]) -> list[str]:
         """Write the steps without a finite loss; a line for people for each that was skipped.
@@ -38,7 +67,8 @@ class NonFinite:
         """
         lines = []
         for loss in losses:
-            if math.isfinite(loss.mean):
+            overflowed = self._checks_gradients and loss.is_skipped
+            if math.isfinite(loss.mean) and not overflowed:
                 self._in_a_row = 0
                 continue
             self._in_a_row += 1
@@ -46,8 +76,10 @@ class NonFinite:
             self._run.folder.add_nonfinite(row)
             named = ", ".join(row["clips"][:_MOST_NAMED])
             more = len(row["clips"]) - _MOST_NAMED
+            of_gradients = "gradients are not finite, " if math.isfinite(loss.mean) else ""
             what = (
-                f"step {row['step']}: the loss is {loss.mean} at rate {row['learning_rate']:g}, of "
+                f"step {row['step']}: {of_gradients}the loss is {loss.mean} at rate "
+                f"{row['learning_rate']:g}, of "
                 f"{row['batch_size']} clips of {row['shape']}, among them {named}"
                 + (f" and {more} more (nonfinite.jsonl)" if more > 0 else "")
             )
@@ -65,9 +97,14 @@ class NonFinite:
         return lines
 
     def _row(self, loss: StepLoss) -> dict[str, Any]:
-        """The step, with the clips of the processes whose part of the loss was not finite."""
+        """The step, with the clips of the processes whose part of the loss was not finite, or all.
+
+        Gradients are those of all processes.
+        """
         run, step = self._run, self._run.plan[loss.step]
         is_finite = gathered(math.isfinite(loss.own), run.fabric)
+        if all(is_finite):
+            is_finite = [False] * len(is_finite)
         parts = [
             StepPart(
                 step,
@@ -94,6 +131,17 @@ class NonFinite:
             "learning_rate": step.learning_rate,
             "clips": [run.train_videos.videos[request.index].path for request in requests],
         }
+
+
+def are_finite(values: Sequence[Tensor]) -> Tensor:
+    """Whether all of ``values`` are finite: a scalar on their device, which nothing waits for."""
+    largest = torch._foreach_norm(list(values), math.inf)
+    return torch.stack([each.float() for each in largest]).isfinite().all()
+
+
+def has_scaler(fabric: Fabric) -> bool:
+    """Whether a gradient scaler stands between gradients and the optimizer."""
+    return getattr(fabric.strategy.precision, "scaler", None) is not None
 
 
 class BuffersBefore:

@@ -31,6 +31,7 @@ class StepLoss:
     mean: float
     own: float
     right: float
+    is_skipped: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class StepLog:
         losses, right, norms = own
         self._folder.add_steps([_values(*each) for each in zip(rows, means, norms, strict=True)])
         return [
-            StepLoss(row.step.index, mean, mine, correct)
+            StepLoss(row.step.index, mean, mine, correct, row.is_skipped)
             for row, mean, mine, correct in zip(rows, means, losses, right, strict=True)
         ]
 
