@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.s3_server import serve_s3
 from tests.train.test_distributed import losses
 from tests.web_server import serve
 from vcycle.cli.main import main
@@ -57,3 +58,23 @@ def test_a_run_from_a_failing_server_equals_one_from_the_disk(
         error = capsys.readouterr().err
         assert "its server gives whole files, not ranges of bytes; serve shards from" in error
         assert error.count("\n") == 1
+
+
+def test_a_run_from_s3_equals_one_from_the_disk(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    originals = Manifest.read(config.data.manifest)
+    preparation = Preparation(short_side=48)
+    shards = prepare_videos(originals, tmp_path / "shards", preparation, shard_bytes=30_000)
+    with serve_s3(tmp_path / "shards", monkeypatch) as uri:
+        videos = [replace(video, path=f"{uri}/{video.path}") for video in shards.manifest.videos]
+        replace(shards.manifest, videos=tuple(videos)).write(tmp_path / "remote")
+        for manifest in ("shards", "remote"):
+            data = replace(config.data, manifest=str(tmp_path / manifest), num_workers=2)
+            data = replace(data, cache_folder=str(tmp_path / "cache"))
+            assert (
+                train(replace(config, data=data), tmp_path / "runs" / manifest)["bad_videos"] == 0
+            )
+    assert losses(tmp_path / "runs" / "remote") == losses(tmp_path / "runs" / "shards")
+    assert list((tmp_path / "cache").iterdir())

@@ -79,10 +79,11 @@ def test_a_store_is_checked_by_one_byte(server):
 
 
 @pytest.mark.parametrize(
-    ("uri", "package"), [("s3://bucket/a.mp4", "s3fs"), ("http://localhost/a.mp4", "vcycle.http")]
+    ("uri", "package"),
+    [("gs://bucket/a.mp4", "vcycle.gcs"), ("http://localhost/a.mp4", "vcycle.http")],
 )
 def test_a_store_whose_package_is_not_installed_is_refused(monkeypatch, uri, package):
-    for name in ("s3fs", "aiohttp"):
+    for name in ("gcsfs", "aiohttp"):
         monkeypatch.setitem(__import__("sys").modules, name, None)
     with pytest.raises(ValueError, match=f"this kind of store needs a package.*{package}"):
         check_store(Location(uri))

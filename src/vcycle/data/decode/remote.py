@@ -66,8 +66,8 @@ def check_store(place: Location) -> None:
     except UnreadableVideo as error:
         if isinstance(error.__cause__, ImportError):
             raise ValueError(
-                f"{place}: this kind of store needs a package ({error.reason}); install s3fs for "
-                f"S3, gcsfs for Google's, `vcycle[http]` for web servers"
+                f"{place}: this kind of store needs a package ({error.reason}); install "
+                f"`vcycle[s3]` for S3, `vcycle[gcs]` for Google's, `vcycle[http]` for web servers"
             ) from error
         if error.reason != _NOT_FOUND:
             raise ValueError(str(error)) from error
