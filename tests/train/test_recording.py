@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,9 +21,10 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.train.test_distributed import end_of, losses, run_config
+from vcycle.config.fields import config_text
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Evaluation, Model, RunConfig
-from vcycle.data.json_lines import read_rows
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.models import (
     SubBatchNorm3d,
@@ -33,6 +37,7 @@ from vcycle.models import (
     set_norm_group,
 )
 from vcycle.models.tiny import TinyResNet3d
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.train.recording import Recorder, make_recorder
 from vcycle.train.run import train
 
@@ -220,11 +225,7 @@ def test_a_run_that_replays_is_the_run_that_does_not(
     assert rehearsal.num_recorded >= len(kinds)
     assert loop.num_recorded == sum(count > 1 for count in kinds.values()) > 2
     assert loop.num_replayed == sum(count - 1 for count in kinds.values())
-    losses = [
-        [row["loss"] for row in read_rows(tmp_path / name / "metrics.jsonl")]
-        for name in ("plain", "replayed")
-    ]
-    assert losses[0] == losses[1]
+    assert losses(tmp_path / "plain") == losses(tmp_path / "replayed")
     plain, replayed = (
         load_checkpoint(tmp_path / name / "checkpoint.pt")["model"]
         for name in ("plain", "replayed")
@@ -264,6 +265,65 @@ def test_recordings_make_room_before_a_batch_is_cut(
     assert "pieces" not in said.getvalue()
 
 
+_REPLAYING = """
+import sys
+from pathlib import Path
+
+from tests.train.test_recording import Recordings
+from vcycle.cli.main import main
+from vcycle.train import loop, rehearsal
+from vcycle.train.recording import Recorder
+
+made = []
+
+def make(config, network, fabric):
+    made.append(Recordings(network))
+    return Recorder(network, record=made[-1])
+
+loop.make_recorder = rehearsal.make_recorder = make
+code = main(sys.argv[1:])
+Path("replayed").write_text(str(made[-1].num_replayed))
+sys.exit(code)
+"""
+
+
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_processes_that_replay_follow_the_trajectory_of_one(
+    synthetic_videos: Path, tmp_path: Path, accumulate: int
+) -> None:
+    config = run_config(synthetic_videos, Model("resnet3d_tiny", {"width": 4, "dropout": 0.5}))
+    # A process's part of the smallest batch is then a norm group, accumulated or not.
+    config = replace(config, multigrid=Multigrid(norm_group=2))
+    config = replace(config, baseline=replace(config.baseline, batch_size=8))
+    train(config, tmp_path / "one")
+    (tmp_path / "replaying.py").write_text(_REPLAYING)
+    config = replace(config, accumulate=accumulate)
+    (tmp_path / "config.yaml").write_text(config_text(config))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "replaying.py", "train", "--config", "config.yaml", "--folder", "two"]
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+    )
+    error = end_of(process)
+    assert process.returncode == 0, error
+    kinds = Counter((step.shape, step.batch_size, step.norm_group) for step in config.plan())
+    replayed = int((tmp_path / "replayed").read_text())
+    assert replayed == accumulate * len(config.plan()) - len(kinds) > 5
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+    ours, theirs = (
+        load_checkpoint(tmp_path / name / "checkpoint.pt")["model"] for name in ("one", "two")
+    )
+    for name, value in ours.items():
+        torch.testing.assert_close(theirs[name], value, rtol=1e-3, atol=1e-4, msg=name)
+
+
 def asked(model: str, cuda_graphs: str) -> RunConfig:
     config = replace(recipe("k400-slowfast-r50"), cuda_graphs=cuda_graphs)  # type: ignore[arg-type]
     return replace(config, model=Model(model))
@@ -285,10 +345,19 @@ def test_who_records(monkeypatch: pytest.MonkeyPatch) -> None:
     assert recorder(own, "off", "cuda") is None
     assert recorder(own, "auto", "cpu") is None
     assert recorder(own, "auto", "cuda", 2) is None
-    with pytest.raises(ValueError, match=r"cuda_graphs on: .* not for a CPU"):
-        recorder(own, "on", "cpu")
-    with pytest.raises(ValueError, match=r"cuda_graphs on: .* not for 2 processes"):
-        recorder(own, "on", "cuda", 2)
+    assert recorder(own, "on", "cuda", 2)
+    for problem, arguments in {
+        "not for a CPU": ("cpu", 1),
+        "norm groups span processes, which": ("cuda", 128),
+    }.items():
+        with pytest.raises(ValueError, match=rf"^cuda_graphs on: .*{problem}.*; give --cuda_gra"):
+            recorder(own, "on", *arguments)
+
+
+def test_processes_that_exchange_buffers_do_not_record() -> None:
+    fabric: Any = SimpleNamespace(device=torch.device("cuda"), world_size=2, print=print)
+    with pytest.raises(ValueError, match=r"^cuda_graphs on: 2 processes exchange buffers of slow"):
+        make_recorder(asked("slowfast_r50", "on"), nn.BatchNorm3d(2), fabric)
 
 
 @pytest.mark.gpu

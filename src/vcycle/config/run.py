@@ -210,7 +210,8 @@ class RunConfig:
         cuda_graphs: record the forward and backward passes of each kind of batch once, and replay
             them: a GPU is then told what to do at once and not kernel by kernel. auto does so on
             one GPU for the project's own networks; on, for any, if what it computes does not
-            depend on decisions of the host.
+            depend on decisions of the host, and on several, which then exchange gradients after
+            the passes.
         channels_last: train in ``torch.channels_last_3d`` memory, in which clips arrive; False
             trains in contiguous memory.
         nonfinite: a loss that is not finite stops the run, or a step whose loss or gradients are

@@ -76,12 +76,17 @@ def stop_broadcasting_buffers(model: nn.Module) -> None:
     """
     for module in model.modules():
         if isinstance(module, DistributedDataParallel):
-            module.broadcast_buffers = any(
-                True
-                for layer in module.module.modules()
-                if not isinstance(layer, SubBatchNorm3d)
-                for _ in layer.buffers(recurse=False)
-            )
+            module.broadcast_buffers = has_other_buffers(module.module)
+
+
+def has_other_buffers(network: nn.Module) -> bool:
+    """Whether a network has buffers beside those of ``SubBatchNorm3d``."""
+    return any(
+        True
+        for layer in network.modules()
+        if not isinstance(layer, SubBatchNorm3d)
+        for _ in layer.buffers(recurse=False)
+    )
 
 
 @contextmanager

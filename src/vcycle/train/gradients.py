@@ -84,7 +84,8 @@ class Gradients:
 
     ``generator`` is the one that the model draws from, dropout by clip excepted; it is seeded for
     every batch, so that a step that begins again draws the same. With a ``recorder`` passes are
-    recorded and replayed; in one process only.
+    recorded and replayed; several processes then exchange their gradients at the end of a step,
+    not during its last backward pass.
     """
 
     def __init__(
@@ -122,7 +123,8 @@ class Gradients:
         batches: list[Batch] = []
         while True:
             try:
-                return self._attempt(step, seeds, batches, load)
+                total = self._attempt(step, seeds, batches, load)
+                break
             except torch.OutOfMemoryError:
                 # Groups that span processes exchange statistics too; these cannot be cut.
                 has_exchanged = self._is_synchronising or self._sends_buffers
@@ -134,6 +136,9 @@ class Gradients:
             discard_statistics(self._network)
             if self._fabric.device.type == "cuda":
                 torch.cuda.empty_cache()
+        if self._recorder is not None and self._fabric.world_size > 1:
+            average_gradients(self._network, world_size=self._fabric.world_size)
+        return total
 
     def _attempt(
         self, step: Step, seeds: list[int], batches: list[Batch], load: Callable[[], Batch]
@@ -169,13 +174,14 @@ class Gradients:
         pixels, labels = batch.clips[clips], batch.labels[clips]
         if self._recorder is not None:
             kind = _key(step), num_pieces, pixels.shape, labels.shape
-            return self._recorder(kind, partial(self._pass, num_pieces=num_pieces), pixels, labels)
+            one_pass = partial(self._pass, num_pieces=num_pieces, is_last=False)
+            is_shared = self._fabric.world_size > 1
+            with self._fabric.no_backward_sync(self._model, enabled=is_shared):  # type: ignore[arg-type]
+                return self._recorder(kind, one_pass, pixels, labels)
         with self._fabric.no_backward_sync(self._model, enabled=not is_last):  # type: ignore[arg-type]
             return self._pass(pixels, labels, num_pieces=num_pieces, is_last=is_last)
 
-    def _pass(
-        self, pixels: Tensor, labels: Tensor, *, num_pieces: int, is_last: bool = True
-    ) -> Tensor:
+    def _pass(self, pixels: Tensor, labels: Tensor, *, num_pieces: int, is_last: bool) -> Tensor:
         """(2,) the share of these clips in the step's loss, and how many are right."""
         inputs = normalize(pixels, memory_format=self._layout)  # (N, 3, T, H, W)
         scores = self._model(inputs)  # (N, classes)
@@ -188,3 +194,18 @@ class Gradients:
             classes = labels if labels.ndim == 1 else labels.argmax(1)  # of mixed clips
             right += (scores.argmax(1) == classes).sum()
         return torch.stack([loss.detach(), right])
+
+
+def average_gradients(network: nn.Module, *, world_size: int) -> None:
+    """Replace gradients by their means over all processes, which have the same ones, at once."""
+    alike: dict[torch.dtype, list[Tensor]] = {}
+    for parameter in network.parameters():
+        if parameter.grad is not None:
+            # Autograd lays a gradient out as its parameter, which is dense and the same in all.
+            memory = parameter.grad.as_strided((parameter.numel(),), (1,))
+            alike.setdefault(memory.dtype, []).append(memory)
+    for gradients in alike.values():
+        flat = torch.cat(gradients)
+        torch.distributed.all_reduce(flat)
+        flat /= world_size
+        torch._foreach_copy_(gradients, list(torch.split(flat, [len(each) for each in gradients])))

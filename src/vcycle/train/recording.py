@@ -17,6 +17,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from vcycle.config.run import RunConfig
+from vcycle.evaluate.setup import has_other_buffers
 from vcycle.models import ClipKeys
 
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
@@ -24,20 +25,28 @@ Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 
 
 def make_recorder(config: RunConfig, network: nn.Module, fabric: Fabric) -> Recorder | None:
-    """A recorder on one GPU: of the project's own networks if left to it, of any if asked for.
+    """A recorder on GPUs: on one of the project's own networks if left to it, else if asked for.
 
     A model of one's own may decide on the host what it computes, which a recording would repeat.
+    Passes that are recorded exchange nothing with other processes.
 
     Raises ValueError if that is asked for where it cannot be.
     """
-    is_able = fabric.device.type == "cuda" and fabric.world_size == 1
-    if config.cuda_graphs == "on" and not is_able:
-        where = f"{fabric.world_size} processes" if fabric.world_size > 1 else "a CPU"
-        raise ValueError(f"cuda_graphs on: they are for one process on a GPU, not for {where}")
-    is_own = config.model.entry is not None
-    if not is_able or config.cuda_graphs == "off" or (config.cuda_graphs == "auto" and not is_own):
+    problem, parts = None, fabric.world_size * config.micro_batches
+    if fabric.device.type != "cuda":
+        problem = "they are for GPUs, not for a CPU"
+    elif fabric.world_size > 1 and has_other_buffers(network):
+        problem = f"{fabric.world_size} processes exchange buffers of {config.model.name} in a pass"
+    elif fabric.world_size > 1 and any(
+        (kind.norm_group or 1) > kind.batch_size // parts for kind in config.plan().mini_batches()
+    ):
+        problem = "norm groups span processes, which exchange statistics in a pass"
+    if config.cuda_graphs == "on" and problem is not None:
+        raise ValueError(f"cuda_graphs on: {problem}; give --cuda_graphs off")
+    is_tried = fabric.world_size == 1 and config.model.entry is not None
+    if problem is not None or not (config.cuda_graphs == "on" or is_tried):
         return None
-    return Recorder(network)
+    return None if config.cuda_graphs == "off" else Recorder(network)
 
 
 @dataclass(frozen=True)

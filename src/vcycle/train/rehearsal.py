@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -39,7 +40,7 @@ from vcycle.train.agreement import in_all
 from vcycle.train.augment import augment
 from vcycle.train.clock import clock_of
 from vcycle.train.compiling import compile_blocks
-from vcycle.train.gradients import Pieces, out_of_memory
+from vcycle.train.gradients import Pieces, average_gradients, out_of_memory
 from vcycle.train.recording import Recorder, make_recorder
 from vcycle.train.timing import Kind, smaller
 
@@ -230,10 +231,8 @@ class _Steps:
             pieces = self.pieces.of(kind)
             fits, seconds = True, 0.0
             try:
-                # A process without memory must not leave the others waiting for its gradients.
-                with self.fabric.no_backward_sync(self.model, enabled=self.fabric.world_size > 1):  # type: ignore[arg-type]
-                    forget_peak(self.fabric.device)
-                    seconds = self.seconds(kind, clips, pieces=pieces)
+                forget_peak(self.fabric.device)
+                seconds = self.seconds(kind, clips, pieces=pieces)
             except torch.OutOfMemoryError:
                 fits = False
             if in_all(torch.tensor(fits, device=self.fabric.device), self.fabric):
@@ -252,9 +251,10 @@ class _Steps:
         if not self.on_cpu or self.config.compile:  # the first passes chose kernels
             if self.recorder is None or pieces == 1:  # replays of pieces take no more memory
                 forget_peak(self.fabric.device)
+            once = partial(self._once, kind, clips, pieces, exchanges=True)
             if self.recorder is not None:
-                self._once(kind, clips, pieces)  # is recorded
-            seconds = _repeated(lambda: self._once(kind, clips, pieces), self.fabric, most=3)
+                once()  # is recorded
+            seconds = _repeated(once, self.fabric, most=3)
             peak = peak_bytes(self.fabric.device)
         self.network.zero_grad(set_to_none=True)
         return seconds * self.config.micro_batches, peak
@@ -276,7 +276,9 @@ class _Steps:
         most = 3 if self.on_cpu and not self.config.compile else 0
         return _repeated(lambda: self._once(kind, clips, pieces), self.fabric, most=most)
 
-    def _once(self, kind: MiniBatch, clips: int, pieces: int) -> None:
+    def _once(self, kind: MiniBatch, clips: int, pieces: int, *, exchanges: bool = False) -> None:
+        """A step's passes; a process without memory must not leave others waiting for gradients."""
+        replays, is_shared = self.recorder is not None, self.fabric.world_size > 1
         self.network.zero_grad(set_to_none=True)
         pixels = augmented(
             _random_pixels(clips, kind.shape, self.fabric.device),
@@ -285,12 +287,15 @@ class _Steps:
             num_classes=self.num_classes,
         )
         for number, some in enumerate(torch.split(pixels, clips // pieces), 1):
-            with self.fabric.no_backward_sync(self.model, enabled=number < pieces):  # type: ignore[arg-type]
+            is_last = exchanges and not replays and number == pieces
+            with self.fabric.no_backward_sync(self.model, enabled=is_shared and not is_last):  # type: ignore[arg-type]
                 if self.recorder is None:
                     self._pass(some)
                 else:
                     key = kind.norm_group, kind.token_share, some.shape
                     self.recorder(key, self._pass, some)
+        if exchanges and replays and is_shared:
+            average_gradients(self.network, world_size=self.fabric.world_size)
 
     def _pass(self, pixels: torch.Tensor) -> torch.Tensor:
         scores = self.model(normalize(pixels, memory_format=memory_format(self.network)))
