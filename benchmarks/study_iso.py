@@ -52,8 +52,9 @@ class Speedup:
 
     ``factor`` is None if the method's runs do not reach it: they save less than ``bound`` times.
     With ``at_least`` its shortest run reaches it already, so ``factor`` is a lower bound. ``low``
-    and ``high`` are the 95% interval's ends, None if they lie where the level is not reached, or
-    there is one cell only; ``reached`` is the share of the resamples that reach it.
+    and ``high`` are the 95% interval's ends, None if there is one cell only, or if they are open:
+    the lower one where the level is not reached, the upper one where the shortest run is above it.
+    ``reached`` is the share of the resamples that reach it.
     """
 
     factor: float | None
@@ -87,12 +88,14 @@ def iso_speedup(
         ]
     )
     factor, drawn = float(factors[0]), factors[1:]
-    low, high = np.quantile(drawn, (0.025, 0.975), method="nearest")
+    highest = np.where(ours[1:, 0] >= levels[1:], math.inf, drawn)
+    low = float(np.quantile(drawn, 0.025, method="nearest"))
+    high = float(np.quantile(highest, 0.975, method="nearest"))
     one = len(cells) == 1
     return Speedup(
         factor=factor or None,
-        low=None if one else float(low) or None,
-        high=None if one else float(high) or None,
+        low=None if one else low or None,
+        high=None if one or math.isinf(high) else high or None,
         bound=whole / method.costs[-1],
         at_least=bool(ours[0, 0] >= levels[0]),
         reached=float(np.mean(drawn > 0)),

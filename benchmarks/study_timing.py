@@ -1,6 +1,7 @@
 """Seconds of a training step at each mini-batch of a study, from which the seconds of runs come.
 
-In: a study. Out: ``steps.json`` in its folder, a row for each task, method, shape and batch size:
+In: a study. Out: ``steps.json`` in its folder, a row for each task, method, shape, share of the
+tokens and batch size:
 seconds of a step (forward, backward, optimizer), and of decoding its clips in one process. Accuracy
 does not depend on the clock, so runs may share a machine; their seconds are these, summed over
 their plans. They are CPU seconds, which on one thread are those of an idle machine's clock, and the
@@ -25,14 +26,14 @@ from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.loaders import make_train_loader
 from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
-from vcycle.models import set_norm_group
+from vcycle.models import set_norm_group, set_token_share
 from vcycle.train.optim import make_optimizer
 
 _STEPS = 60
 """Of the timed plans: some of each mini-batch."""
 
-Times = dict[tuple[str, int], list[tuple[float, float]]]
-"""Seconds of steps and of decoding, by shape and clips."""
+Times = dict[tuple[str, float, int], list[tuple[float, float]]]
+"""Seconds of steps and of decoding, by shape, share of the tokens and clips."""
 
 
 def time_steps(folder: StudyFolder, runs: list[Run]) -> None:
@@ -53,7 +54,7 @@ def _rows(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:
     num_videos = len(Manifest.read(manifest).split("train"))
     config = folder.study.config_of(run, rate=1e-4, manifest=str(manifest), num_videos=num_videos)
     rows = []
-    for (shape, clips), times in sorted(_timed(config).items()):
+    for (shape, token_share, clips), times in sorted(_timed(config).items()):
         seconds, decoding = zip(*times, strict=True)
         rows.append(
             {
@@ -61,6 +62,7 @@ def _rows(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:
                 "regime": run.task.regime,
                 "method": run.method.name,
                 "shape": shape,
+                "token_share": token_share,
                 "clips": clips,
                 "seconds": _quartile(seconds),
                 "decode_seconds": _quartile(decoding),
@@ -87,13 +89,15 @@ def _timed(config: RunConfig) -> Times:
         batches = iter(loader)
         for step in plan:
             set_norm_group(model, step.norm_group)
+            set_token_share(model, step.token_share)
             asked = time.process_time()
             batch = next(batches)
             decoding = time.process_time() - asked
             timed = timed_step(
                 model, optimizer, batch.clips, batch.labels, fabric=fabric, clock=clock
             )
-            times.setdefault((str(step.shape), step.batch_size), []).append((timed.step, decoding))
+            kind = str(step.shape), step.token_share, step.batch_size
+            times.setdefault(kind, []).append((timed.step, decoding))
     return times
 
 
@@ -106,10 +110,10 @@ def seconds_of(config: RunConfig, rows: list[dict[str, Any]]) -> dict[str, float
 
     None where a mini-batch was not timed.
     """
-    timed = {(row["shape"], row["clips"]): row for row in rows}
+    timed = {(row["shape"], row["token_share"], row["clips"]): row for row in rows}
     total = {"seconds": 0.0, "decode_seconds": 0.0}
     for each in config.plan().mini_batches():
-        row = timed.get((str(each.shape), each.batch_size))
+        row = timed.get((str(each.shape), each.token_share, each.batch_size))
         if row is None:
             return dict.fromkeys(total)
         for key in total:

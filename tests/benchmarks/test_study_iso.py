@@ -58,6 +58,15 @@ def test_a_shortest_run_above_the_level_gives_a_lower_bound():
     found = iso_speedup(curve(COSTS, learnt), curve([300.0], lambda _: 5.0), whole=1500.0)
     assert found.factor == pytest.approx(5.0)
     assert found.at_least
+    assert (found.low, found.high) == (pytest.approx(5.0), None)
+
+
+def test_the_upper_end_is_open_where_some_resamples_lie_above_the_shortest_run():
+    method = curve([400.0, 1500.0], lambda cost: learnt(cost * 3.5), noise=0.1, seed=1)
+    found = iso_speedup(curve(COSTS, learnt, noise=0.1), method, whole=1500.0)
+    assert not found.at_least
+    assert found.low < found.factor
+    assert found.high is None
 
 
 def test_a_longer_baseline_does_not_move_the_level():

@@ -46,8 +46,11 @@ def test_every_recipe_takes_every_schedule(name: str, schedule: str, values: Val
     for phase, share in zip(found["phases"], shares, strict=True):
         assert phase["steps"] == pytest.approx(share * found["steps"], abs=8)
     assert found["phases"][-1]["batch_size"] == config.baseline.batch_size
-    factor = config.multigrid.epoch_factor if config.multigrid.long_cycle else 1.5
-    assert found["epochs"] == pytest.approx(factor * found["baseline_epochs"], rel=2e-3)
+    if config.multigrid.steps is not None:  # of one's own videos, in 3/8 of the steps
+        assert found["steps"] == config.multigrid.steps
+    else:
+        factor = config.multigrid.epoch_factor if config.multigrid.long_cycle else 1.5
+        assert found["epochs"] == pytest.approx(factor * found["baseline_epochs"], rel=2e-3)
     assert found["compute_unit"] == "multiply-adds"
     assert found["flags"] == [f"--schedule {schedule}"]
 
@@ -59,6 +62,42 @@ def test_a_recipe_s_own_schedule_and_off_are_the_recipe_and_its_baseline(values:
         assert off["phases"] == baseline["phases"]
     small = "k400-slowfast-r50-small-baseline"
     assert values(small, "--schedule", "off")["phases"] == values(small)["phases"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--schedule", "off"],
+        ["--schedule", "paper"],
+        ["--schedule", "pass"],
+        ["--baseline"],
+        ["--multigrid.batch_exponent", "0.5"],
+        ["--multigrid.long_cycle.batch_factors", "[8, 1, 1]"],
+    ],
+)
+def test_a_schedule_that_is_asked_for_has_no_reason_of_the_recipe(
+    flags: list[str], values: Values
+) -> None:
+    """Nor do other batches make the run longer."""
+    recipe_s, asked = (
+        values("scratch", "--num-videos", "60", *each) for each in ((), tuple(flags))
+    )
+    assert any(note.startswith("schedule anneal") for note in recipe_s["notes"])
+    assert not any(note.startswith("schedule anneal") for note in asked["notes"])
+    if flags[0].startswith("--multigrid") or flags[-1] == "pass":
+        assert asked["steps"] == recipe_s["steps"]
+    if flags[-1] in ("off", "--baseline"):
+        assert asked["steps"] == asked["baseline_steps"] == recipe_s["baseline_steps"]
+
+
+def test_a_short_schedule_that_is_asked_for_is_warned_of(values: Values) -> None:
+    short = ("scratch", "--num-videos", "60", "--epochs", "20")
+    assert any(note.startswith("schedule off: 300 steps") for note in values(*short)["notes"])
+    notes = values(*short, "--schedule", "anneal")["notes"]
+    assert (
+        "schedule as asked: in fewer than 300 steps most fell short of the baseline's accuracy"
+        in notes
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,8 +233,10 @@ def test_the_table_and_the_plot(
         return
     assert re.search(r"\n +1 +1 +pass +8x112x112 +8,192 +8,\d{3} ", text)
     assert re.search(r"\nmultiply-adds .* [56]\.\d\dx\n", text)
-    over = {"pass": "cosine", "anneal": "constant, then linear"}[schedule]
-    share = {"pass": "100", "anneal": "25"}[schedule]
-    note = f"- rate: {over} to 0 of its peak over the last {share}% of the steps, in place of the "
-    assert note in " ".join(text.split())
+    over = {
+        "pass": "cosine to 0 of its peak",
+        "anneal": "constant on each shape, then linear to 0 of its peak over the last 25% of the "
+        "steps",
+    }[schedule]
+    assert f"- rate: {over}, in place of the recipe's" in " ".join(text.split())
     assert "stage" not in re.sub(r"<!--.*?-->", "", file.read_text(), flags=re.DOTALL)

@@ -331,6 +331,11 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: Anneal(final=2), "anneal.final 2: give a share of the peak from 0 to 1"),
     (lambda: Anneal(warmup=1), "anneal.warmup 1: give a share of the steps from 0 to below 1"),
     (
+        lambda: Plan(SMALL, replace(Multigrid.named("anneal"), anneal=Anneal(warmup=0.8))),
+        "anneal.warmup 0.8: the rate would still rise where it is to fall, from 0.75 of the steps "
+        "on; give less",
+    ),
+    (
         lambda: Multigrid(long_cycle=LongCycle(COARSE_TO_FINE, once=True)),
         "fine_tuning true: a long cycle that is gone through once has no last stage to fine-tune "
         "in; give false",

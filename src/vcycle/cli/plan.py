@@ -17,6 +17,7 @@ from vcycle.config.compute import compute
 from vcycle.config.decoding import clip_seconds, decoding_line
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags, run_config
+from vcycle.config.own_videos import LEAST_STEPS
 from vcycle.config.pretrained import published_weights
 from vcycle.config.recipes import USER_RECIPES, summaries
 from vcycle.config.run import RunConfig
@@ -221,14 +222,22 @@ def _spans(config: RunConfig, plan: Plan) -> tuple[str, cost.Cost]:
 
 
 def _notes(config: RunConfig, plan: Plan) -> list[str]:
-    notes = [*config.notes, *filter(None, [config.steps_note])]
+    notes = [*config.notes, *config.schedule_notes, *filter(None, [config.steps_note])]
+    is_asked = config.recipe in USER_RECIPES and not config.schedule_notes
+    if is_asked and len(plan.shapes) > 1 and len(plan) < LEAST_STEPS:
+        notes.append(
+            f"schedule as asked: in fewer than {LEAST_STEPS} steps most fell short of the "
+            f"baseline's accuracy"
+        )
     if config.multigrid.anneal is not None:
         anneal, share = config.multigrid.anneal, 1 - plan.anneal_start
-        over = f"constant, then {anneal.form}" if share < 1 else anneal.form
-        notes.append(
-            f"rate: {over} to {anneal.final:g} of its peak over the last {share:.0%} of the steps, "
-            f"in place of the recipe's decay and warm-up"
+        form = f"{anneal.form} to {anneal.final:g} of its peak"
+        over = (
+            f"constant on each shape, then {form} over the last {share:.0%} of the steps"
+            if share < 1
+            else form
         )
+        notes.append(f"rate: {over}, in place of the recipe's decay and warm-up")
     return [*notes, *_weights_note(config)]
 
 

@@ -77,7 +77,7 @@ def run_train_command(options: argparse.Namespace) -> None:
         seconds = None
     else:
         config = _absolute(run_config(options))  # what a user got wrong must not wait for torch
-        if videos is not None and "precision" not in options.fields:
+        if config.recipe in USER_RECIPES and "precision" not in options.fields:
             config = _in_fastest_precision(config, options)
         folder, config, kept = _folder(options, config, name, seconds)
         if kept and _prints():
@@ -236,6 +236,7 @@ def _fitted(folder: Path, config: RunConfig) -> RunConfig | None:
         multigrid=replace(config.multigrid, steps=before.multigrid.steps),
         evaluation=replace(config.evaluation, times=before.evaluation.times),
         notes=before.notes,
+        schedule_notes=before.schedule_notes,
         steps_note=before.steps_note,
     )
 

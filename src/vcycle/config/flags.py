@@ -149,7 +149,8 @@ def _config(options: argparse.Namespace) -> RunConfig:
             "recipe: name one (vcycle plan --list shows them), or give --config FILE instead"
         )
     _check_flags(options)
-    config = _scheduled(_read(options), options)
+    read = _read(options)
+    config = _scheduled(read, options)
     if any(name.startswith("baseline.shape.") for name in options.fields):
         shape = config_from(asdict(config), options.fields).baseline.shape
         frames = _median_frames(options.fields.get("data.manifest", config.data.manifest))
@@ -161,7 +162,9 @@ def _config(options: argparse.Namespace) -> RunConfig:
         given=options.fields,
         is_own=options.recipe in USER_RECIPES,
     )
-    return _change_plan(config, options)
+    config = _change_plan(config, options)
+    # A schedule that was asked for has no reason of the recipe's.
+    return config if config.multigrid == read.multigrid else replace(config, schedule_notes=())
 
 
 def _check_epochs(config: RunConfig, options: argparse.Namespace) -> None:
@@ -271,6 +274,9 @@ def _check_flags(options: argparse.Namespace) -> None:
         changing = [each.name for each in dataclass_fields(Multigrid)]
         for field in (each for each in changing if each not in _OF_BASELINES):
             _check_pair(no_multigrid, field, names, "a baseline has no cycles")
+    if options.schedule == "off":
+        for field in ("long_cycle", "short_cycle", "fine_tuning"):
+            _check_pair("--schedule off", field, names, "a baseline has no cycles")
     if no_multigrid and options.schedule is not None:
         raise ValueError(f"{no_multigrid} and --schedule: a baseline has none; leave one out")
     both = "both fix the steps"

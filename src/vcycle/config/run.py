@@ -220,7 +220,8 @@ class RunConfig:
         log: live logs beside ``metrics.jsonl``: tensorboard and wandb, if they are installed.
         threads: CPU threads of the training process; 0 leaves it to torch.
         notes: what the recipe chose and why, a line each, printed with the plan.
-        steps_note: why the run is as long as it is, printed after them.
+        schedule_notes: why the schedule is this one, printed after them; none if it was asked for.
+        steps_note: why the run is as long as it is, printed last.
     """
 
     recipe: str
@@ -244,6 +245,7 @@ class RunConfig:
     log: tuple[Literal["tensorboard", "wandb"], ...] = ()
     threads: int = 0
     notes: tuple[str, ...] = ()
+    schedule_notes: tuple[str, ...] = ()
     steps_note: str = ""
 
     def __post_init__(self) -> None:

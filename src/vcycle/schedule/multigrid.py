@@ -176,8 +176,8 @@ class Multigrid:
         """The named schedule for the same model and data.
 
         It keeps the shape rule, the norm group, the exponents of batch and rate, and the number of
-        steps if that is fixed. It keeps the epoch factor if both schedules have grids to change,
-        but ``paper`` in place of a single pass, which is longer, has the paper's.
+        steps if that is fixed. It keeps the epoch factor if both schedules have grids to change.
+        But ``paper`` and ``off`` in place of a single pass have lengths of their own.
         """
         chosen = Multigrid.named(name)
         passes = self.long_cycle is not None and self.long_cycle.once
@@ -186,7 +186,7 @@ class Multigrid:
         return replace(
             chosen,
             epoch_factor=self.epoch_factor if keep_epochs else chosen.epoch_factor,
-            steps=self.steps,
+            steps=None if passes and name in ("paper", "off") else self.steps,
             norm_group=self.norm_group,
             batch_exponent=self.batch_exponent,
             rate_exponent=self.rate_exponent,

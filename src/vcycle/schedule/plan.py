@@ -233,8 +233,15 @@ class Plan(Sequence[Step]):
         The epoch factor does not stretch a warm-up, and a run of fewer clips than the baseline's
         shortens it in proportion; the paper leaves both open.
         """
-        if self.multigrid.anneal is not None:
-            return min(len(self) - 1, round_half_up(self.multigrid.anneal.warmup * len(self)))
+        anneal = self.multigrid.anneal
+        if anneal is not None:
+            # A rate that falls from the first step on rises before it does.
+            if 0 < self.anneal_start < anneal.warmup:
+                raise ValueError(
+                    f"anneal.warmup {anneal.warmup:g}: the rate would still rise where it is to "
+                    f"fall, from {self.anneal_start:.3g} of the steps on; give less"
+                )
+            return min(len(self) - 1, round_half_up(anneal.warmup * len(self)))
         clips = self.baseline.learning_rate.warmup_steps * self.baseline.batch_size
         if self.num_clips < self.baseline.num_clips:
             clips = clips * self.num_clips // self.baseline.num_clips
