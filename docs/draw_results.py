@@ -7,6 +7,7 @@ python docs/draw_results.py --check   exit 1 if one is out of date
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -101,7 +102,7 @@ def main_table(values: Row, titles: dict[str, str]) -> str:
 
 
 def variants_table(values: Row, methods: dict[str, Row]) -> str:
-    """Variants of a schedule less the schedule itself, over the seeds and folds that both have."""
+    """Variants of a schedule beside the schedule at about their cost, where both were run."""
     lines = [
         "| task | variant | steps | runs | top-1 | its schedule's | loss | its schedule's |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -116,8 +117,11 @@ def variants_table(values: Row, methods: dict[str, Row]) -> str:
         of = methods[name].get("rate_of")
         if of is None:
             continue
-        first = next(iter(methods[of]["lengths"]))
-        theirs = groups.get((task, of, first), {})
+        cost = _multiply_adds(rows)
+        lengths = [point for key, point in groups.items() if key[:2] == (task, of)]
+        theirs = min(
+            lengths, key=lambda each: abs(math.log(_multiply_adds(each) / cost)), default={}
+        )
         both = sorted(rows.keys() & theirs.keys())
         if both:
             cells = " | ".join(
@@ -129,6 +133,11 @@ def variants_table(values: Row, methods: dict[str, Row]) -> str:
             title = methods[name]["title"]
             lines.append(f"| {'/'.join(task)} | {title} | {steps:,} | {len(both)} | {cells} |")
     return "\n".join(lines)
+
+
+def _multiply_adds(rows: dict[tuple[int, int], Row]) -> float:
+    """Of one run of a point."""
+    return float(next(iter(rows.values()))["multiply_adds"])
 
 
 def end_to_end_table(values: Row) -> str:
@@ -143,16 +152,18 @@ def end_to_end_table(values: Row) -> str:
     seconds = {
         title: statistics.mean(row["seconds"] for row in rows) for title, rows in shared.items()
     }
-    plain = next(iter(seconds.values()))
+    top1 = {title: statistics.mean(row["top1"] for row in rows) for title, rows in shared.items()}
+    plain = next(iter(shared))
     lines = [
-        "| form | folds | steps | seconds | times as fast | top-1 | loss |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| form | folds | steps | seconds | times as fast | top-1 | loss "
+        "| to the plain loop's top-1, seconds |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     lines += [
         f"| {title} | {len(rows)} | {rows[0]['steps']:,} | {seconds[title]:.0f} "
-        f"| {plain / seconds[title]:.1f} "
-        f"| {100 * statistics.mean(row['top1'] for row in rows):.1f} "
-        f"| {statistics.mean(row['loss'] for row in rows):.3f} |"
+        f"| {seconds[plain] / seconds[title]:.1f} | {100 * top1[title]:.1f} "
+        f"| {statistics.mean(row['loss'] for row in rows):.3f} "
+        f"| {f'{seconds[title]:.0f}' if top1[title] >= top1[plain] else 'not reached'} |"
         for title, rows in shared.items()
     ]
     return "\n".join(lines)
