@@ -107,7 +107,7 @@ def test_phases_of_a_pass_end_where_a_count_by_hand_does(plan: Plan) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(passes(exponents=st.just(1.0)))
-def test_batch_times_pixels_is_equation_1_to_within_a_clip(plan: Plan) -> None:
+def test_batch_times_pixels_is_equation_1_to_within_half_a_baselines_batch(plan: Plan) -> None:
     baseline = plan.baseline
     for each in plan.mini_batches():
         factor, rest = divmod(each.batch_size, baseline.batch_size)
