@@ -40,6 +40,11 @@ class Curve:
         ]
         return Curve(tuple(cost for cost, _ in kept), tuple(scores for _, scores in kept))
 
+    def up_to(self, cost: float) -> Curve:
+        """The lengths that cost no more."""
+        kept = [each for each in zip(self.costs, self.scores, strict=True) if each[0] <= cost]
+        return Curve(tuple(cost for cost, _ in kept), tuple(scores for _, scores in kept))
+
     def means(self, cells: Sequence[Cell], weights: Floats) -> Floats:
         """(samples, lengths) monotone means over ``cells`` for (samples, cells) ``weights``."""
         table = np.array([[scores[cell] for cell in cells] for scores in self.scores])
@@ -79,6 +84,8 @@ def iso_speedup(
     baseline, method = baseline.restricted(cells), method.restricted(cells)
     # The first sample is every cell once: the estimate itself.
     weights = np.vstack([equal(cells), resampled(cells, resamples, seed=seed)])
+    # A longer baseline does not move the level, were it worse.
+    baseline = baseline.up_to(whole)
     ours, theirs = method.means(cells, weights), baseline.means(cells, weights)
     levels = theirs[:, baseline.costs.index(whole)]
     factors = np.array(

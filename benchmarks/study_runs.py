@@ -32,12 +32,11 @@ from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.cost import kept_cost, pixels
 from vcycle.schedule.plan import Plan
+from vcycle.train.nonfinite import Diverged
 from vcycle.train.progress import duration
 from vcycle.train.run import train
 
 _WAIT_SECONDS = 5.0
-_DIVERGED = "the loss is"
-"""How the message of a run begins, after the step, whose loss is not finite."""
 
 
 class StudyFolder:
@@ -183,9 +182,7 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
     with path.with_name(f"{path.name}.log").open("a") as log:
         try:
             result = train(config, path, resume=resume, title=run.name, console=Console(file=log))
-        except ValueError as error:
-            if _DIVERGED not in str(error):
-                raise
+        except Diverged as error:
             row["failed"] = str(error).partition(";")[0]
         else:
             scores = {key: result[key] for key in scores}

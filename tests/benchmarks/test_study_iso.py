@@ -69,8 +69,9 @@ def test_the_upper_end_is_open_where_some_resamples_lie_above_the_shortest_run()
     assert found.high is None
 
 
-def test_a_longer_baseline_does_not_move_the_level():
-    longer = curve((*COSTS, 3000.0), learnt)
+@pytest.mark.parametrize("gain", [0.1, 0.0, -0.1])
+def test_a_longer_baseline_does_not_move_the_level(gain):
+    longer = curve((*COSTS, 3000.0), lambda cost: learnt(min(cost, 1500.0)) + gain * (cost > 1500))
     method = curve([cost / 2 for cost in COSTS], lambda cost: learnt(cost * 2))
     assert iso_speedup(longer, method, whole=1500.0).factor == pytest.approx(2.0)
 

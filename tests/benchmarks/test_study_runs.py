@@ -16,6 +16,7 @@ from study_file import Study, read_study
 from study_results import collect, summary
 from study_runs import StudyFolder, row_name, run_study
 from study_timing import time_steps
+from vcycle.train.nonfinite import Diverged
 
 STUDY = {
     "seeds": 1,
@@ -166,7 +167,7 @@ def test_an_interrupted_run_is_done_anew(study, done, tmp_path):
 def test_a_loss_that_is_not_finite_is_a_row_that_says_so(study, done, monkeypatch, tmp_path):
     def diverges(_config: object, path: Path, **_: object) -> dict:
         path.mkdir()
-        raise ValueError("step 3: the loss is nan at rate 0.001; use a smaller one")
+        raise Diverged("step 3: the loss is nan at rate 0.001; use a smaller one")
 
     monkeypatch.setattr("study_runs.train", diverges)
     folder = StudyFolder(study, tmp_path, Path("nowhere"))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import torch
 from vcycle.cli.main import main
 from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder
 from vcycle.cli.train import parse_time
-from vcycle.config.fields import read_values
+from vcycle.config.fields import config_text, read_values
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
 
@@ -80,6 +81,26 @@ def test_one_command_indexes_plans_trains_and_says_what_comes_next(
     # A complete run stays as it is, and the same command begins the next one.
     assert run_folder("strokes") == Path("runs/strokes-2")
     assert last_run_folder("strokes") is None
+
+
+def test_a_cpu_that_is_faster_in_bfloat16_takes_it_for_one_s_own_videos_only(
+    strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A saved configuration is carried out as it is."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    asked: list[RunConfig] = []
+    monkeypatch.setattr("vcycle.cli.train._train", lambda config, *_, **__: asked.append(config))
+    assert main(["data", "index", "folder", "strokes"]) == 0
+    own = ["--model", "resnet3d_tiny", "--shape", "8x32x32"]
+    assert main(["train", "strokes", *own]) == 0
+    assert main(["train", "scratch", "--data", "strokes", *own]) == 0
+    saved = replace(asked[0], precision="32-true")
+    (tmp_path / "saved.yaml").write_text(config_text(saved))
+    assert main(["train", "--config", "saved.yaml", "--folder", "again"]) == 0
+    assert main(["train", "demo", "--data", "strokes", "--folder", "demo"]) == 0
+    kinds = ["bf16-mixed", "bf16-mixed", "32-true", "32-true"]
+    assert [config.precision for config in asked] == kinds
+    assert asked[2] == saved
 
 
 def test_a_choice_made_once_is_kept(strokes: Path, capsys: pytest.CaptureFixture[str]) -> None:

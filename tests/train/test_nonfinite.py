@@ -17,8 +17,9 @@ from vcycle.data.request import StepPart
 from vcycle.data.sampler import clip_requests
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.models import commit_statistics, convert_batch_norm, defer_statistics, set_norm_group
+from vcycle.models.tiny import TinyResNet3d
 from vcycle.train import gradients
-from vcycle.train.nonfinite import BuffersBefore
+from vcycle.train.nonfinite import BuffersBefore, are_finite
 from vcycle.train.run import train
 
 
@@ -167,6 +168,38 @@ def test_weights_that_are_not_finite_are_never_written(
     found = load_checkpoint(tmp_path / "run" / "checkpoint.pt")
     assert found["next_step"] < 8
     assert all(bool(value.isfinite().all()) for value in found["model"].values())
+
+
+def test_which_values_are_finite() -> None:
+    device = torch.device("cpu")
+    fine = [
+        torch.ones(3),
+        torch.zeros(0, 8),
+        torch.arange(4),
+        torch.full((2,), 1e300, dtype=torch.float64),
+    ]
+    assert are_finite([], device)
+    assert are_finite(fine, device)
+    assert are_finite([torch.full((2,), 65504.0).half(), *fine], device)
+    for bad in (math.inf, -math.inf, math.nan):
+        assert not are_finite([*fine, torch.tensor([0.0, bad])], device)
+        assert not are_finite([torch.tensor([0.0, bad], dtype=torch.bfloat16)], device)
+
+
+@pytest.mark.parametrize("nonfinite", ["stop", "skip"])
+def test_a_network_may_have_parameters_that_are_no_numbers(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonfinite: Any
+) -> None:
+    whole = TinyResNet3d.__init__
+
+    def init(self: TinyResNet3d, *args: Any, **kwargs: Any) -> None:
+        whole(self, *args, **kwargs)
+        self.order = torch.nn.Parameter(torch.arange(4), requires_grad=False)
+        self.none = torch.nn.Parameter(torch.zeros(0, 8))
+
+    monkeypatch.setattr(TinyResNet3d, "__init__", init)
+    result = train(replace(config, nonfinite=nonfinite), tmp_path / "run")
+    assert result["steps"] == len(config.plan())
 
 
 @pytest.mark.parametrize("deferred", [False, True])

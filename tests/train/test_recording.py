@@ -336,9 +336,10 @@ def test_who_records(monkeypatch: pytest.MonkeyPatch) -> None:
         fabric: Any = SimpleNamespace(
             device=torch.device(device), world_size=processes, print=print
         )
-        return make_recorder(asked(model, cuda_graphs), nn.Identity(), fabric)
+        network = nn.Identity() if model == without_norms else SubBatchNorm3d(2)
+        return make_recorder(asked(model, cuda_graphs), network, fabric)
 
-    own, other = "slowfast_r50", "collections:OrderedDict"
+    own, other, without_norms = "slowfast_r50", "collections:OrderedDict", "video_vit_tiny"
     assert recorder(own, "auto", "cuda")
     assert recorder(other, "auto", "cuda") is None
     assert recorder(other, "on", "cuda")
@@ -346,6 +347,7 @@ def test_who_records(monkeypatch: pytest.MonkeyPatch) -> None:
     assert recorder(own, "auto", "cpu") is None
     assert recorder(own, "auto", "cuda", 2) is None
     assert recorder(own, "on", "cuda", 2)
+    assert recorder(without_norms, "on", "cuda", 128)
     for problem, arguments in {
         "not for a CPU": ("cpu", 1),
         "norm groups span processes, which": ("cuda", 128),

@@ -26,6 +26,10 @@ _MOST_NAMED = 8
 _MOST_IN_A_ROW = 20
 
 
+class Diverged(ValueError):  # noqa: N818
+    """A run whose loss or weights are not finite; another rate may help."""
+
+
 class NonFinite:
     """What a run does about losses that are not finite, as ``config.nonfinite`` says."""
 
@@ -43,16 +47,17 @@ class NonFinite:
         fine = loss.isfinite()
         if self._checks_gradients:
             grads = [each.grad for each in self._run.network.parameters()]
-            fine = fine & are_finite([grad for grad in grads if grad is not None])
+            fine &= are_finite([grad for grad in grads if grad is not None], loss.device)
         return in_all(fine, self._run.fabric)
 
     def check_weights(self, *, next_step: int) -> None:
-        """Raise ValueError before weights are written that are not finite, though losses were."""
+        """Raise Diverged before weights are written that are not finite, though losses were."""
         weights = dict(self._run.network.named_parameters())
-        if in_all(are_finite([each.detach() for each in weights.values()]), self._run.fabric):
+        values, fabric = [each.detach() for each in weights.values()], self._run.fabric
+        if in_all(are_finite(values, fabric.device), fabric):
             return
         bad = [name for name, value in weights.items() if not bool(value.isfinite().all())]
-        raise ValueError(
+        raise Diverged(
             f"step {next_step - 1}: {len(bad)} of {len(weights)} weights are not finite, among "
             f"them {bad[0]}, though the losses are; no checkpoint is written of them: use a "
             f"smaller --baseline.learning_rate.base, or --nonfinite skip, which leaves out steps "
@@ -62,7 +67,7 @@ class NonFinite:
     def account(self, losses: list[StepLoss]) -> list[str]:
         """Write the steps without a finite loss; a line for people for each that was skipped.
 
-        All processes call this with the same steps. Raises ValueError for the first such step,
+        All processes call this with the same steps. Raises Diverged for the first such step,
         unless they are skipped; then if very many follow each other.
         """
         lines = []
@@ -84,12 +89,12 @@ class NonFinite:
                 + (f" and {more} more (nonfinite.jsonl)" if more > 0 else "")
             )
             if self._run.config.nonfinite == "stop":
-                raise ValueError(
+                raise Diverged(
                     f"{what}; use a smaller --baseline.learning_rate.base, a longer warm-up, full "
                     f"precision if it is mixed, or --nonfinite skip"
                 )
             if self._in_a_row == _MOST_IN_A_ROW:
-                raise ValueError(
+                raise Diverged(
                     f"{what}; nor was that of any of the {_MOST_IN_A_ROW - 1} steps before: use a "
                     f"smaller --baseline.learning_rate.base"
                 )
@@ -133,10 +138,13 @@ class NonFinite:
         }
 
 
-def are_finite(values: Sequence[Tensor]) -> Tensor:
-    """Whether all of ``values`` are finite: a scalar on their device, which nothing waits for."""
-    largest = torch._foreach_norm(list(values), math.inf)
-    return torch.stack([each.float() for each in largest]).isfinite().all()
+def are_finite(values: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Whether all of ``values`` are finite: a scalar on ``device``, which nothing waits for."""
+    with_norm = [each for each in values if each.is_floating_point() and each.numel()]
+    if not with_norm:
+        return torch.ones((), dtype=torch.bool, device=device)
+    largest = torch._foreach_norm(with_norm, math.inf)
+    return torch.stack([each.isfinite() for each in largest]).all()
 
 
 def has_scaler(fabric: Fabric) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vcycle.config.run import RunConfig
 from vcycle.evaluate.setup import has_other_buffers
-from vcycle.models import ClipKeys
+from vcycle.models import ClipKeys, SubBatchNorm3d
 
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 """Runs a function once without effect; returns what repeats it, and the result that it fills."""
@@ -37,9 +37,7 @@ def make_recorder(config: RunConfig, network: nn.Module, fabric: Fabric) -> Reco
         problem = "they are for GPUs, not for a CPU"
     elif fabric.world_size > 1 and has_other_buffers(network):
         problem = f"{fabric.world_size} processes exchange buffers of {config.model.name} in a pass"
-    elif fabric.world_size > 1 and any(
-        (kind.norm_group or 1) > kind.batch_size // parts for kind in config.plan().mini_batches()
-    ):
+    elif fabric.world_size > 1 and _exchanges_statistics(config, network, parts):
         problem = "norm groups span processes, which exchange statistics in a pass"
     if config.cuda_graphs == "on" and problem is not None:
         raise ValueError(f"cuda_graphs on: {problem}; give --cuda_graphs off")
@@ -47,6 +45,13 @@ def make_recorder(config: RunConfig, network: nn.Module, fabric: Fabric) -> Reco
     if problem is not None or not (config.cuda_graphs == "on" or is_tried):
         return None
     return None if config.cuda_graphs == "off" else Recorder(network)
+
+
+def _exchanges_statistics(config: RunConfig, network: nn.Module, parts: int) -> bool:
+    """Whether there are norm groups that are larger than a part of their batch."""
+    return any(isinstance(layer, SubBatchNorm3d) for layer in network.modules()) and any(
+        (kind.norm_group or 1) > kind.batch_size // parts for kind in config.plan().mini_batches()
+    )
 
 
 @dataclass(frozen=True)
