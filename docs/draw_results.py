@@ -244,13 +244,27 @@ def rates_table(values: Row, titles: dict[str, str]) -> str:
         if row["role"] == "tuning":
             point = groups.setdefault((_task(row), row["method"], row["length"]), {})
             point[row["rate"]] = row["loss"]
-    lines = ["| task | method | length | loss on the tuning people at each rate |"]
-    lines += ["| --- | --- | ---: | --- |"]
+    lines = ["| task | method | length | loss on the tuning people at each rate | chosen |"]
+    lines += ["| --- | --- | ---: | --- | --- |"]
+    places = []
     for (task, method, length), losses in groups.items():
         known = [loss for loss in losses.values() if loss is not None]
-        texts = [_rate(rate, loss, least=min(known, default=None)) for rate, loss in losses.items()]
-        lines.append(f"| {task} | {titles[method]} | {length:g} | {', '.join(texts)} |")
-    return "\n".join(lines)
+        least = min(known, default=None)
+        texts = [_rate(rate, loss, least=least) for rate, loss in losses.items()]
+        chosen = next((rate for rate, loss in losses.items() if loss == least), None)
+        place = {min(losses): "the least", max(losses): "the largest"}.get(chosen, "")
+        places.append(place)
+        row = f"| {task} | {titles[method]} | {length:g} | {', '.join(texts)} | {place} |"
+        lines.append(row)
+    edges = sum(place != "" for place in places)
+    return "\n".join(
+        [
+            f"{edges} of these {len(places)} chose the least or the largest rate that was tried: "
+            f"a wider range might serve them better.",
+            "",
+            *lines,
+        ]
+    )
 
 
 def _rate(rate: float, loss: float | None, *, least: float | None) -> str:

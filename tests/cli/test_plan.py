@@ -245,7 +245,7 @@ def test_notes_give_the_reasons(run: Run, values: Callable[..., Any]) -> None:
     assert "- batch size 16: a norm group of 8 clips on each of 2 GPUs" in text
     large = run("finetune", "--num-videos", "200", "--batch-size", "64")
     assert "- batch exponent 0.5: equation 1 asks for 1024 clips" in large
-    assert "- schedule anneal, one pass from coarse to fine: in 3/8 of the steps" in text
+    assert "- schedule anneal, one pass from coarse to fine: in 5/9 of the steps" in text
     assert "baseline's steps" not in text  # which change with --time
     few = run("finetune", "--num-videos", "60", "--epochs", "10").replace("\n  ", " ")
     assert "- schedule off: 150 steps of the baseline are too few to save some" in few

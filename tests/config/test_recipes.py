@@ -334,9 +334,13 @@ def test_few_videos_are_sent_to_finetune_if_there_are_weights(
     assert any(note.endswith("compare with finetune") for note in notes) == said
 
 
-@pytest.mark.parametrize("name", sorted(USER_RECIPES))
 @pytest.mark.parametrize(
-    ("baseline_steps", "steps"), [(300, 300), (301, 300), (600, 300), (4000, 1500)]
+    ("name", "baseline_steps", "steps"),
+    [
+        *[("scratch", 300, 300), ("scratch", 301, 300), ("scratch", 600, 300)],
+        *[("scratch", 4000, 1500), ("finetune", 300, 300), ("finetune", 500, 300)],
+        ("finetune", 4500, 2500),
+    ],
 )
 def test_own_videos_save_steps_down_to_the_fewest_that_were_enough(
     name: str, baseline_steps: int, steps: int
@@ -351,7 +355,8 @@ def test_own_videos_save_steps_down_to_the_fewest_that_were_enough(
         timed = recipe(
             name, num_videos=num_videos, asked=Asked(steps=baseline_steps, is_timed=True)
         )
-        assert len(timed.plan()) == pytest.approx(3 / 8 * baseline_steps, rel=0.02, abs=2)
+        share = 3 / 8 if name == "scratch" else 5 / 9
+        assert len(timed.plan()) == pytest.approx(share * baseline_steps, rel=0.02, abs=2)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from vcycle.config.run import Model, Optimizer, RunConfig
 from vcycle.config.sizing import Asked, stage_ends
@@ -23,8 +24,18 @@ _LARGEST_FACTOR = 16
 """Equation 1 at T/4 x H/2 x W/2, the first shape of the anneal."""
 _LEAST_EPOCH = 8
 """Steps of an epoch, if the videos allow it."""
-_SHARE = 3 / 8
-"""Of the baseline's steps: in so many the anneal reached its accuracy on both real sets."""
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """The share of the baseline's steps in which the anneal came to its accuracy, and where."""
+
+    share: Fraction
+    tried: str
+
+
+_FROM_SCRATCH = _Evidence(Fraction(3, 8), "with a 3D ResNet from random weights, 60 and 285 videos")
+_FROM_WEIGHTS = _Evidence(Fraction(5, 9), "with a 3D ResNet from another task's weights, 60 videos")
 LEAST_STEPS = 300
 """Below which it mostly did not."""
 _TRIED_STEPS = 221
@@ -84,7 +95,8 @@ def finetune(
         f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
         f"(169k), on the line through the two in logarithms, and within 15 to 100"
     )
-    config = _run("finetune", baseline, model, size, training, steps_note, is_timed=asked.is_timed)
+    multigrid, reasons = _schedule(size, steps, _FROM_WEIGHTS, is_timed=asked.is_timed)
+    config = _run("finetune", baseline, multigrid, model, size, training, reasons, steps_note)
     return replace(config, model=replace(config.model, pretrained_on="kinetics400"))
 
 
@@ -116,7 +128,8 @@ def scratch(
         stage_ends=stage_ends(steps, (44, 72, 92), of=112),
     )
     steps_note = _epochs_note(baseline, asked) or "239 epochs, as on Kinetics"
-    config = _run("scratch", baseline, model, size, training, steps_note, is_timed=asked.is_timed)
+    multigrid, reasons = _schedule(size, steps, _FROM_SCRATCH, is_timed=asked.is_timed)
+    config = _run("scratch", baseline, multigrid, model, size, training, reasons, steps_note)
     has_weights = config.model.entry is not None and config.model.entry.kinetics_file is not None
     if size.num_videos >= 50_000 or not has_weights:
         return config
@@ -127,14 +140,13 @@ def scratch(
 def _run(
     name: str,
     baseline: Baseline,
+    multigrid: Multigrid,
     model: str,
     size: _Size,
     training: _Training,
+    schedule_notes: tuple[str, ...],
     steps_note: str,
-    *,
-    is_timed: bool,
 ) -> RunConfig:
-    multigrid, schedule_notes = _schedule(size, baseline.steps, is_timed=is_timed)
     network = Model(model)
     return RunConfig(
         recipe=name,
@@ -225,16 +237,18 @@ def _shared_groups(batch_size: int, num_gpus: int) -> int:
     return math.gcd(batch_size // num_gpus, _GROUPS[0])
 
 
-def _schedule(size: _Size, steps: int, *, is_timed: bool) -> tuple[Multigrid, tuple[str, ...]]:
+def _schedule(
+    size: _Size, steps: int, evidence: _Evidence, *, is_timed: bool
+) -> tuple[Multigrid, tuple[str, ...]]:
     """One coarse-to-fine pass and an anneal, or the baseline where that was not shown to do; why.
 
-    The study (docs/which_schedule.md) backs share and least number of the steps. The largest batch
-    exponent of 1, 1/2, 0 is taken at which no batch has more than twice as many clips as there are
-    videos, as many as it tried. In a given time the anneal is taken at every length.
+    The study (docs/which_schedule.md) is the evidence. The largest batch exponent of 1, 1/2, 0 is
+    taken at which no batch has more than twice as many clips as there are videos, as many as it
+    tried. In a given time the anneal is taken at every length.
     """
     most = 2 * size.num_videos / size.batch_size
     exponent = next((p for p in (1.0, 0.5) if _LARGEST_FACTOR**p <= most), 0.0)
-    kept = max(0 if is_timed else LEAST_STEPS, math.ceil(steps * _SHARE))
+    kept = max(0 if is_timed else LEAST_STEPS, math.ceil(steps * evidence.share))
     saves = is_timed or kept < steps
     multigrid = replace(
         Multigrid.named("anneal" if saves else "off"),
@@ -251,8 +265,7 @@ def _schedule(size: _Size, steps: int, *, is_timed: bool) -> tuple[Multigrid, tu
         f"in the same time it was ahead of the baseline from {LEAST_STEPS} steps on, and level "
         f"with it at {_TRIED_STEPS}"
         if is_timed
-        else "in 3/8 of the steps it came to the baseline's accuracy where that was tried, from "
-        "random weights on 60 and 285 videos"
+        else f"in {evidence.share} of the steps it came to the baseline's accuracy {evidence.tried}"
     )
     notes = [f"schedule anneal, one pass from coarse to fine: {why}"]
     if exponent < 1:
