@@ -87,14 +87,16 @@ def _saving(found: Row | None) -> str:
 
 
 def main_table(values: Row, titles: dict[str, str]) -> str:
-    """The schedules that have names: their savings by top-1, in seconds and multiply-adds."""
+    """The named schedules on real clips: their savings by top-1, in seconds and multiply-adds."""
     lines = [
         "| real clips | schedule | seeds x folds | saves seconds | multiply-adds |",
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for row in values["iso"]:
         found = [row["top1"].get(cost) for cost in ("seconds", "multiply_adds")]
-        if row["method"] in NAMED and any(each and each["cells"] > 1 for each in found):
+        if row["dataset"] == "generated" or row["method"] not in NAMED:
+            continue
+        if any(each and each["cells"] > 1 for each in found):
             pairs = next(each["cells"] for each in found if each)
             cells = " | ".join(_saving(each) for each in found)
             lines.append(f"| {_task(row)} | {titles[row['method']]} | {pairs} | {cells} |")
