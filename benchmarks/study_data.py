@@ -8,6 +8,7 @@ those whose number leaves f by the number of folds validate fold f, and all othe
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from vcycle.datasets.own_videos import list_folder
 from vcycle.demo.videos import write_videos
 
 _TUNING = 4
-"""One in so many people, or of the generated training videos, is for choosing rates."""
+"""One in so many people, or of a class's generated training videos, is for choosing rates."""
 
 
 def prepare_parts(study: Study, task: Task, datasets: Path, folder: Path) -> None:
@@ -39,8 +40,7 @@ def prepare_parts(study: Study, task: Task, datasets: Path, folder: Path) -> Non
             num_workers=1,
         )
     manifest = Manifest.read(folder / "fold0").split("train")
-    splits = ["val" if i % _TUNING == _TUNING - 1 else "train" for i in range(len(manifest))]
-    _write(manifest, splits, folder / "tuning")
+    _write(manifest, class_splits(manifest), folder / "tuning")
 
 
 def _parts(study: Study) -> list[str]:
@@ -50,6 +50,17 @@ def _parts(study: Study) -> list[str]:
 def person(path: str) -> str:
     """Whose clip a file is: its name up to the first underscore."""
     return Path(path).name.partition("_")[0]
+
+
+def class_splits(manifest: Manifest) -> list[str]:
+    """train or val for each video of a manifest: val for every fourth of a class."""
+    seen: Counter[int] = Counter()
+    splits = []
+    for video in manifest.videos:
+        (label,) = video.labels
+        seen[label] += 1
+        splits.append("val" if seen[label] % _TUNING == 0 else "train")
+    return splits
 
 
 def people_splits(manifest: Manifest, *, part: str, folds: int) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from study_data import people_splits, person, prepare_parts
+from study_data import class_splits, people_splits, person, prepare_parts
 from study_file import Study, Task, read_study
 from tests.encode import encode, numbered_frames
 from vcycle.data.manifest import Manifest
@@ -67,15 +67,27 @@ def test_parts_of_a_folder_of_clips_are_written_once(tmp_path):
     prepare_parts(study, task, Path("nowhere"), folder)
 
 
+def test_every_class_is_trained_and_validated_in_tuning():
+    """Whatever the order of the videos: here their classes come in turn."""
+    videos = tuple(
+        Video(path=f"{number}.mp4", labels=(number % 12,), split="train", **FACTS)
+        for number in range(400)
+    )
+    splits = class_splits(Manifest(Path("videos"), tuple("abcdefghijkl"), videos))
+    for split, least in (("train", 25), ("val", 8)):
+        labels = [v.labels[0] for v, own in zip(videos, splits, strict=True) if own == split]
+        assert {labels.count(label) for label in range(12)} <= {least, least + 1}
+
+
 def test_parts_of_generated_videos_share_none(tmp_path):
     study: Study = replace(read_study(PROOF), folds=2)
-    task = Task("generated", "scratch", {"train": 8, "val": 4}, ("baseline",))
+    task = Task("generated", "scratch", {"train": 48, "val": 4}, ("baseline",))
     prepare_parts(study, task, tmp_path, tmp_path / "parts")
     tuning, first = (Manifest.read(tmp_path / "parts" / part) for part in ("tuning", "fold0"))
     files = {
         split: {tuning.locate(v) for v in tuning.split(split).videos} for split in ("train", "val")
     }
-    assert (len(files["train"]), len(files["val"])) == (6, 2)
+    assert (len(files["train"]), len(files["val"])) == (36, 12)
     assert files["train"].isdisjoint(files["val"])
     of_fold = {first.locate(video).uri for video in first.split("train").videos}
     assert {place.uri for place in files["train"] | files["val"]} == {
