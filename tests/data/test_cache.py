@@ -111,7 +111,29 @@ def test_a_video_that_has_no_room_is_read_from_afar(tmp_path, monkeypatch):
         assert far == place(0)
 
 
-@pytest.mark.parametrize("size", ["", f"{10**6:020d}"])
+@pytest.mark.parametrize("num_bytes", [0, 1, SIZE - 1, 2 * SIZE])
+def test_a_file_of_another_size_is_fetched_again(tmp_path, num_bytes):
+    cache = VideoCache(tmp_path, 10 * SIZE)
+    read(cache, 0)
+    read(cache, 1)
+    with cache.local(place(1)) as near:
+        os.truncate(near.uri, num_bytes)
+    assert read(cache, 1) == content(1)
+    assert int((tmp_path / ".size").read_text()) == 2 * SIZE
+    with gone():
+        assert read(cache, 1) == content(1)
+
+
+def test_an_empty_file_is_fetched_again_if_its_size_is_unknown(tmp_path):
+    cache = VideoCache(tmp_path, 100 * SIZE)
+    whole = Location("memory://cache/shard.tar")
+    with cache.local(whole) as near:
+        os.truncate(near.uri, 0)
+    with cache.local(whole) as near:
+        assert Path(near.uri).read_bytes() == b"".join(map(content, range(30)))
+
+
+@pytest.mark.parametrize("size", ["", f"{10**6:020d}", "junk", "\0" * 20, "12"])
 def test_what_killed_processes_left_is_tidied(tmp_path, size):
     cache = VideoCache(tmp_path, 10 * SIZE)
     for k in range(5):
