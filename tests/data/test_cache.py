@@ -7,13 +7,21 @@ import fcntl
 import os
 import random
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
 import pytest
+import torch
 
 from vcycle.data.cache import VideoCache
+from vcycle.data.dataset import ClipDataset
+from vcycle.data.decode.remote import fetch
+from vcycle.data.grid import GridRange
+from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo
+from vcycle.data.request import ClipRequest
+from vcycle.schedule.shape import Shape
 
 SIZE = 1000
 
@@ -144,6 +152,51 @@ def test_what_killed_processes_left_is_tidied(tmp_path, size):
     assert held(cache) == set(range(6))
     assert {file.name for file in tmp_path.glob(".*")} == {".size"}
     assert int((tmp_path / ".size").read_text()) == 6 * SIZE
+
+
+@pytest.mark.parametrize("decoder", ["pyav", "torchcodec"])
+def test_a_clip_costs_one_request_if_nothing_can_be_kept(
+    synthetic_videos, tmp_path, monkeypatch, decoder
+):
+    if decoder == "torchcodec":
+        pytest.importorskip("torchcodec")
+    manifest = Manifest.read(synthetic_videos)
+    videos = manifest.split("train").videos[:3]
+    store = fsspec.filesystem("memory")
+    for video in videos:
+        store.pipe(f"/cache/{video.path}", (synthetic_videos / video.path).read_bytes())
+    far = [replace(video, path=f"memory://cache/{video.path}") for video in videos]
+    requests = []
+
+    def counted(place):
+        requests.append(place)
+        return fetch(place)
+
+    monkeypatch.setattr("vcycle.data.cache.fetch", counted)
+    monkeypatch.setattr("vcycle.data.decode.container.fetch", counted)
+    (tmp_path / "file").touch()
+    cache, shape = VideoCache(tmp_path / "file", 10**9), Shape(2, 16, 16)
+    clips = ClipDataset(
+        replace(manifest, videos=tuple(far)), GridRange(shape, 2, (16, 20)), decoder=decoder
+    )
+    for index in range(3):
+        request = ClipRequest(index, shape, seed=index)
+        clip = replace(clips, cache=cache)[request]
+        assert not clip.bad
+        assert len(requests) == index + 1
+    assert torch.equal(clip.pixels, clips[request].pixels)
+
+
+def test_a_folder_for_reading_only_serves_what_it_has(tmp_path, monkeypatch):
+    cache = VideoCache(tmp_path, 10 * SIZE)
+    read(cache, 0)
+
+    def refused(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refused)
+    with gone():
+        assert read(cache, 0) == content(0)
 
 
 def test_files_that_are_not_its_own_stay(tmp_path):

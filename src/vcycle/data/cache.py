@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vcycle.data.atomic import atomic
@@ -43,7 +43,8 @@ class VideoCache:
     def local(self, place: Location) -> Iterator[Location]:
         """Where the bytes of ``place`` are on this disk, inside the context.
 
-        That is ``place`` itself if the disk has no room for it. Raises what ``fetch`` raises.
+        That is ``place`` itself if the disk has no room for it, with its bytes if they have been
+        fetched by then. Raises what ``fetch`` raises.
         """
         if place.num_bytes > self.max_bytes:
             yield place
@@ -51,15 +52,27 @@ class VideoCache:
         file = self.folder / hashlib.sha256(str(place).encode()).hexdigest()
         held = _lock(file, place.num_bytes)
         if held is None:
-            held = self._add(file, fetch(place), num_bytes=place.num_bytes)
-        if held is None:
-            yield place
-            return
+            content = fetch(place)
+            held = self._add(file, content, num_bytes=place.num_bytes)
+            if held is None:
+                yield replace(place, content=content)
+                return
+            del content  # the file is read
         try:
-            os.utime(held)  # read last
+            with suppress(OSError):  # the folder is for reading only
+                os.utime(held)  # read last
             yield Location(str(file))
         finally:
             os.close(held)
+
+    def problem(self) -> str | None:
+        """Why nothing can be kept in the folder, which is made if it is not there."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with _exclusive(self.folder / ".size"):
+                return None
+        except OSError as error:
+            return error.strerror or str(error)
 
     def _add(self, file: Path, content: bytes, *, num_bytes: int) -> int | None:
         """Write a file; its descriptor, locked, or None if there is no room.
