@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.train.test_recording import with_recorder
 from vcycle.bench import step
 from vcycle.bench.batches import batch_factors, smallest_fast_enough
 from vcycle.bench.step import (
@@ -31,6 +32,7 @@ from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
+from vcycle.train.recording import Recorder
 
 CPU = torch.device("cpu")
 POWERS = [2**power for power in range(11)]
@@ -248,6 +250,30 @@ def test_batches_follow_the_throughput_and_the_memory(monkeypatch: pytest.Monkey
     assert max(limited) == 2
     with pytest.raises(ValueError, match=r"^num_devices 3: it does not divide the batch of 8"):
         batch_factors(bench, plan, num_devices=3)
+
+
+def test_recordings_make_room_before_a_batch_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that holds every batch, but not beside what an earlier row has recorded."""
+    made, whole = with_recorder(monkeypatch), step.timed_step
+    released: list[Recorder] = []
+    release = Recorder.release
+
+    def limited(*given: Any, **settings: Any) -> StepSeconds:
+        if made[0].num_recorded and not released:
+            raise torch.OutOfMemoryError
+        return whole(*given, **settings)
+
+    def kept(recorder: Recorder) -> bool:
+        released.append(recorder)
+        return release(recorder)
+
+    monkeypatch.setattr(step, "timed_step", limited)
+    monkeypatch.setattr(Recorder, "release", kept)
+    plan = CONFIG.plan()
+    bench = StepBench(CONFIG, num_classes=3)
+    _, rows = batch_factors(bench, plan, max_clips=8, repeats=1)
+    assert len(released) == 1
+    assert len(rows) == len(plan.multigrid.long_cycle.factors) - 1  # type: ignore[union-attr]
 
 
 def test_the_command_says_which_batches_to_take(

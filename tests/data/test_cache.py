@@ -7,13 +7,21 @@ import fcntl
 import os
 import random
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
 import pytest
+import torch
 
 from vcycle.data.cache import VideoCache
+from vcycle.data.dataset import ClipDataset
+from vcycle.data.decode.remote import fetch
+from vcycle.data.grid import GridRange
+from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo
+from vcycle.data.request import ClipRequest
+from vcycle.schedule.shape import Shape
 
 SIZE = 1000
 
@@ -111,7 +119,29 @@ def test_a_video_that_has_no_room_is_read_from_afar(tmp_path, monkeypatch):
         assert far == place(0)
 
 
-@pytest.mark.parametrize("size", ["", f"{10**6:020d}"])
+@pytest.mark.parametrize("num_bytes", [0, 1, SIZE - 1, 2 * SIZE])
+def test_a_file_of_another_size_is_fetched_again(tmp_path, num_bytes):
+    cache = VideoCache(tmp_path, 10 * SIZE)
+    read(cache, 0)
+    read(cache, 1)
+    with cache.local(place(1)) as near:
+        os.truncate(near.uri, num_bytes)
+    assert read(cache, 1) == content(1)
+    assert int((tmp_path / ".size").read_text()) == 2 * SIZE
+    with gone():
+        assert read(cache, 1) == content(1)
+
+
+def test_an_empty_file_is_fetched_again_if_its_size_is_unknown(tmp_path):
+    cache = VideoCache(tmp_path, 100 * SIZE)
+    whole = Location("memory://cache/shard.tar")
+    with cache.local(whole) as near:
+        os.truncate(near.uri, 0)
+    with cache.local(whole) as near:
+        assert Path(near.uri).read_bytes() == b"".join(map(content, range(30)))
+
+
+@pytest.mark.parametrize("size", ["", f"{10**6:020d}", "junk", "\0" * 20, "12"])
 def test_what_killed_processes_left_is_tidied(tmp_path, size):
     cache = VideoCache(tmp_path, 10 * SIZE)
     for k in range(5):
@@ -122,6 +152,51 @@ def test_what_killed_processes_left_is_tidied(tmp_path, size):
     assert held(cache) == set(range(6))
     assert {file.name for file in tmp_path.glob(".*")} == {".size"}
     assert int((tmp_path / ".size").read_text()) == 6 * SIZE
+
+
+@pytest.mark.parametrize("decoder", ["pyav", "torchcodec"])
+def test_a_clip_costs_one_request_if_nothing_can_be_kept(
+    synthetic_videos, tmp_path, monkeypatch, decoder
+):
+    if decoder == "torchcodec":
+        pytest.importorskip("torchcodec")
+    manifest = Manifest.read(synthetic_videos)
+    videos = manifest.split("train").videos[:3]
+    store = fsspec.filesystem("memory")
+    for video in videos:
+        store.pipe(f"/cache/{video.path}", (synthetic_videos / video.path).read_bytes())
+    far = [replace(video, path=f"memory://cache/{video.path}") for video in videos]
+    requests = []
+
+    def counted(place):
+        requests.append(place)
+        return fetch(place)
+
+    monkeypatch.setattr("vcycle.data.cache.fetch", counted)
+    monkeypatch.setattr("vcycle.data.decode.container.fetch", counted)
+    (tmp_path / "file").touch()
+    cache, shape = VideoCache(tmp_path / "file", 10**9), Shape(2, 16, 16)
+    clips = ClipDataset(
+        replace(manifest, videos=tuple(far)), GridRange(shape, 2, (16, 20)), decoder=decoder
+    )
+    for index in range(3):
+        request = ClipRequest(index, shape, seed=index)
+        clip = replace(clips, cache=cache)[request]
+        assert not clip.bad
+        assert len(requests) == index + 1
+    assert torch.equal(clip.pixels, clips[request].pixels)
+
+
+def test_a_folder_for_reading_only_serves_what_it_has(tmp_path, monkeypatch):
+    cache = VideoCache(tmp_path, 10 * SIZE)
+    read(cache, 0)
+
+    def refused(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refused)
+    with gone():
+        assert read(cache, 0) == content(0)
 
 
 def test_files_that_are_not_its_own_stay(tmp_path):

@@ -114,7 +114,7 @@ def outcomes(cluster, folder, *names):
 def test_a_job_that_kills_its_process_or_its_worker_fails_alone(cluster, tmp_path):
     assert outcomes(cluster, tmp_path, "first", "process", "worker", "last") == {
         "first": ("first", 1),
-        "process": (Failed("it ended the process that read it (signal SIGKILL)", passing=True), 1),
+        "process": (Failed("it ended the process that read it (signal SIGKILL)", passing=True), 2),
         "worker": (Failed("4 workers or nodes died while they read it", passing=True), 4),
         "last": ("last", 1),
     }

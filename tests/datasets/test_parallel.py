@@ -56,9 +56,28 @@ def test_a_worker_that_is_killed_between_two_jobs_ends_nothing():
     _, process = next(outcomes)
     os.kill(process, signal.SIGKILL)
     time.sleep(0.2)
-    second, third = (outcome for _, outcome in outcomes)
-    assert second == Failed("it ended the process that read it (signal SIGKILL)", passing=True)
-    assert third not in (process, second)
+    others = dict(outcomes)
+    assert others.keys() == {1, 2}
+    assert all(isinstance(each, int) and each != process for each in others.values())
+
+
+def _mark_and_die(task):
+    """Die as often as ``task`` says, and leave a mark each time."""
+    folder, name, num_deaths = task
+    with (folder / name).open("a") as file:
+        file.write(".")
+    if len((folder / name).read_text()) <= num_deaths:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return name
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_a_job_is_blamed_for_its_workers_second_death(tmp_path, num_workers):
+    jobs = [(tmp_path, f"job {k}", k) for k in range(4)]
+    outcomes = dict(run_jobs(_mark_and_die, jobs, num_workers=num_workers))
+    failed = Failed("it ended the process that read it (signal SIGKILL)", passing=True)
+    assert [outcomes[job] for job in jobs] == ["job 0", "job 1", failed, failed]
+    assert [len((tmp_path / name).read_text()) for _, name, _ in jobs] == [1, 2, 2, 2]
 
 
 def _hang(pipe):

@@ -187,6 +187,22 @@ def test_an_error_in_one_process_ends_the_other_with_its_message(
     assert f"\nvcycle: process {rank}: no clip like this\n" in error
 
 
+def test_a_process_that_is_killed_ends_the_other_with_a_line(
+    synthetic_videos: Path, tmp_path: Path
+) -> None:
+    kill = (
+        "if self.steps == 3 and os.environ['RANK'] == '1':\n"
+        "                os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    (tmp_path / "killed.py").write_text(MODEL.replace("{what}", kill))
+    process = start_two(run_config(synthetic_videos, Model("killed:build")), tmp_path, name="run")
+    error = end_of(process)
+    assert process.returncode != 0
+    said = "another process is gone; the same command goes on from the newest checkpoint"
+    assert f"\nvcycle: process 0: {said}\n" in error
+    assert "peer" not in error
+
+
 def test_sigterm_stops_two_processes_after_the_same_step(
     synthetic_videos: Path, tmp_path: Path
 ) -> None:

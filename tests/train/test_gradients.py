@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,26 @@ def test_batches_that_do_not_fit_are_cut_and_losses_stay(
         load_checkpoint(tmp_path / name / "checkpoint.pt")["model"] for name in ("whole", "cut")
     )
     torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_the_rehearsal_cuts_what_fits_once_but_not_again(
+    auto: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, which makes further passes: by then the first may have left memory in pieces."""
+    memory, passes = SmallMemory(monkeypatch, 16, None), Counter[int]()
+    check = memory.check
+
+    def check_later(count: int) -> None:
+        passes[count] += 1
+        if passes[count] > 1:
+            check(count)
+
+    monkeypatch.setattr(memory, "check", check_later)
+    monkeypatch.setattr(rehearsal._Steps, "on_cpu", False)
+    console = Console(file=io.StringIO(), width=200)
+    train(auto, tmp_path / "run", console=console, dry_run=True)
+    assert memory.failures
+    assert "64 x 2x16x16 goes through the model in 4 pieces" in console.file.getvalue()
 
 
 @pytest.mark.parametrize("accumulate", ["auto", 1])
@@ -293,3 +314,17 @@ def test_processes_that_exchange_something_by_then_end_with_one_line(
     said = r"shape \S+: a batch of \d+ clips does not fit into the memory of cpu"
     assert re.search(f"^vcycle: {said}", error, re.MULTILINE), error
     assert re.search(f"^vcycle: process 1: {said}", error, re.MULTILINE), error
+
+
+@pytest.mark.xdist_group("processes")
+def test_a_batch_whose_gradients_do_not_fit_as_they_are_exchanged_is_named(
+    synthetic_videos: Path, tmp_path: Path
+) -> None:
+    """In the rehearsal, whose first passes exchange nothing."""
+    count = "(self.calls.append(1) or len(self.calls) > 1)"
+    code, error = run_tight(
+        synthetic_videos, tmp_path, when=f"{LARGE} and {count}", besides="model.calls = []"
+    )
+    assert code != 0
+    said = r"shape \S+: a batch of 64 clips does not fit into the memory of cpu"
+    assert re.search(f"^vcycle: {said}", error, re.MULTILINE), error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from tests.s3_server import serve_s3
@@ -58,6 +59,24 @@ def test_a_run_from_a_failing_server_equals_one_from_the_disk(
         error = capsys.readouterr().err
         assert "its server gives whole files, not ranges of bytes; serve shards from" in error
         assert error.count("\n") == 1
+
+
+def test_a_run_says_that_its_cache_cannot_be_written(
+    config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    manifest = Manifest.read(config.data.manifest)
+    store = fsspec.filesystem("memory")
+    store.put(str(manifest.root), "/videos", recursive=True)
+    far = [replace(video, path=f"memory://videos/{video.path}") for video in manifest.videos]
+    replace(manifest, videos=tuple(far)).write(tmp_path / "remote")
+    (tmp_path / "file").touch()
+    data = replace(config.data, cache_folder=str(tmp_path / "file"))
+    for where, is_said in ((config.data.manifest, False), (str(tmp_path / "remote"), True)):
+        remote = replace(config, data=replace(data, manifest=where))
+        train(remote, tmp_path / "run", dry_run=True)
+        said = f"{tmp_path / 'file'}: File exists; every clip fetches its video anew; give"
+        assert (said in capsys.readouterr().out) == is_said
+    store.rm("/videos", recursive=True)
 
 
 def test_a_run_from_s3_equals_one_from_the_disk(

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-
-from vcycle.bench.step import StepBench, StepRow, norm_group_of, step_row
+from vcycle.bench.step import StepBench, StepRow
 from vcycle.schedule.cycles import FULL_GRID
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
@@ -57,7 +55,9 @@ def batch_factors(
                 steps=0,
                 token_share=token_share,
             )
-            row = _row(bench, kind, factor * share, num_devices=num_devices, repeats=repeats)
+            row = bench.row_if_it_fits(
+                kind, factor * share, num_devices=num_devices, repeats=repeats
+            )
             if row is None:
                 break
             rows.append(row)
@@ -85,18 +85,3 @@ def _clips(plan: Plan) -> list[tuple[Shape, float]]:
         rule.scale(plan.baseline.shape, frames=frames, side=side) for frames, side in cycle.factors
     ]
     return list(zip(shapes, cycle.tokens or (1.0,) * len(shapes), strict=True))
-
-
-def _row(
-    bench: StepBench, kind: MiniBatch, clips: int, *, num_devices: int, repeats: int
-) -> StepRow | None:
-    """The row of a kind of step, None if its clips do not fit."""
-    group = norm_group_of(kind, clips)
-    try:
-        seconds, peak = bench.measure(
-            kind.shape, clips, norm_group=group, repeats=repeats, token_share=kind.token_share
-        )
-    except torch.OutOfMemoryError:
-        bench.free()
-        return None
-    return step_row(kind, clips * num_devices, group, seconds, peak)

@@ -236,7 +236,26 @@ class StepBench:
         Raises ValueError if one clip does not fit.
         """
         while True:
-            group = norm_group_of(kind, clips)
+            row = self.row_if_it_fits(kind, clips, num_devices=num_devices, repeats=repeats)
+            if row is not None:
+                return row
+            if clips == 1:
+                raise ValueError(
+                    f"shape {kind.shape}: one clip does not fit into the memory of "
+                    f"{self.device}; give a smaller --shape or --model"
+                )
+            clips //= 2
+
+    def row_if_it_fits(
+        self, kind: MiniBatch, clips: int, *, num_devices: int, repeats: int
+    ) -> StepRow | None:
+        """The row of a kind of step, of which this device takes ``clips``; None without memory.
+
+        What is recorded makes room before.
+        """
+        group = norm_group_of(kind, clips)
+        has_more = True
+        while has_more:
             try:
                 seconds, peak = self.measure(
                     kind.shape,
@@ -245,27 +264,16 @@ class StepBench:
                     repeats=repeats,
                     token_share=kind.token_share,
                 )
-                break
+                return _step_row(kind, clips * num_devices, group, seconds, peak)
             except torch.OutOfMemoryError:
-                if self._recorder is not None and self._recorder.release():
-                    self.free()
-                    continue
-                if clips == 1:
-                    raise ValueError(
-                        f"shape {kind.shape}: one clip does not fit into the memory of "
-                        f"{self.device}; give a smaller --shape or --model"
-                    ) from None
-            clips //= 2
-            self.free()
-        return step_row(kind, clips * num_devices, group, seconds, peak)
-
-    def free(self) -> None:
-        """Give back what a step that did not fit left in memory."""
-        self._optimizer.zero_grad(set_to_none=True)
-        torch.cuda.empty_cache()
+                has_more = self._recorder is not None and self._recorder.release()
+            # Out here the tensors of the failed step are gone.
+            self._optimizer.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
+        return None
 
 
-def step_row(
+def _step_row(
     kind: MiniBatch, clips: int, norm_group: int | None, seconds: StepSeconds, peak: int | None
 ) -> StepRow:
     """The row of so many clips of a kind of step, on all devices together."""

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vcycle.data.atomic import atomic
@@ -43,36 +43,56 @@ class VideoCache:
     def local(self, place: Location) -> Iterator[Location]:
         """Where the bytes of ``place`` are on this disk, inside the context.
 
-        That is ``place`` itself if the disk has no room for it. Raises what ``fetch`` raises.
+        That is ``place`` itself if the disk has no room for it, with its bytes if they have been
+        fetched by then. Raises what ``fetch`` raises.
         """
         if place.num_bytes > self.max_bytes:
             yield place
             return
         file = self.folder / hashlib.sha256(str(place).encode()).hexdigest()
-        held = _lock(file)
+        held = _lock(file, place.num_bytes)
         if held is None:
-            held = self._add(file, fetch(place))
-        if held is None:
-            yield place
-            return
+            content = fetch(place)
+            held = self._add(file, content, num_bytes=place.num_bytes)
+            if held is None:
+                yield replace(place, content=content)
+                return
+            del content  # the file is read
         try:
-            os.utime(held)  # read last
+            with suppress(OSError):  # the folder is for reading only
+                os.utime(held)  # read last
             yield Location(str(file))
         finally:
             os.close(held)
 
-    def _add(self, file: Path, content: bytes) -> int | None:
-        """Write a file; its descriptor, locked, or None if there is no room."""
+    def problem(self) -> str | None:
+        """Why nothing can be kept in the folder, which is made if it is not there."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with _exclusive(self.folder / ".size"):
+                return None
+        except OSError as error:
+            return error.strerror or str(error)
+
+    def _add(self, file: Path, content: bytes, *, num_bytes: int) -> int | None:
+        """Write a file; its descriptor, locked, or None if there is no room.
+
+        A file of another size than ``num_bytes``, which a crash left, is removed before.
+        """
         if len(content) > self.max_bytes:
             return None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with _exclusive(self.folder / ".size") as size:
-                held = _lock(file)  # another process may have been faster
+                held = _lock(file, num_bytes)  # another process may have been faster
                 if held is not None:
                     return held
                 known = os.pread(size, _DIGITS, 0)
-                used = int(known) if known else self.max_bytes  # as found by making room
+                is_known = len(known) == _DIGITS and known.isdigit()
+                if file.exists():
+                    file.unlink()
+                    is_known = False
+                used = int(known) if is_known else self.max_bytes  # as found by making room
                 if used + len(content) > self.max_bytes:
                     used = self._make_room(len(content))
                 fits = used + len(content) <= self.max_bytes
@@ -82,7 +102,7 @@ class VideoCache:
                     return None
                 with atomic(file) as partial:
                     partial.write_bytes(content)
-                return _lock(file)
+                return _lock(file, num_bytes)
         except OSError:  # the disk is full, or has no locks: reading goes on without it
             return None
 
@@ -118,8 +138,11 @@ def _exclusive(file: Path) -> Iterator[int]:
         os.close(held)
 
 
-def _lock(file: Path) -> int | None:
-    """The descriptor of a file that no other process removes until it is closed; None without."""
+def _lock(file: Path, num_bytes: int) -> int | None:
+    """The descriptor of a file that no other process removes until it is closed.
+
+    None if there is no such file, or not of ``num_bytes``: 0 is any size but an empty file's.
+    """
     while True:
         try:
             held = os.open(file, os.O_RDONLY)
@@ -127,8 +150,12 @@ def _lock(file: Path) -> int | None:
             return None
         fcntl.flock(held, fcntl.LOCK_SH)
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(held), file.stat()):
-                return held
+            status = os.fstat(held)
+            if os.path.samestat(status, file.stat()):
+                if status.st_size and num_bytes in (0, status.st_size):
+                    return held
+                os.close(held)
+                return None
         os.close(held)  # it was removed between the two calls
 
 

@@ -6,7 +6,7 @@ Plain values, which are sent to workers and back. No video is opened.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _LEAST = {"num_frames": 1, "frame_rate": 0.001, "width": 1, "height": 1}  # 0 for the others
 _NUMBERS = (
@@ -41,11 +41,15 @@ class VideoInfo:
 
 @dataclass(frozen=True)
 class Location:
-    """Where a video's bytes are: a file or URI, or ``num_bytes`` of it from ``offset``."""
+    """Where a video's bytes are: a file or URI, or ``num_bytes`` of it from ``offset``.
+
+    ``content`` is those bytes, if they have been fetched and are on no disk of this machine.
+    """
 
     uri: str
     offset: int = 0
     num_bytes: int = 0  # 0 for the entire file
+    content: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_local(self) -> bool:

@@ -1,6 +1,7 @@
-"""Run one job per video in worker processes; a worker that dies or hangs fails its job only.
+"""Run one job per video in worker processes; one that dies or hangs costs at most its job.
 
-For work that touches every video once: probing, preparing, generating.
+For work that touches every video once: probing, preparing, generating. A first death is not blamed
+on the video: the system may be out of memory, or an operator ended the worker.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from vcycle.data.workers.lifetime import death, end_with, process_context
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+
+_MAX_DEATHS = 2  # of workers on the same job
 
 
 @dataclass(frozen=True)
@@ -74,16 +77,17 @@ def run_jobs(
     """Yield each job and its result as they finish.
 
     With 0 workers the jobs run in this process, in order and without time limits.
-    ``UnreadableVideo``, a dead worker and a job that exceeds ``limit_seconds`` give ``Failed``. An
-    OSError ends the run. Any other exception is a bug: raised as it is with 0 workers, as a
-    RuntimeError with its traceback from a worker. Raises ValueError if ``num_workers`` is negative.
+    ``UnreadableVideo``, a job that exceeds ``limit_seconds`` and one whose worker died give
+    ``Failed``; the last is tried once more before. An OSError ends the run. Any other exception is
+    a bug: raised as it is with 0 workers, as a RuntimeError with its traceback from a worker.
+    Raises ValueError if ``num_workers`` is negative.
     """
     check_num_workers(num_workers)
     if num_workers == 0:
         for job in jobs:
             yield job, _attempt(function, job)
         return
-    waiting = deque(jobs)
+    waiting = deque((job, 0) for job in jobs)  # and how many workers it has cost
     workers: list[_JobWorker[Job, Result]] = []
     try:
         while waiting or any(worker.busy for worker in workers):
@@ -91,15 +95,20 @@ def run_jobs(
                 workers.append(_JobWorker(function))
             for worker in workers:
                 if waiting and not worker.busy:
-                    task = waiting.popleft()
-                    worker.give(task, deadline=time.monotonic() + limit_seconds(task))
+                    task, deaths = waiting.popleft()
+                    deadline = time.monotonic() + limit_seconds(task)
+                    worker.give(task, deadline=deadline, deaths=deaths)
             wait([worker.answers for worker in workers if worker.busy], timeout=0.5)
             for worker in list(workers):
                 outcome = worker.outcome()
-                if outcome is not None:
-                    yield outcome
                 if worker.ended:
                     workers.remove(worker)
+                if outcome is None:
+                    continue
+                if worker.died and worker.deaths < _MAX_DEATHS:
+                    waiting.append((outcome[0], worker.deaths))
+                else:
+                    yield outcome
     finally:
         for worker in workers:
             worker.end()
@@ -130,19 +139,20 @@ class _JobWorker(Generic[Job, Result]):
         answers.close()
         self.job: tuple[Job] | None = None
         self.deadline = 0.0
-        self.ended = False
+        self.deaths = 0  # of workers on the job
+        self.died = self.ended = False
 
     @property
     def busy(self) -> bool:
         return self.job is not None
 
-    def give(self, job: Job, *, deadline: float) -> None:
-        self.job, self.deadline = (job,), deadline
+    def give(self, job: Job, *, deadline: float, deaths: int) -> None:
+        self.job, self.deadline, self.deaths = (job,), deadline, deaths
         with contextlib.suppress(BrokenPipeError):  # ``outcome`` reports that it is dead
             self.tasks.send(job)
 
     def outcome(self) -> tuple[Job, Result | Failed] | None:
-        """The job and its outcome if it has finished, failed or timed out, else None."""
+        """The job and its outcome if it has finished, failed or timed out, or the worker died."""
         if self.job is None:
             return None
         job, result = self.job[0], None
@@ -151,6 +161,8 @@ class _JobWorker(Generic[Job, Result]):
                 result, mistake = self.answers.recv()
             except (EOFError, OSError):
                 self.end()
+                self.died = True
+                self.deaths += 1
                 result = Failed(
                     f"it ended the process that read it ({death(self.process.exitcode)})",
                     passing=True,

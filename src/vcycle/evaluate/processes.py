@@ -21,6 +21,8 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 _POLL_SECONDS = 0.5
 _GRACE_SECONDS = 3.0  # for a process to come to its own end, with its own message
+# Of exchanges with a process that is gone, as gloo and NCCL say it.
+_IS_GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exiting")
 
 
 class Stopped(KeyboardInterrupt):
@@ -28,9 +30,10 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def ending_together(fabric: Fabric) -> Iterator[None]:
+def ending_together(fabric: Fabric, *, advice: str) -> Iterator[None]:
     """Run the body so that an error in one process ends all of them; one process runs it as it is.
 
+    One that is killed says nothing: the others end with a line that says so, and ``advice``.
     After an error the process group is left as it is: to destroy it would wait for the others.
     """
     if fabric.world_size == 1:
@@ -47,11 +50,13 @@ def ending_together(fabric: Fabric) -> Iterator[None]:
         raise
     except BaseException as error:
         over.set()
-        own = f"process {fabric.global_rank}: {str(error) or type(error).__name__}"
+        is_gone = isinstance(error, RuntimeError) and any(each in str(error) for each in _IS_GONE)
+        text = f"another process is gone; {advice}" if is_gone else str(error)
+        own = f"process {fabric.global_rank}: {text or type(error).__name__}"
         first = own
         with suppress(RuntimeError):  # the process that keeps the store may be gone
             first = store.compare_set("failed", "", own).decode()
-        if first != own and not isinstance(error, ValueError | OSError):
+        if is_gone or (first != own and not isinstance(error, ValueError | OSError)):
             _exit(first)  # the error is that the other process is gone
         raise
     over.set()

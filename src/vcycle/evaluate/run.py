@@ -60,7 +60,7 @@ def evaluate_run(
     videos = manifest.split(split)
     check_num_clips(config.evaluation.num_clips, segments=config.data.segments)
     fabric = make_fabric(config)
-    with ending_together(fabric):
+    with ending_together(fabric, advice="the same command begins again"):
         is_file = path.is_file()
         file = path if is_file else path / f"{checkpoint}.pt"
         trained = find_trained_model(file) if is_file else read_trained_model(file)

@@ -8,6 +8,7 @@ norm groups, and the step begins again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -116,14 +117,18 @@ class Gradients:
         """(2,) the mean loss of this process's clips, and how many were classified right.
 
         The step has a batch for each of ``seeds``; ``load`` gives the next one, on the device.
-        One process may cut its batches more finely than the others: they meet in the last piece.
+        One process may cut its batches more finely than the others: they meet in the last piece,
+        or after it.
         Raises ValueError if one does not fit into memory and can be cut no further, or if the
         processes have exchanged something by then, which the others would wait for again.
         """
         batches: list[Batch] = []
+        meets_later = self._recorder is not None and self._fabric.world_size > 1
         while True:
             try:
                 total = self._attempt(step, seeds, batches, load)
+                # Without memory for these this process begins again, and the others wait for it.
+                flats = flat_gradients(self._network) if meets_later else []
                 break
             except torch.OutOfMemoryError:
                 # Groups that span processes exchange statistics too; these cannot be cut.
@@ -136,8 +141,8 @@ class Gradients:
             discard_statistics(self._network)
             if self._fabric.device.type == "cuda":
                 torch.cuda.empty_cache()
-        if self._recorder is not None and self._fabric.world_size > 1:
-            average_gradients(self._network, world_size=self._fabric.world_size)
+        for flat in flats:
+            flat.average(world_size=self._fabric.world_size)
         return total
 
     def _attempt(
@@ -196,16 +201,27 @@ class Gradients:
         return torch.stack([loss.detach(), right])
 
 
-def average_gradients(network: nn.Module, *, world_size: int) -> None:
-    """Replace gradients by their means over all processes, which have the same ones, at once."""
+@dataclass(frozen=True)
+class FlatGradients:
+    """The gradients of one dtype, where parameters have them, and a copy in one piece."""
+
+    gradients: list[Tensor]
+    flat: Tensor
+
+    def average(self, *, world_size: int) -> None:
+        """Replace the gradients by their means over all processes; takes no further memory."""
+        torch.distributed.all_reduce(self.flat)
+        self.flat.div_(world_size)
+        sizes = [len(each) for each in self.gradients]
+        torch._foreach_copy_(self.gradients, list(torch.split(self.flat, sizes)))
+
+
+def flat_gradients(network: nn.Module) -> list[FlatGradients]:
+    """What processes are to average, which have gradients of the same parameters."""
     alike: dict[torch.dtype, list[Tensor]] = {}
     for parameter in network.parameters():
         if parameter.grad is not None:
             # Autograd lays a gradient out as its parameter, which is dense and the same in all.
             memory = parameter.grad.as_strided((parameter.numel(),), (1,))
             alike.setdefault(memory.dtype, []).append(memory)
-    for gradients in alike.values():
-        flat = torch.cat(gradients)
-        torch.distributed.all_reduce(flat)
-        flat /= world_size
-        torch._foreach_copy_(gradients, list(torch.split(flat, [len(each) for each in gradients])))
+    return [FlatGradients(gradients, torch.cat(gradients)) for gradients in alike.values()]

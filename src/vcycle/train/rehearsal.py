@@ -40,7 +40,7 @@ from vcycle.train.agreement import in_all
 from vcycle.train.augment import augment
 from vcycle.train.clock import clock_of
 from vcycle.train.compiling import compile_blocks
-from vcycle.train.gradients import Pieces, average_gradients, out_of_memory
+from vcycle.train.gradients import Pieces, flat_gradients, out_of_memory
 from vcycle.train.recording import Recorder, make_recorder
 from vcycle.train.timing import Kind, smaller
 
@@ -231,8 +231,7 @@ class _Steps:
             pieces = self.pieces.of(kind)
             fits, seconds = True, 0.0
             try:
-                forget_peak(self.fabric.device)
-                seconds = self.seconds(kind, clips, pieces=pieces)
+                seconds = self._own(kind, clips, pieces)
             except torch.OutOfMemoryError:
                 fits = False
             if in_all(torch.tensor(fits, device=self.fabric.device), self.fabric):
@@ -241,23 +240,37 @@ class _Steps:
             has_more = self.recorder is not None and self.recorder.release()
             if self.fabric.device.type == "cuda":
                 torch.cuda.empty_cache()
-            if has_more:
+            if not in_all(torch.tensor(not has_more, device=self.fabric.device), self.fabric):
                 continue
             if self.config.accumulate != "auto" or not self.pieces.halve(kind):
                 raise out_of_memory(kind, self.fabric)
-        peak = None
         if self.fabric.world_size > 1:
             _check_all_learn(self.network)
-        if not self.on_cpu or self.config.compile:  # the first passes chose kernels
-            if self.recorder is None or pieces == 1:  # replays of pieces take no more memory
-                forget_peak(self.fabric.device)
             once = partial(self._once, kind, clips, pieces, exchanges=True)
-            if self.recorder is not None:
-                once()  # is recorded
-            seconds = _repeated(once, self.fabric, most=3)
-            peak = peak_bytes(self.fabric.device)
+            try:
+                seconds = _repeated(once, self.fabric, most=3)
+            except torch.OutOfMemoryError:  # the others wait for its gradients
+                raise out_of_memory(kind, self.fabric) from None
         self.network.zero_grad(set_to_none=True)
-        return seconds * self.config.micro_batches, peak
+        return seconds * self.config.micro_batches, peak_bytes(self.fabric.device)
+
+    def _own(self, kind: MiniBatch, clips: int, pieces: int) -> float:
+        """Seconds of a micro-batch, nothing of which is exchanged with other processes."""
+        forget_peak(self.fabric.device)
+        seconds = self.seconds(kind, clips, pieces=pieces)
+        if self.on_cpu and not self.config.compile:
+            return seconds
+        # The first passes chose kernels. Replays of pieces take no more memory.
+        if self.recorder is None or pieces == 1:
+            forget_peak(self.fabric.device)
+        once = partial(self._once, kind, clips, pieces)
+        if self.recorder is not None:
+            once()  # is recorded
+        if self.fabric.world_size == 1:
+            return _repeated(once, self.fabric, most=3)
+        if self.recorder is not None:
+            flat_gradients(self.network)  # which an exchange takes beside the rest
+        return seconds
 
     def seconds(self, kind: MiniBatch, clips: int, *, pieces: int) -> float:
         """Of forward and backward of a micro-batch, in so many pieces.
@@ -295,7 +308,8 @@ class _Steps:
                     key = kind.norm_group, kind.token_share, some.shape
                     self.recorder(key, self._pass, some)
         if exchanges and replays and is_shared:
-            average_gradients(self.network, world_size=self.fabric.world_size)
+            for flat in flat_gradients(self.network):
+                flat.average(world_size=self.fabric.world_size)
 
     def _pass(self, pixels: torch.Tensor) -> torch.Tensor:
         scores = self.model(normalize(pixels, memory_format=memory_format(self.network)))

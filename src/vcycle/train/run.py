@@ -58,7 +58,7 @@ def train(
     budget = None if budget_seconds is None else Budget(budget_seconds, time.monotonic())
     fabric = make_fabric(config)
     with (
-        ending_together(fabric),
+        ending_together(fabric, advice="the same command goes on from the newest checkpoint"),
         closing(RunFolder(Path(folder), rank=fabric.global_rank)) as files,
     ):
         begun = from_first(fabric, lambda: files.begin(config, resume=resume))

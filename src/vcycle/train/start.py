@@ -21,7 +21,12 @@ from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
-from vcycle.evaluate.loaders import make_eval_loader, make_train_loader, num_workers
+from vcycle.evaluate.loaders import (
+    make_eval_loader,
+    make_train_loader,
+    num_workers,
+    video_cache,
+)
 from vcycle.evaluate.setup import make_network, read_manifest, stop_broadcasting_buffers
 from vcycle.evaluate.views import check_num_clips
 from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
@@ -130,6 +135,7 @@ def start(
     # What is measured below takes a while, and would be for nothing.
     on_device = config.data.decoder == "nvdec"
     check_decoder(config.data.decoder, fabric.device if on_device else torch.device("cpu"))
+    _say_uncached(config, manifest, fabric)
     if len(train_videos) != config.baseline.num_videos:
         fabric.print(
             f"{config.recipe}: {len(train_videos)} training videos; the plan counts its epochs in "
@@ -217,6 +223,20 @@ def start(
         first_step=first_step,
         first_seconds=first_seconds,
     )
+
+
+def _say_uncached(config: RunConfig, manifest: Manifest, fabric: Fabric) -> None:
+    """Say so if remote videos cannot be kept on this machine."""
+    some = manifest.videos[:: max(1, len(manifest) // 20)]
+    cache = video_cache(config.data)
+    if cache is None or all(manifest.locate(video).is_local for video in some):
+        return
+    problem = cache.problem() if fabric.is_global_zero else None
+    if problem:
+        fabric.print(
+            f"{cache.folder}: {problem}; every clip fetches its video anew; give a folder to keep "
+            f"them in (--data.cache_folder), or --data.cache_gib 0"
+        )
 
 
 def _say_busy(others: float, activity: Activity) -> None:

@@ -79,7 +79,7 @@ def source_of(place: Location) -> str | io.BytesIO:
     Raises UnreadableVideo if nothing is there.
     """
     if not place.is_local:
-        return io.BytesIO(fetch(place))
+        return io.BytesIO(fetch(place) if place.content is None else place.content)
     if not os.path.isfile(place.uri):  # noqa: PTH113  a fifo or a device would block for ever
         reason = "not a file" if os.path.lexists(place.uri) else "not found"
         raise UnreadableVideo(str(place), reason)
