@@ -61,7 +61,7 @@ def train(
         ending_together(fabric),
         closing(RunFolder(Path(folder), rank=fabric.global_rank)) as files,
     ):
-        begun = from_first(fabric, lambda: files.begin(config, resume=resume))
+        begun = from_first(fabric, lambda: files.begin(config, resume=resume, dry_run=dry_run))
         if begun == "complete":
             fabric.print(f"{folder}: complete, nothing is left to train")
             return from_first(fabric, files.result)
