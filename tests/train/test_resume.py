@@ -255,6 +255,26 @@ def test_moved_videos_are_the_same_videos(config: RunConfig, tmp_path: Path) -> 
         train(config, tmp_path / "run", resume="auto")
 
 
+def test_auto_goes_on_from_the_best_checkpoint_if_no_other_is_left(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It began anew, and wrote over metrics and the best."""
+    few = short(config, evaluation=Evaluation(times=2, batch_size=6))  # after steps 2 and 4
+    train(few, tmp_path / "whole")
+    fail_at(monkeypatch, 3)
+    with pytest.raises(RuntimeError, match="went away"):
+        train(few, tmp_path / "cut")
+    monkeypatch.undo()
+    shutil.rmtree(tmp_path / "cut" / "checkpoints")
+    for file in (tmp_path / "cut").glob("checkpoint.*"):
+        file.unlink()
+    train(few, tmp_path / "cut", resume="auto")
+    starts = read_rows(tmp_path / "cut" / "starts.jsonl")
+    assert [row["step"] for row in starts] == [0, 2]
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert same_weights(tmp_path / "cut", tmp_path / "whole")
+
+
 @pytest.mark.parametrize("when", ["in a step", "in a validation"])
 def test_a_stop_does_not_wait_for_a_validation_which_is_done_when_the_run_goes_on(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str

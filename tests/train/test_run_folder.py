@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+import zipfile
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -189,6 +190,8 @@ def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path: Path) -> Non
 def test_the_result_of_an_earlier_run_is_none_of_one_that_begins(tmp_path: Path) -> None:
     for name in ("result.json", "scores.csv"):
         (tmp_path / name).write_text("{}")
+    with zipfile.ZipFile(tmp_path / "checkpoint.pt", "w"):
+        pass  # intact
     RunFolder(tmp_path).start(CONFIG, CONFIG.plan(), first_step=5)
     assert (tmp_path / "scores.csv").exists()
     assert not (tmp_path / "result.json").exists()
