@@ -124,10 +124,22 @@ def test_auto_begins_where_nothing_is_and_where_a_kill_left_no_checkpoint(tmp_pa
         RunFolder(path).begin(CONFIG, resume=True)
     (path / "result.json").write_text("{}")
     assert RunFolder(path).begin(CONFIG, resume="auto") == "complete"
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.tex").touch()
+
+
+@pytest.mark.parametrize(
+    "name", ["plan.json", "metrics.jsonl", "starts.jsonl", "result.json", "best.pt"]
+)
+def test_auto_begins_beside_files_of_others_but_not_of_a_run(tmp_path: Path, name: str) -> None:
+    """A scheduler may write its log there."""
+    (tmp_path / "slurm-1.out").touch()
+    with pytest.raises(ValueError, match="not empty"):
+        RunFolder(tmp_path).begin(CONFIG, resume=False)
+    with pytest.raises(ValueError, match="no checkpoint to resume from"):
+        RunFolder(tmp_path).begin(CONFIG, resume=True)
+    assert RunFolder(tmp_path).begin(CONFIG, resume="auto") == "new"
+    (tmp_path / name).touch()
     with pytest.raises(ValueError, match=r"config\.yaml: no configuration of a run"):
-        RunFolder(tmp_path / "other").begin(CONFIG, resume="auto")
+        RunFolder(tmp_path).begin(CONFIG, resume="auto")
 
 
 def lock_elsewhere(path: Path) -> str:

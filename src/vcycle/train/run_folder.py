@@ -45,7 +45,7 @@ Resume: TypeAlias = bool | Literal["auto"]
 _ROWS = ("metrics.jsonl", "phases.jsonl", "validation.jsonl", "nonfinite.jsonl")
 _NAMES = (
     *("config.yaml", "plan.json", "dataset.json", "multiply_adds.json"),
-    *(*_ROWS, "bad_videos.json", "scores.csv", "result.json"),
+    *(*_ROWS, "starts.jsonl", "bad_videos.json", "scores.csv", "result.json"),
 )
 
 
@@ -71,8 +71,9 @@ class RunFolder:
         """Make and lock the folder, until ``close``, and find out what there is to do in it.
 
         Without ``resume`` it must be empty; with it there must be a checkpoint, unless the run is
-        complete; "auto" takes whatever a run of this configuration left, or did not. Raises
-        ValueError if it is not so, or another run is in the way. A ``dry_run`` makes no folder.
+        complete; "auto" takes whatever a run of this configuration left, or did not, beside files
+        of others. Raises ValueError if it is not so, or another run is in the way. A ``dry_run``
+        makes no folder.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"run folder {self.path}: it is a file; choose another name")
@@ -85,7 +86,8 @@ class RunFolder:
             raise ValueError(
                 f"run folder {self.path}: it is not empty; choose another, or resume that run"
             )
-        if is_empty and resume is not True:
+        has_run = any((self.path / name).exists() for name in _NAMES) or has_checkpoint(self.path)
+        if resume is not True and not has_run:
             return "new"
         if not (resume == "auto" or has_checkpoint(self.path)):
             raise ValueError(
