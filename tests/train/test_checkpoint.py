@@ -16,7 +16,13 @@ import torch
 from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint, read_trained_model
 from vcycle.models import load_weights
 from vcycle.train import checkpoint
-from vcycle.train.checkpoint import clear_after, link, newest_intact, write_checkpoint
+from vcycle.train.checkpoint import (
+    clear_after,
+    has_checkpoint,
+    link,
+    newest_intact,
+    write_checkpoint,
+)
 
 TRAINED = TrainedModel(
     name="resnet3d_tiny",
@@ -114,6 +120,25 @@ def test_a_bit_that_flips_is_noticed_and_the_one_before_is_taken(tmp_path: Path)
     older.write_bytes(b"damaged")
     with pytest.raises(ValueError, match=r"step_00000001\.pt: it is damaged"):
         newest_intact(tmp_path, say=lambda _: None)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_best_is_the_last_resort(tmp_path: Path, damaged: bool) -> None:
+    for step in (5, 10):
+        write_checkpoint(tmp_path, state(step), keep=1)
+        if step == 5:
+            link(tmp_path / "checkpoint", tmp_path / "best")
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert newest_intact(tmp_path, say=no_word) == tmp_path / "checkpoint.pt"
+    for suffix in (".pt", ".safetensors"):
+        (tmp_path / f"checkpoint{suffix}").unlink()
+    if damaged:
+        (tmp_path / "checkpoint.pt").write_bytes(b"damaged")
+    assert has_checkpoint(tmp_path)
+    assert newest_intact(tmp_path, say=lambda _: None) == tmp_path / "best.pt"
+    clear_after(tmp_path, next_step=5)
+    for name in ("checkpoint", "best"):
+        assert load_checkpoint(tmp_path / f"{name}.pt")["next_step"] == 5
 
 
 def test_what_a_kill_left_is_cleared(tmp_path: Path) -> None:

@@ -189,9 +189,24 @@ def test_a_later_ctrl_c_is_not_held_but_sigterm_is(monkeypatch: pytest.MonkeyPat
             os.kill(os.getpid(), signal.SIGINT)
 
 
+def test_a_closed_terminal_stops_a_run_unless_nohup_started_it() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for handler, count in ((signal.SIG_DFL, 1), (signal.SIG_IGN, 0)):
+            signal.signal(signal.SIGHUP, handler)
+            with stop.stop_requests() as received:
+                if count:  # of a handler: SIGHUP would end the tests
+                    assert callable(signal.getsignal(signal.SIGHUP))
+                os.kill(os.getpid(), signal.SIGHUP)
+                assert len(received) == count
+            assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("exits", [True, False])
 def test_a_process_that_exits_ignores_sigterm_once_stopped(exits: bool) -> None:
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     try:
         with pytest.raises(Stopped), stop.stop_requests(exits=exits):
@@ -200,7 +215,7 @@ def test_a_process_that_exits_ignores_sigterm_once_stopped(exits: bool) -> None:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
-    assert after == ([before[0], signal.SIG_IGN, signal.SIG_IGN] if exits else before)
+    assert after == ([before[0], *[signal.SIG_IGN] * 3] if exits else before)
 
 
 def test_a_run_stopped_in_its_last_step_keeps_its_last_validation(

@@ -15,9 +15,10 @@ import pytest
 import torch
 
 from vcycle.config.fields import config_text
-from vcycle.config.run import Checkpoint, Model, RunConfig
+from vcycle.config.run import Checkpoint, Evaluation, Model, RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate import evaluate
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.plan import Multigrid
 from vcycle.train import gradients, loop
@@ -252,6 +253,64 @@ def test_moved_videos_are_the_same_videos(config: RunConfig, tmp_path: Path) -> 
         file.write_bytes(b"damaged")
     with pytest.raises(ValueError, match=r"\.pt: it is damaged"):
         train(config, tmp_path / "run", resume="auto")
+
+
+def test_auto_goes_on_from_the_best_checkpoint_if_no_other_is_left(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It began anew, and wrote over metrics and the best."""
+    few = short(config, evaluation=Evaluation(times=2, batch_size=6))  # after steps 2 and 4
+    train(few, tmp_path / "whole")
+    fail_at(monkeypatch, 3)
+    with pytest.raises(RuntimeError, match="went away"):
+        train(few, tmp_path / "cut")
+    monkeypatch.undo()
+    shutil.rmtree(tmp_path / "cut" / "checkpoints")
+    for file in (tmp_path / "cut").glob("checkpoint.*"):
+        file.unlink()
+    train(few, tmp_path / "cut", resume="auto")
+    starts = read_rows(tmp_path / "cut" / "starts.jsonl")
+    assert [row["step"] for row in starts] == [0, 2]
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert same_weights(tmp_path / "cut", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("when", ["in a step", "in a validation"])
+def test_a_stop_does_not_wait_for_a_validation_which_is_done_when_the_run_goes_on(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """It may take longer than a scheduler waits."""
+    few = short(config, evaluation=Evaluation(times=2, batch_size=2))  # after steps 2 and 4
+    train(few, tmp_path / "whole")
+    asked: list[str] = []
+
+    def ask(function: Callable[..., Any], at: str) -> Callable[..., Any]:
+        def asking(*args: Any, **others: Any) -> Any:
+            if (tmp_path / "cut" / "config.yaml").exists():  # the rehearsal is over
+                asked.append(at)
+                if at == when and asked.count(at) in (2, 3):
+                    os.kill(os.getpid(), signal.SIGTERM)
+            return function(*args, **others)
+
+        return asking
+
+    monkeypatch.setattr(loop, "set_learning_rate", ask(loop.set_learning_rate, "in a step"))
+    monkeypatch.setattr(evaluate, "normalize", ask(evaluate.normalize, "in a validation"))
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 2 of 4"):
+        train(few, tmp_path / "cut")
+    assert asked.count("in a validation") == (2 if when == "in a validation" else 0)
+    assert read_rows(tmp_path / "cut" / "validation.jsonl") == []
+    if when == "in a validation":  # and again, in the one that a run begins with
+        asked.remove("in a validation")
+        with pytest.raises(KeyboardInterrupt, match="before its validation ended"):
+            train(few, tmp_path / "cut", resume=True)
+    monkeypatch.undo()
+    train(few, tmp_path / "cut", resume=True)
+    rows = [read_rows(tmp_path / run / "validation.jsonl") for run in ("whole", "cut")]
+    assert [(row["step"], row["loss"]) for row in rows[0]] == [
+        (row["step"], row["loss"]) for row in rows[1]
+    ]
+    assert same_weights(tmp_path / "cut", tmp_path / "whole")
 
 
 def test_a_storm_of_sigterm_ends_in_a_checkpoint(

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
+import sys
+import zipfile
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,7 +114,6 @@ def test_auto_begins_where_nothing_is_and_where_a_kill_left_no_checkpoint(tmp_pa
     path = tmp_path / "run"
     for resume in (False, "auto"):
         assert RunFolder(path).begin(CONFIG, resume=resume) == "new"
-    path.mkdir()
     (path / ".config.yaml.123").write_text("reci")  # of a write that was killed
     assert RunFolder(path).begin(CONFIG, resume="auto") == "new"
     RunFolder(path).start(CONFIG, CONFIG.plan(), first_step=0)
@@ -121,7 +124,88 @@ def test_auto_begins_where_nothing_is_and_where_a_kill_left_no_checkpoint(tmp_pa
         RunFolder(path).begin(CONFIG, resume=True)
     (path / "result.json").write_text("{}")
     assert RunFolder(path).begin(CONFIG, resume="auto") == "complete"
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.tex").touch()
+
+
+@pytest.mark.parametrize(
+    "name", ["plan.json", "metrics.jsonl", "starts.jsonl", "result.json", "best.pt"]
+)
+def test_auto_begins_beside_files_of_others_but_not_of_a_run(tmp_path: Path, name: str) -> None:
+    """A scheduler may write its log there."""
+    (tmp_path / "slurm-1.out").touch()
+    with pytest.raises(ValueError, match="not empty"):
+        RunFolder(tmp_path).begin(CONFIG, resume=False)
+    with pytest.raises(ValueError, match="no checkpoint to resume from"):
+        RunFolder(tmp_path).begin(CONFIG, resume=True)
+    assert RunFolder(tmp_path).begin(CONFIG, resume="auto") == "new"
+    (tmp_path / name).touch()
     with pytest.raises(ValueError, match=r"config\.yaml: no configuration of a run"):
-        RunFolder(tmp_path / "other").begin(CONFIG, resume="auto")
+        RunFolder(tmp_path).begin(CONFIG, resume="auto")
+
+
+def lock_elsewhere(path: Path) -> str:
+    """What another process is told that would write in a folder; nothing if it may."""
+    code = (
+        "import sys; from pathlib import Path; from vcycle.train.lock import FolderLock\n"
+        "try: FolderLock(Path(sys.argv[1])).take()\n"
+        "except ValueError as error: print(error)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_a_folder_is_locked_from_the_beginning_and_again_free_if_nothing_came_of_it(
+    tmp_path: Path,
+) -> None:
+    """Before the rehearsal, that is: two of the same command would end each other's run."""
+    path = tmp_path / "runs" / "new"
+    folder = RunFolder(path)
+    assert folder.begin(CONFIG, resume="auto") == "new"
+    assert "in use by process" in lock_elsewhere(path)
+    folder.close()
+    assert not path.exists()
+    path.mkdir()
+    with closing(RunFolder(path)) as folder:
+        assert folder.begin(CONFIG, resume=False) == "new"
+    assert path.exists()  # the user made it
+    path = tmp_path / "runs" / "begun"
+    with closing(RunFolder(path)) as folder:
+        folder.begin(CONFIG, resume=False)
+        folder.start(CONFIG, CONFIG.plan(), first_step=0)
+    assert (path / "config.yaml").exists()
+    assert lock_elsewhere(path) == ""
+    dry = RunFolder(tmp_path / "dry")
+    assert dry.begin(CONFIG, resume=False, dry_run=True) == "new"
+    assert not (tmp_path / "dry").exists()
+
+
+def test_a_lock_of_a_folder_that_was_just_removed_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends removes it between another's opening and locking the file."""
+
+    def remove_and_lock(*_: Any) -> None:
+        (tmp_path / "run" / ".lock").unlink()
+
+    monkeypatch.setattr("vcycle.train.lock.fcntl.lockf", remove_and_lock)
+    with pytest.raises(ValueError, match="in use by another process"):
+        RunFolder(tmp_path / "run").begin(CONFIG, resume="auto")
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (Path("/proc/foo"), tmp_path / "file" / "run"):
+        with pytest.raises(OSError, match=str(path)):
+            RunFolder(path).begin(CONFIG, resume=False)
+
+
+def test_the_result_of_an_earlier_run_is_none_of_one_that_begins(tmp_path: Path) -> None:
+    for name in ("result.json", "scores.csv"):
+        (tmp_path / name).write_text("{}")
+    with zipfile.ZipFile(tmp_path / "checkpoint.pt", "w"):
+        pass  # intact
+    RunFolder(tmp_path).start(CONFIG, CONFIG.plan(), first_step=5)
+    assert (tmp_path / "scores.csv").exists()
+    assert not (tmp_path / "result.json").exists()
+    RunFolder(tmp_path).start(CONFIG, CONFIG.plan(), first_step=0)
+    assert not (tmp_path / "scores.csv").exists()

@@ -1,8 +1,9 @@
 """The command line: the parser of all commands, their errors and exit codes.
 
 Each command reads its arguments, calls one function, and prints. What a user got wrong is one line
-on standard error and exit code 2; an interrupted command is exit code 130. Commands import what
-they need when they run: printing a plan must not wait for torch.
+on standard error and exit code 2; an interrupted command is exit code 130; one whose output nobody
+reads any more does its work and exits as otherwise. Commands import what they need when they run:
+printing a plan must not wait for torch.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from vcycle.cli.doctor import add_doctor_flags
 from vcycle.cli.eval import add_eval_flags
 from vcycle.cli.export import add_export_flags
 from vcycle.cli.models import add_models_flags
+from vcycle.cli.output import lasting_output
 from vcycle.cli.plan import add_plan_flags
 from vcycle.cli.predict import add_predict_flags
 from vcycle.cli.report import add_report_flags
@@ -48,23 +50,21 @@ _OTHERS: dict[str, tuple[str, Callable[[FlagParser], None]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    try:
-        words = list(sys.argv[1:] if arguments is None else arguments)
-        options = make_parser().parse_args(words)
-        options.words = words
-        options.run(options)
-        return 0
-    except BrokenPipeError:  # whoever read the output, such as `head`, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (ValueError, OSError) as error:
-        if os.environ.get("VCYCLE_TRACEBACK"):
-            raise
-        print(f"vcycle: {_one_line(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as stop:
-        print(f"vcycle: {str(stop) or 'interrupted'}", file=sys.stderr)
-        return 130
+    with lasting_output():
+        try:
+            words = list(sys.argv[1:] if arguments is None else arguments)
+            options = make_parser().parse_args(words)
+            options.words = words
+            options.run(options)
+            return 0
+        except (ValueError, OSError) as error:
+            if os.environ.get("VCYCLE_TRACEBACK"):
+                raise
+            print(f"vcycle: {_one_line(error)}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt as stop:
+            print(f"vcycle: {str(stop) or 'interrupted'}", file=sys.stderr)
+            return 130
 
 
 def _one_line(error: Exception) -> str:

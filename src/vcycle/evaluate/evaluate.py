@@ -6,6 +6,8 @@ every run, so that curves can be compared (paper, section 3.1: one shape for the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from lightning_fabric import Fabric
 from torch import nn
@@ -18,13 +20,19 @@ from vcycle.models import memory_format
 
 
 def score_videos(
-    network: nn.Module, loader: Loader, videos: Manifest, *, fabric: Fabric
+    network: nn.Module,
+    loader: Loader,
+    videos: Manifest,
+    *,
+    fabric: Fabric,
+    after_batch: Callable[[int], None] | None = None,
 ) -> VideoScores:
     """Score the views that the processes' loaders yield together; in every process alike.
 
     ``network`` is the module itself, not what Fabric wraps around it for several processes: one
     process may have fewer batches than the others.
     A view that could not be read is left out, never replaced. The network is left in training mode.
+    ``after_batch`` is called with the number of this process's batches that are done; it may raise.
     """
     collected = VideoScores(
         num_videos=len(videos), num_classes=videos.num_classes, multi_label=videos.multi_label
@@ -32,12 +40,15 @@ def score_videos(
     network.eval()
     layout = memory_format(network)
     with torch.inference_mode(), fabric.autocast():
-        for requests, batch in zip(loader.request_lists, loader, strict=True):
+        batches = zip(loader.request_lists, loader, strict=True)
+        for number, (requests, batch) in enumerate(batches, 1):
             clips = normalize(batch.to(fabric.device).clips, memory_format=layout)
             scores = network(clips)  # (N, classes)
             asked = torch.tensor([request.index for request in requests])
             read = batch.indices == asked
             collected.add(asked[read], scores[read.to(scores.device)], batch.labels[read])
+            if after_batch is not None:
+                after_batch(number)
     network.train()
     collected.gather(fabric)
     return collected

@@ -69,7 +69,7 @@ def in_all(value: Tensor, fabric: Fabric) -> bool:
 
 
 class Votes:
-    """Yes or no to several questions between steps: yes if any process says so.
+    """Yes or no to several questions between steps, or batches: yes if any process says so.
 
     One process has its say after every step. Several hold a vote about every two seconds, because
     it makes the host wait for the device; from how long steps take they all find the same next one.

@@ -54,15 +54,18 @@ def write_checkpoint(folder: Path, state: dict[str, Any], *, keep: int) -> Path:
 
 def has_checkpoint(folder: Path) -> bool:
     """Whether a run folder holds a checkpoint to go on from, intact or not."""
-    return (folder / "checkpoint.pt").is_file() or bool(_stems(folder))
+    names = ("checkpoint.pt", "best.pt")
+    return any((folder / name).is_file() for name in names) or bool(_stems(folder))
 
 
 def newest_intact(folder: Path, *, say: Callable[[str], None]) -> Path:
-    """The newest checkpoint that is intact; ``say`` is told of those that are not.
+    """The newest checkpoint that is intact, with the best as the last resort.
 
-    Raises ValueError if there is none.
+    ``say`` is told of those that are not. Raises ValueError if there is none.
     """
     found = [folder / "checkpoint.pt", *(stem.with_suffix(".pt") for stem in _stems(folder)[::-1])]
+    if (folder / "best.pt").is_file():
+        found.append(folder / "best.pt")
     for path in found[:-1]:
         try:
             check_intact(path)
@@ -90,6 +93,8 @@ def clear_after(folder: Path, *, next_step: int) -> None:
             _remove(stem)
         elif int(stem.name.removeprefix("step_")) == next_step:
             link(stem, folder / "checkpoint")
+    if next_step and newest_intact(folder, say=lambda _: None) == folder / "best.pt":
+        link(folder / "best", folder / "checkpoint")
 
 
 def link(stem: Path, name: Path) -> None:

@@ -1,8 +1,8 @@
 """The lock of a run folder: one run writes in it at a time.
 
-In: the folder. Out: nothing, or a ValueError that tells who is there. The lock is the operating
-system's (``fcntl``), which it lifts if the process dies, and which NFS passes on to other machines;
-on a file system that has none, nothing is locked.
+In: the folder, which is made if it is not there. Out: nothing, or a ValueError that tells who is
+there. The lock is the operating system's (``fcntl``), which it lifts if the process dies, and which
+NFS passes on to other machines; on a file system that has none, nothing is locked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import getpass
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
+
+from vcycle.data.atomic import naming
 
 LOCK_NAME = ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EROFS)
@@ -23,21 +26,26 @@ class FolderLock:
     """The lock of one folder, taken at most once by this object."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._path = folder, folder / LOCK_NAME
         self._file: int | None = None  # its descriptor
+        self._made = False  # the folder
 
     def take(self) -> None:
-        """Lock the folder, which exists. Raises ValueError if another process has."""
+        """Make the folder and lock it. Raises ValueError if another process has."""
         if self._file is not None:
             return
+        self._made = not self._folder.exists()
+        self._folder.mkdir(parents=True, exist_ok=True)
         try:
-            file = os.open(self._folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             if error.errno in _NO_LOCKS:
                 return
             raise
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_at(file, self._path):  # whoever made the folder has just removed it again
+                raise BlockingIOError
         except OSError as error:
             holder = os.read(file, 1000).decode(errors="replace").strip() or "another process"
             os.close(file)
@@ -47,16 +55,33 @@ class FolderLock:
                 f"run folder {self._folder}: in use by {holder}; wait until that ends or stop it, "
                 f"or choose another folder"
             ) from None
-        os.ftruncate(file, 0)
-        os.write(file, _myself().encode())
         self._file = file
+        with naming(self._path):
+            os.ftruncate(file, 0)
+            os.write(file, _myself().encode())
 
     def release(self) -> None:
-        """Let others have the folder. The file stays: removing it could split the lock in two."""
-        if self._file is not None:
-            os.ftruncate(self._file, 0)
-            os.close(self._file)
-            self._file = None
+        """Let others have the folder. One that this made, and that is still empty, is removed.
+
+        Otherwise the file stays: removing it could split the lock in two.
+        """
+        if self._file is None:
+            return
+        os.ftruncate(self._file, 0)
+        with suppress(OSError):  # somebody removes it, or has just put something there
+            if self._made and list(self._folder.iterdir()) == [self._path]:
+                self._path.unlink()
+                self._folder.rmdir()
+        os.close(self._file)
+        self._file = None
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether an open file is the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _myself() -> str:

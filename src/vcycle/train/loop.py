@@ -26,7 +26,7 @@ from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.processes import Stopped
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
-from vcycle.train.agreement import Votes, from_first, united
+from vcycle.train.agreement import Votes, from_first, gathered, united
 from vcycle.train.augment import augment
 from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.clock import clock_of
@@ -74,7 +74,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     if next_step in validation_steps and not from_first(
         fabric, lambda: run.folder.has_validation(run.first_step - 1)
     ):
-        validate(run, display, next_step=next_step, seconds=run.first_seconds)
+        validate(run, display, stop_requests, next_step=next_step, seconds=run.first_seconds)
 
     votes = Votes(fabric, first_step=next_step)
     nonfinite = NonFinite(run)
@@ -183,8 +183,8 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                             estimate_norms(run.validated, config, run.train_videos, fabric)
                 save(run, next_step=next_step, seconds=log.seconds)
                 saved = time.monotonic()
-                if validates:
-                    validate(run, display, next_step=next_step, seconds=log.seconds)
+                if validates and not stops:
+                    validate(run, display, stop_requests, next_step=next_step, seconds=log.seconds)
                 began = clock.now()
 
             # Stop, as any process was asked to.
@@ -225,11 +225,37 @@ def save(run: Run, *, next_step: int, seconds: float) -> None:
     write_checkpoint(run.folder.path, state, keep=run.config.checkpoint.keep)
 
 
-def validate(run: Run, display: Display, *, next_step: int, seconds: float) -> None:
-    """Score the validation videos and write the row."""
+def validate(
+    run: Run,
+    display: Display,
+    stop_requests: Sequence[float],
+    *,
+    next_step: int,
+    seconds: float,
+) -> None:
+    """Score the validation videos and write the row.
+
+    Raises Stopped between two batches if any process is asked to stop: the checkpoint is written,
+    and a run that goes on from there validates again.
+    """
     began = time.perf_counter()
     display.doing(f"validating on {len(run.val_videos)} videos")
-    scored = score_videos(run.validated, run.val_loader, run.val_videos, fabric=run.fabric)
+    votes = Votes(run.fabric, first_step=0)
+    batches_of_all = min(gathered(len(run.val_loader), run.fabric))
+
+    def stop_if_asked(batches: int) -> None:
+        if batches < batches_of_all and votes.hold(batches, bool(stop_requests))[0]:
+            raise Stopped(
+                f"stopped after step {next_step} of {len(run.plan)}, before its validation ended"
+            )
+
+    scored = score_videos(
+        run.validated,
+        run.val_loader,
+        run.val_videos,
+        fabric=run.fabric,
+        after_batch=stop_if_asked,
+    )
     scores = summary(scored, run.val_videos)
     took = time.perf_counter() - began
     row = {"step": next_step - 1, "seconds": seconds, "validation_seconds": took, **scores}

@@ -52,7 +52,8 @@ def train(
     Returns the run's totals with its last validation; resuming a complete run returns them again.
     Raises ValueError before step 0 for what a user has to change, and later if too many videos are
     bad or the loss is not finite; KeyboardInterrupt after Ctrl-C or SIGTERM, once the step under
-    way is done and a checkpoint is written.
+    way is done and a checkpoint is written, or after a batch of a validation, which is done again
+    when the run goes on.
     """
     check_installed(config.log)
     budget = None if budget_seconds is None else Budget(budget_seconds, time.monotonic())
@@ -61,7 +62,7 @@ def train(
         ending_together(fabric, advice="the same command goes on from the newest checkpoint"),
         closing(RunFolder(Path(folder), rank=fabric.global_rank)) as files,
     ):
-        begun = from_first(fabric, lambda: files.begin(config, resume=resume))
+        begun = from_first(fabric, lambda: files.begin(config, resume=resume, dry_run=dry_run))
         if begun == "complete":
             fabric.print(f"{folder}: complete, nothing is left to train")
             return from_first(fabric, files.result)

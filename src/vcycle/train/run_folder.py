@@ -45,7 +45,7 @@ Resume: TypeAlias = bool | Literal["auto"]
 _ROWS = ("metrics.jsonl", "phases.jsonl", "validation.jsonl", "nonfinite.jsonl")
 _NAMES = (
     *("config.yaml", "plan.json", "dataset.json", "multiply_adds.json"),
-    *(*_ROWS, "bad_videos.json", "scores.csv", "result.json"),
+    *(*_ROWS, "starts.jsonl", "bad_videos.json", "scores.csv", "result.json"),
 )
 
 
@@ -65,16 +65,19 @@ class RunFolder:
             self._logs.close()
         self._lock.release()
 
-    def begin(self, config: RunConfig, *, resume: Resume) -> Literal["new", "resumed", "complete"]:
-        """What is there to do in this folder.
+    def begin(
+        self, config: RunConfig, *, resume: Resume, dry_run: bool = False
+    ) -> Literal["new", "resumed", "complete"]:
+        """Make and lock the folder, until ``close``, and find out what there is to do in it.
 
         Without ``resume`` it must be empty; with it there must be a checkpoint, unless the run is
-        complete; "auto" takes whatever a run of this configuration left, or did not. Raises
-        ValueError if it is not so, or another run is in the way.
+        complete; "auto" takes whatever a run of this configuration left, or did not, beside files
+        of others. Raises ValueError if it is not so, or another run is in the way. A ``dry_run``
+        makes no folder.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"run folder {self.path}: it is a file; choose another name")
-        if self.path.exists() and self._writes:
+        if self._writes and (self.path.exists() or not dry_run):
             self._lock.take()
         if resume and self._writes:
             remove_partials(self.path, _NAMES)
@@ -83,7 +86,8 @@ class RunFolder:
             raise ValueError(
                 f"run folder {self.path}: it is not empty; choose another, or resume that run"
             )
-        if is_empty and resume is not True:
+        has_run = any((self.path / name).exists() for name in _NAMES) or has_checkpoint(self.path)
+        if resume is not True and not has_run:
             return "new"
         if not (resume == "auto" or has_checkpoint(self.path)):
             raise ValueError(
@@ -124,7 +128,7 @@ class RunFolder:
         first_step: int,
         predicted_seconds: float | None = None,
     ) -> None:
-        """Make the folder, and forget what was logged from ``first_step`` on.
+        """Fill the folder that ``begin`` locked, and forget what was logged from ``first_step`` on.
 
         ``predicted_seconds`` are of all steps; a run that goes on keeps those of its beginning.
         """
@@ -132,8 +136,11 @@ class RunFolder:
             return
         if (self.path / "bad_videos.json").is_file():
             self._bad_videos = json.loads((self.path / "bad_videos.json").read_text())
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock.take()
+        (self.path / "result.json").unlink(
+            missing_ok=True
+        )  # of an earlier run: this is not complete
+        if first_step == 0:
+            (self.path / "scores.csv").unlink(missing_ok=True)
         write_atomic(self.path / "config.yaml", config_text(config))
         earlier = self.predicted_seconds() if first_step else None
         predicted = predicted_seconds if earlier is None else earlier

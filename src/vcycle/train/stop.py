@@ -1,6 +1,7 @@
 """Requests to stop, collected so that a step is never cut in half.
 
-They are Ctrl-C, SIGTERM, and SIGUSR1, which SLURM is mostly told to send before the time limit.
+They are Ctrl-C, SIGTERM, SIGUSR1, which SLURM is mostly told to send before the time limit, and
+SIGHUP, which a terminal or an ssh session sends that is closed, unless ``nohup`` has it ignored.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ def stop_requests(*, exits: bool = False) -> Iterator[list[float]]:
     """The times of requests so far; Ctrl-C more than 2 s after the first is not held.
 
     SIGTERM always is: a scheduler may send it again and again, and means SIGKILL if it is not. If
-    the process ``exits`` once the body has Stopped, SIGTERM and SIGUSR1 are ignored from then on:
-    its exit code stays its own, although the first of several processes to exit has torchrun or
-    SLURM send SIGTERM to the others.
+    the process ``exits`` once the body has Stopped, all but Ctrl-C are ignored from then on: its
+    exit code stays its own, although the first of several processes to exit has torchrun or SLURM
+    send SIGTERM to the others.
     """
     received: list[float] = []
 
@@ -37,13 +38,15 @@ def stop_requests(*, exits: bool = False) -> Iterator[list[float]]:
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, keep) for number in numbers}
     try:
         yield received
     except Stopped:
         if exits:
-            before |= dict.fromkeys((signal.SIGTERM, signal.SIGUSR1), signal.SIG_IGN)
+            before |= dict.fromkeys(numbers[1:], signal.SIG_IGN)
         raise
     finally:
         for number, handler in before.items():

@@ -238,9 +238,9 @@ def _work(
     end_with(parent, thread)
     # Ctrl-C reaches every process of the terminal; the main process ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Those of a scheduler or torchrun reach them too; the run goes on until its step is done.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    # Those of a scheduler, torchrun or a closed terminal do too; the run first ends its step.
+    for signal_number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_freed_memory()
 
