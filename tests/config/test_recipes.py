@@ -335,27 +335,31 @@ def test_few_videos_are_sent_to_finetune_if_there_are_weights(
 
 
 @pytest.mark.parametrize(
-    ("name", "baseline_steps", "steps"),
+    ("name", "model", "share"),
     [
-        *[("scratch", 300, 300), ("scratch", 301, 300), ("scratch", 600, 300)],
-        *[("scratch", 4000, 1500), ("finetune", 300, 300), ("finetune", 500, 300)],
-        ("finetune", 4500, 2500),
+        ("scratch", "resnet3d_tiny", 3 / 8),
+        ("scratch", "video_vit_tiny", 3 / 8),
+        ("scratch", "slowfast_r50", 5 / 9),
+        ("scratch", "mine:network", 5 / 9),
+        ("finetune", "resnet3d_tiny", 5 / 9),
+        ("finetune", "slowfast_r50", 5 / 9),
     ],
 )
+@pytest.mark.parametrize("baseline_steps", [300, 301, 500, 7200])
 def test_own_videos_save_steps_down_to_the_fewest_that_were_enough(
-    name: str, baseline_steps: int, steps: int
+    name: str, model: str, share: float, baseline_steps: int
 ) -> None:
+    steps = {300: 300, 301: 300, 500: 300, 7200: share * 7200}[baseline_steps]
     for num_videos in (4, 20, 300):  # batch exponents 0, 1/2 and 1
-        config = recipe(name, num_videos=num_videos, asked=Asked(steps=baseline_steps))
+        asked = Asked(steps=baseline_steps)
+        config = recipe(name, num_videos=num_videos, model=model, asked=asked)
         plan = config.plan()
         assert len(plan) == steps
         assert len(plan.shapes) == (1 if baseline_steps == 300 else 3)
         off = baseline_steps == 300
         assert config.schedule_notes[0].startswith("schedule off: 300 st" if off else "schedule an")
-        timed = recipe(
-            name, num_videos=num_videos, asked=Asked(steps=baseline_steps, is_timed=True)
-        )
-        share = 3 / 8 if name == "scratch" else 5 / 9
+        asked = Asked(steps=baseline_steps, is_timed=True)
+        timed = recipe(name, num_videos=num_videos, model=model, asked=asked)
         assert len(timed.plan()) == pytest.approx(share * baseline_steps, rel=0.02, abs=2)
 
 
