@@ -43,8 +43,8 @@ _TRANSFORMER = _Evidence(
 )
 _OTHERS = _Evidence(
     Fraction(5, 9),
-    "it fell a few points short of the baseline's accuracy with a narrow SlowFast from random "
-    "weights on 285 videos",
+    "it came to the baseline's loss, and near its accuracy, with a narrow SlowFast from random "
+    "weights, 285 videos",
 )
 _FROM_WEIGHTS = _Evidence(
     Fraction(5, 9),
