@@ -8,7 +8,6 @@ those whose number leaves f by the number of folds validate fold f, and all othe
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,14 +52,10 @@ def person(path: str) -> str:
 
 
 def class_splits(manifest: Manifest) -> list[str]:
-    """train or val for each video of a manifest: val for every fourth of a class."""
-    seen: Counter[int] = Counter()
-    splits = []
-    for video in manifest.videos:
-        (label,) = video.labels
-        seen[label] += 1
-        splits.append("val" if seen[label] % _TUNING == 0 else "train")
-    return splits
+    """train or val for each video of a manifest: val for every fourth, class by class."""
+    order = sorted(range(len(manifest)), key=lambda number: manifest.videos[number].labels)
+    validates = set(order[_TUNING - 1 :: _TUNING])
+    return ["val" if number in validates else "train" for number in range(len(manifest))]
 
 
 def people_splits(manifest: Manifest, *, part: str, folds: int) -> list[str]:
