@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ def run_anywhere(
     num_workers: int,
     ray: str | None,
     limit_seconds: Callable[[Job], float],
-) -> Iterator[tuple[Job, Result | Failed]]:
+) -> Generator[tuple[Job, Result | Failed], None, None]:
     """Yield each job and its result: from the cluster at the address ``ray``, or from processes."""
     if ray is None:
         return run_jobs(function, jobs, num_workers=num_workers, limit_seconds=limit_seconds)
@@ -44,7 +44,7 @@ def run_jobs_on_ray(
     *,
     address: str,
     limit_seconds: Callable[[Job], float],
-) -> Iterator[tuple[Job, Result | Failed]]:
+) -> Generator[tuple[Job, Result | Failed], None, None]:
     """Yield each job and its result as they finish, as ``run_jobs`` does.
 
     ``address`` is that of the cluster's head, or ``auto`` on one of its nodes. A job whose workers

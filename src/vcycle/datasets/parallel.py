@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
@@ -73,7 +73,7 @@ def run_jobs(
     *,
     num_workers: int,
     limit_seconds: Callable[[Job], float] = lambda job: math.inf,
-) -> Iterator[tuple[Job, Result | Failed]]:
+) -> Generator[tuple[Job, Result | Failed], None, None]:
     """Yield each job and its result as they finish.
 
     With 0 workers the jobs run in this process, in order and without time limits.

@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
@@ -190,15 +191,16 @@ def _rewrite(
         return limit_seconds + task[1].num_frames / 10
 
     outcomes = run_anywhere(job, todo, num_workers=num_workers, ray=ray, limit_seconds=limit)
-    for (name, _), outcome in outcomes:
-        if isinstance(outcome, Failed):
-            failed[name] = outcome.reason
-        else:
-            info, num_bytes = outcome
-            folder.add(name, stamps[name], info, num_bytes)
-        done += 1
-        if progress is not None:
-            progress(done, len(videos))
+    with closing(outcomes):  # an interruption ends the workers before the folder is tidied
+        for (name, _), outcome in outcomes:
+            if isinstance(outcome, Failed):
+                failed[name] = outcome.reason
+            else:
+                info, num_bytes = outcome
+                folder.add(name, stamps[name], info, num_bytes)
+            done += 1
+            if progress is not None:
+                progress(done, len(videos))
     return failed
 
 
