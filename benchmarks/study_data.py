@@ -18,7 +18,7 @@ from vcycle.datasets.own_videos import list_folder
 from vcycle.demo.videos import write_videos
 
 _TUNING = 4
-"""One in so many people, or of a class's generated training videos, is for choosing rates."""
+"""One in so many people, or of the generated training videos, is for choosing rates."""
 
 
 def prepare_parts(study: Study, task: Task, datasets: Path, folder: Path) -> None:

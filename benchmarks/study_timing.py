@@ -1,11 +1,11 @@
 """Seconds of a training step at each mini-batch of a study, from which the seconds of runs come.
 
 In: a study. Out: ``steps.json`` in its folder, a row for each task, method, shape, share of the
-tokens and batch size:
-seconds of a step (forward, backward, optimizer), and of decoding its clips in one process. Accuracy
-does not depend on the clock, so runs may share a machine; their seconds are these, summed over
-their plans. They are CPU seconds, which on one thread are those of an idle machine's clock, and the
-lower quartile of a mini-batch's steps: what others add to some steps is no part of the method.
+tokens and batch size: seconds of a step (forward, backward, optimizer), and of decoding its clips
+in one process. Accuracy does not depend on the clock, so runs may share a machine; their seconds
+are these, summed over their plans. They are CPU seconds, which on one thread are those of an idle
+machine's clock, and the lower quartile of a mini-batch's steps: what others add to some steps is no
+part of the method.
 """
 
 from __future__ import annotations

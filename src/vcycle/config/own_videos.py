@@ -109,8 +109,8 @@ def finetune(
         f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
         f"(169k), on the line through the two in logarithms, and within 15 to 100"
     )
-    multigrid, reasons = _schedule(size, steps, _FROM_WEIGHTS, is_timed=asked.is_timed)
-    config = _run("finetune", baseline, multigrid, model, size, training, reasons, steps_note)
+    schedule = _schedule(size, steps, _FROM_WEIGHTS, is_timed=asked.is_timed)
+    config = _run("finetune", baseline, model, size, training, schedule, steps_note)
     return replace(config, model=replace(config.model, pretrained_on="kinetics400"))
 
 
@@ -145,8 +145,8 @@ def scratch(
     entry = Model(model).entry
     families = {"TinyResNet3d": _RESNET, "VideoTransformer": _TRANSFORMER}
     evidence = families.get(entry.family, _OTHERS) if entry is not None else _OTHERS
-    multigrid, reasons = _schedule(size, steps, evidence, is_timed=asked.is_timed)
-    config = _run("scratch", baseline, multigrid, model, size, training, reasons, steps_note)
+    schedule = _schedule(size, steps, evidence, is_timed=asked.is_timed)
+    config = _run("scratch", baseline, model, size, training, schedule, steps_note)
     has_weights = config.model.entry is not None and config.model.entry.kinetics_file is not None
     if size.num_videos >= 50_000 or not has_weights:
         return config
@@ -157,13 +157,13 @@ def scratch(
 def _run(
     name: str,
     baseline: Baseline,
-    multigrid: Multigrid,
     model: str,
     size: _Size,
     training: _Training,
-    schedule_notes: tuple[str, ...],
+    schedule: tuple[Multigrid, tuple[str, ...]],
     steps_note: str,
 ) -> RunConfig:
+    multigrid, schedule_notes = schedule
     network = Model(model)
     return RunConfig(
         recipe=name,

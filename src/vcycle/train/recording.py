@@ -32,26 +32,31 @@ def make_recorder(config: RunConfig, network: nn.Module, fabric: Fabric) -> Reco
 
     Raises ValueError if that is asked for where it cannot be.
     """
-    problem, parts = None, fabric.world_size * config.micro_batches
+    if config.cuda_graphs == "on":
+        problem = _problem(config, network, fabric)
+        if problem is not None:
+            raise ValueError(f"cuda_graphs on: {problem}; give --cuda_graphs off")
+        return Recorder(network)
+    is_tried = fabric.device.type == "cuda" and fabric.world_size == 1
+    is_own = config.model.entry is not None
+    return Recorder(network) if config.cuda_graphs == "auto" and is_tried and is_own else None
+
+
+def _problem(config: RunConfig, network: nn.Module, fabric: Fabric) -> str | None:
+    """Why passes cannot be recorded; None if they can, as far as is known before one is tried."""
     if fabric.device.type != "cuda":
-        problem = "they are for GPUs, not for a CPU"
-    elif fabric.world_size > 1 and has_other_buffers(network):
-        problem = f"{fabric.world_size} processes exchange buffers of {config.model.name} in a pass"
-    elif fabric.world_size > 1 and _exchanges_statistics(config, network, parts):
-        problem = "norm groups span processes, which exchange statistics in a pass"
-    if config.cuda_graphs == "on" and problem is not None:
-        raise ValueError(f"cuda_graphs on: {problem}; give --cuda_graphs off")
-    is_tried = fabric.world_size == 1 and config.model.entry is not None
-    if problem is not None or not (config.cuda_graphs == "on" or is_tried):
+        return "they are for GPUs, not for a CPU"
+    if fabric.world_size == 1:
         return None
-    return None if config.cuda_graphs == "off" else Recorder(network)
-
-
-def _exchanges_statistics(config: RunConfig, network: nn.Module, parts: int) -> bool:
-    """Whether there are norm groups that are larger than a part of their batch."""
-    return any(isinstance(layer, SubBatchNorm3d) for layer in network.modules()) and any(
+    if has_other_buffers(network):
+        return f"{fabric.world_size} processes exchange buffers of {config.model.name} in a pass"
+    parts = fabric.world_size * config.micro_batches
+    has_groups = any(isinstance(layer, SubBatchNorm3d) for layer in network.modules())
+    if has_groups and any(
         (kind.norm_group or 1) > kind.batch_size // parts for kind in config.plan().mini_batches()
-    )
+    ):
+        return "norm groups span processes, which exchange statistics in a pass"
+    return None
 
 
 @dataclass(frozen=True)

@@ -136,9 +136,8 @@ class RunFolder:
             return
         if (self.path / "bad_videos.json").is_file():
             self._bad_videos = json.loads((self.path / "bad_videos.json").read_text())
-        (self.path / "result.json").unlink(
-            missing_ok=True
-        )  # of an earlier run: this is not complete
+        # Of an earlier run: this one is not complete.
+        (self.path / "result.json").unlink(missing_ok=True)
         if first_step == 0:
             (self.path / "scores.csv").unlink(missing_ok=True)
         write_atomic(self.path / "config.yaml", config_text(config))
