@@ -28,9 +28,10 @@ class Method:
     A length is in ``unit``: a share of the baseline's steps, or a multiple of its epochs.
     ``lengths`` maps each to the number of rounds that it waits. ``tuned`` says which lengths have
     a rate chosen for them: each, or the first, whose rate serves the others. A variant has none of
-    its own: it takes that of the method ``rate_of``. ``schedule`` is one of the named schedules,
-    ``config`` are further fields of a run's configuration, and ``full_shape`` those that change for
-    a second evaluation, at the full shape.
+    its own: it takes that of the method ``rate_of``. ``seeds`` are fewer than the study's where a
+    method is a side question. ``schedule`` is one of the named schedules, ``config`` are further
+    fields of a run's configuration, and ``full_shape`` those that change for a second evaluation,
+    at the full shape.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Method:
     lengths: Mapping[float, int]
     tuned: Literal["each", "first"] = "first"
     rate_of: str | None = None
+    seeds: int | None = None
     config: Values = field(default_factory=dict)
     full_shape: Values | None = None
 
@@ -174,14 +176,14 @@ class Study:
                     placed += [((first, number, -1, place), run) for run in tuning]
                 placed += [
                     ((first + seed, number, fold, place), Run(task, method, length, seed, fold))
-                    for seed in range(self.seeds)
+                    for seed in range(method.seeds or self.seeds)
                     for fold in range(self.folds)
                 ]
         placed.sort(key=lambda pair: pair[0])
         return [run for _, run in placed]
 
     def tuning(self, task: Task, method: Method, length: float) -> list[Run]:
-        """The runs that choose a length's rate, one for each rate that is tried."""
+        """The runs that choose a length's rate, one for each rate that may be tried."""
         if method.rate_of is not None:
             other = self.method(method.rate_of)
             return self.tuning(task, other, other.first_length)

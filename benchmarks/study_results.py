@@ -35,9 +35,10 @@ def collect(folder: StudyFolder, file: Path) -> None:
     steps = folder.steps()
     rows = [row for run in study.runs() if (row := _row(folder, run, steps)) is not None]
     rows.sort(key=_place)
+    left = sum(not folder.is_done(run, among=[]) for run in study.runs())
     values = {
         "study": study.name,
-        "runs": len(study.runs()),
+        "runs": len(rows) + left,
         "complete": len(rows),
         "machine": machine(),
         "versions": {name: version(name) for name in PACKAGES},
@@ -47,7 +48,7 @@ def collect(folder: StudyFolder, file: Path) -> None:
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, json.dumps(values, indent=1) + "\n")
-    print(f"{file}: {len(rows)} of {len(study.runs())} runs")
+    print(f"{file}: {len(rows)} of {len(rows) + left} runs")
 
 
 def summary(study: Study, rows: list[Row]) -> Row:

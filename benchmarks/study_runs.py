@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import shutil
 import subprocess
 import time
@@ -23,6 +22,7 @@ from rich.console import Console
 
 from study_data import prepare_parts
 from study_file import Run, Study, at_full_shape
+from study_rates import best_rate, wanted_rates
 from vcycle.config.fields import config_text
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
@@ -58,12 +58,18 @@ class StudyFolder:
         return self.path / "runs" / run.name
 
     def row(self, run: Run) -> dict[str, Any] | None:
-        """What came of a run; None while it is not complete."""
+        """What came of a run; None while it is not complete.
+
+        A final run at a rate that its tuning, gone on since, no longer chooses is to be done again.
+        """
         file = self.run_folder(run) / "row.json"
-        if not file.is_file():
-            return self._published.get(run.name)
-        row: dict[str, Any] = json.loads(file.read_text())
-        return row
+        if file.is_file():
+            row: dict[str, Any] | None = json.loads(file.read_text())
+        else:
+            row = self._published.get(run.name)
+        if row is None or run.role == "tuning":
+            return row
+        return row if self.rate(run) in (None, row["rate"]) else None
 
     def steps(self) -> list[dict[str, Any]]:
         """The timed mini-batches: those of this machine, and of other methods the published."""
@@ -77,12 +83,13 @@ class StudyFolder:
         ]
 
     def is_done(self, run: Run, *, among: list[Run]) -> bool:
-        """Whether nothing is left to do for a run; a published one leaves no weights to start from.
+        """Whether nothing is left to do for a run, as for a rate that need not be tried.
 
-        It is done again if a run that starts from them is still to be done.
+        A published run leaves no weights: it is done again if one that starts from them is still
+        to be done.
         """
         if self.row(run) is None:
-            return False
+            return run.role == "tuning" and run.rate not in self.wanted_rates(run)
         if (self.run_folder(run) / "row.json").is_file():
             return True
         return not any(
@@ -97,19 +104,21 @@ class StudyFolder:
         return folder / run.part
 
     def rate(self, run: Run) -> float | None:
-        """The rate of a run: its own, or the one with the least loss in its tuning, if all is done.
-
-        A run whose loss is not finite has lost; of equal ones the smaller rate wins.
-        """
+        """The rate of a run: its own, or the one that its tuning chose, if that is done."""
         if run.rate is not None:
             return run.rate
-        rows = [self.row(each) for each in self.study.tuning(run.task, run.method, run.length)]
-        if any(row is None for row in rows):
-            return None
-        losses = [
-            (math.inf if row["loss"] is None else row["loss"], row["rate"]) for row in rows if row
-        ]
-        return float(min(losses)[1])
+        return None if self.wanted_rates(run) else best_rate(self._losses(run))
+
+    def wanted_rates(self, run: Run) -> list[float]:
+        """The rates that the tuning of a run's point has still to try."""
+        tuning = self.study.tuning(run.task, run.method, run.length)
+        rates = sorted(each.rate for each in tuning if each.rate is not None)
+        return wanted_rates(rates, self._losses(run))
+
+    def _losses(self, run: Run) -> dict[float, float | None]:
+        tuning = self.study.tuning(run.task, run.method, run.length)
+        rows = [self.row(each) for each in tuning]
+        return {row["rate"]: row["loss"] for row in rows if row is not None}
 
     def config(self, run: Run) -> RunConfig | None:
         """A run's configuration; None while what it needs is not complete."""
@@ -245,7 +254,7 @@ class _Progress:
     def done(self, run: Run, row: dict[str, Any], *, seconds: float) -> None:
         self._seconds += seconds
         self._done += self._pixels[run.point]
-        rest = [each for each in self._runs if self._folder.row(each) is None]
+        rest = [each for each in self._runs if not self._folder.is_done(each, among=[])]
         left = sum(self._pixels[each.point] for each in rest) * self._seconds / self._done
         said = row.get("failed") or f"top-1 {row['top1']:.1%}, loss {row['loss']:.3f}"
         number = len(self._runs) - len(rest)

@@ -246,7 +246,7 @@ def rates_table(values: Row, titles: dict[str, str]) -> str:
         if row["role"] == "tuning":
             point = groups.setdefault((_task(row), row["method"], row["length"]), {})
             point[row["rate"]] = row["loss"]
-    lines = ["| task | method | length | loss on the tuning people at each rate | chosen |"]
+    lines = ["| task | method | length | loss on the tuning people at each rate | best so far |"]
     lines += ["| --- | --- | ---: | --- | --- |"]
     places = []
     for (task, method, length), losses in groups.items():
@@ -261,8 +261,8 @@ def rates_table(values: Row, titles: dict[str, str]) -> str:
     edges = sum(place != "" for place in places)
     return "\n".join(
         [
-            f"{edges} of these {len(places)} chose the least or the largest rate that was tried: "
-            f"a wider range might serve them better.",
+            f"Of {edges} of these {len(places)} the best so far is the least or the largest rate "
+            f"that was tried: the next one is still to be.",
             "",
             *lines,
         ]

@@ -10,6 +10,7 @@ import yaml
 from study_file import Method, Study, at_full_shape, read_study
 
 PROOF = Path(__file__).parents[2] / "benchmarks" / "study" / "proof.yaml"
+RATES = (0.0015, 0.003, 0.006, 0.012, 0.024, 0.048, 0.096)
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +61,15 @@ def test_one_seed_of_every_method_comes_before_the_second_of_any(proof):
 def test_a_variant_takes_the_rate_of_the_method_that_it_varies(proof):
     task = proof.tasks[0]
     tuning = proof.tuning(task, method_of(proof, "anneal-ema"), 0.276)
-    assert [run.point for run in tuning] == ["isl_emergency8/scratch/anneal-0.276"] * 3
+    assert [run.point for run in tuning] == ["isl_emergency8/scratch/anneal-0.276"] * 7
     assert not [run for run in proof.runs() if run.method.rate_of and run.role == "tuning"]
     chosen = proof.selected(["isl_emergency8/scratch/anneal-ema-0.276/seed0-fold0"])
-    assert len(chosen) == 4
+    assert len(chosen) == 8
+
+
+def test_a_variant_runs_fewer_seeds(proof):
+    runs = [run for run in proof.runs() if run.point == "isl_emergency8/scratch/anneal-ema-0.276"]
+    assert [(run.seed, run.fold) for run in runs] == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_the_tuning_of_a_length_comes_before_its_final_runs(proof):
@@ -71,7 +77,7 @@ def test_the_tuning_of_a_length_comes_before_its_final_runs(proof):
     for run in proof.runs():
         if run.role == "final":
             tuning = proof.tuning(run.task, run.method, run.length)
-            assert len(tuning) == 3
+            assert len(tuning) == 7
             assert all(places[each.name] < places[run.name] for each in tuning), run.name
 
 
@@ -79,9 +85,9 @@ def test_each_length_of_the_baseline_is_tuned_and_the_first_of_the_others(proof)
     task = proof.tasks[0]
     of_baseline = proof.tuning(task, method_of(proof, "baseline"), 0.294)
     of_pass = proof.tuning(task, method_of(proof, "pass"), 0.369)
-    assert [run.point for run in of_baseline] == ["isl_emergency8/scratch/baseline-0.294"] * 3
-    assert [run.point for run in of_pass] == ["isl_emergency8/scratch/pass-0.276"] * 3
-    assert [run.rate for run in of_pass] == [0.006, 0.012, 0.024]
+    assert [run.point for run in of_baseline] == ["isl_emergency8/scratch/baseline-0.294"] * 7
+    assert [run.point for run in of_pass] == ["isl_emergency8/scratch/pass-0.276"] * 7
+    assert [run.rate for run in of_pass] == list(RATES)
 
 
 def test_pretraining_is_the_whole_baseline_of_the_same_seed_on_another_task(proof):
@@ -95,13 +101,9 @@ def test_pretraining_is_the_whole_baseline_of_the_same_seed_on_another_task(proo
 def test_selected_runs_come_with_those_that_they_need(proof):
     chosen = proof.selected(["weizmann10/finetune/pass-0.276/seed0-fold1"])
     assert [run.name for run in chosen] == [
-        "isl_emergency8/scratch/baseline-1/rate0.006",
-        "isl_emergency8/scratch/baseline-1/rate0.012",
-        "isl_emergency8/scratch/baseline-1/rate0.024",
+        *(f"isl_emergency8/scratch/baseline-1/rate{rate}" for rate in RATES),
         "isl_emergency8/scratch/baseline-1/seed0-fold0",
-        "weizmann10/finetune/pass-0.276/rate0.006",
-        "weizmann10/finetune/pass-0.276/rate0.012",
-        "weizmann10/finetune/pass-0.276/rate0.024",
+        *(f"weizmann10/finetune/pass-0.276/rate{rate}" for rate in RATES),
         "weizmann10/finetune/pass-0.276/seed0-fold1",
     ]
     assert len(proof.selected([""])) == len(proof.runs())

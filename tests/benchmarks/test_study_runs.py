@@ -144,12 +144,14 @@ def test_a_run_that_another_process_holds_is_left_to_it(study, done, tmp_path, m
     held = lock.open("a")
     fcntl.flock(held, fcntl.LOCK_EX)
 
+    theirs = {"by": "another", "rate": folder.rate(run)}
+
     def other_process_finishes(_seconds: float) -> None:
-        row.write_text(json.dumps({"by": "another"}))
+        row.write_text(json.dumps(theirs))
 
     monkeypatch.setattr("study_runs.time.sleep", other_process_finishes)
     run_study(folder, study.runs(), console=SILENT)
-    assert folder.row(run) == {"by": "another"}
+    assert folder.row(run) == theirs
     held.close()
 
 
@@ -175,6 +177,42 @@ def test_a_loss_that_is_not_finite_is_a_row_that_says_so(study, done, monkeypatc
     run_study(folder, [run], console=SILENT)
     assert folder.row(run)["failed"] == "step 3: the loss is nan at rate 0.001"
     assert folder.row(run)["loss"] is None
+
+
+def test_a_search_that_goes_on_carries_out_what_it_then_chooses(done, tmp_path):
+    """Of five rates an outer one is tried only beyond an end; final runs follow the choice."""
+    wider = tmp_path / "small.yaml"
+    rates = [0.0005, 0.001, 0.002, 0.004, 0.008]
+    wider.write_text(yaml.safe_dump({**STUDY, "rates": rates}, sort_keys=False))
+    study = read_study(wider)
+    folder = StudyFolder(study, tmp_path, Path("nowhere"))
+    shutil.copytree(done.path / "runs", folder.path / "runs")
+    runs = study.selected(["generated/scratch/pass-1/"])
+    tuning = {run.rate: run for run in runs if run.role == "tuning"}
+    final = runs[-1]
+    for rate in (0.001, 0.002):  # as if the larger had won, at an end of what is tried
+        row = {**folder.row(tuning[rate]), "loss": 0.003 - rate}
+        (folder.run_folder(tuning[rate]) / "row.json").write_text(json.dumps(row))
+    assert folder.wanted_rates(final) == [0.004]
+    assert folder.rate(final) is None
+    assert folder.is_done(tuning[0.0005], among=[])
+    assert not folder.is_done(tuning[0.004], among=[])
+
+    run_study(folder, runs, console=SILENT)
+    tried = {rate for rate, run in tuning.items() if folder.row(run) is not None}
+    assert tried == {0.001, 0.002, 0.004}
+    assert folder.row(final)["rate"] == 0.002
+
+    # A further rate that wins makes the final runs stale, and no other method's.
+    row = {**folder.row(tuning[0.004]), "loss": 0.0001}
+    (folder.run_folder(tuning[0.004]) / "row.json").write_text(json.dumps(row))
+    assert folder.row(final)["rate"] == 0.002  # until the search is done
+    row = {**row, "rate": 0.008, "loss": 0.1}
+    folder.run_folder(tuning[0.008]).mkdir()
+    (folder.run_folder(tuning[0.008]) / "row.json").write_text(json.dumps(row))
+    assert folder.rate(final) == 0.004
+    assert folder.row(final) is None
+    assert not folder.is_done(final, among=[])
 
 
 def test_the_collected_table(study_file, done, tmp_path, capsys):
