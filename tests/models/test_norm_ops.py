@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import subprocess
@@ -184,8 +185,38 @@ def test_the_number_of_operations_of_a_commit_does_not_depend_on_that_of_layers(
         set_norm_group(model, 2)
         defer_statistics(model)
         model(clips(8, 3))
+        commit_statistics(model)  # which finds once where each channel's statistics lie
         counts.append(count(lambda model=model: commit_statistics(model)))
-    assert counts[0] == counts[1] == counts[2] <= 20
+    assert counts == [13, 13, 13]
+
+
+def test_layers_moved_copied_or_given_another_order_commit_what_they_collected() -> None:
+    """Then they do not share one buffer, or not in the model's order."""
+    sizes = (3, 5, 2)
+    results = []
+    for change in ("none", "copied", "reversed", "fewer"):
+        layers = [SubBatchNorm3d(size) for size in sizes]
+        model = nn.ModuleList(layers)
+        set_norm_group(model, 2)
+        defer_statistics(model)
+        if change == "copied":
+            model = copy.deepcopy(model)
+            layers = list(model)
+        if change == "reversed":
+            model = nn.ModuleList(layers[::-1])
+        if change == "fewer":
+            model = nn.ModuleList([*layers[1:], SubBatchNorm3d(4)])
+        for _ in range(2):
+            for layer in layers:
+                layer(clips(4, layer.num_features))
+            commit_statistics(model)
+        assert not any(layer._pending.any() for layer in model if layer._pending is not None)
+        results.append([layer.state_dict() for layer in layers])
+    whole, *others, fewer = results
+    for other in others:
+        torch.testing.assert_close(other, whole, rtol=0, atol=0)
+    torch.testing.assert_close(fewer[1:], whole[1:], rtol=0, atol=0)
+    assert fewer[0]["num_batches_tracked"] == 0
 
 
 def test_layers_of_different_momentum_precision_and_use_commit_together() -> None:

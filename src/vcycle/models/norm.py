@@ -7,7 +7,9 @@ clips, so that their noise does not depend on the size of the mini-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -205,10 +207,13 @@ def defer_statistics(model: nn.Module, optimizer: Optimizer | None = None) -> No
     """
     if optimizer is not None:
         optimizer.register_step_post_hook(lambda *_: commit_statistics(model))
-    for layer in _layers(model):
-        if layer.running_mean is not None:
-            size = 2 * layer.num_features + 2
-            layer._pending = layer.running_mean.new_zeros(size, dtype=torch.float64)
+    for layers in _alike(model):
+        sizes = [2 * layer.num_features + 2 for layer in layers]
+        running_mean = layers[0].running_mean
+        assert running_mean is not None
+        flat = running_mean.new_zeros(sum(sizes), dtype=torch.float64)
+        for layer, own in zip(layers, torch.split(flat, sizes), strict=True):
+            layer._pending = own
 
 
 def discard_statistics(model: nn.Module) -> None:
@@ -231,39 +236,72 @@ def commit_statistics(model: nn.Module) -> None:
     All processes call it together. Layers that were not run do not change. The statistics of all
     layers are exchanged and applied as one tensor.
     """
+    for layers in _alike(model):
+        if collecting := [layer for layer in layers if layer._pending is not None]:
+            _commit(collecting)
+
+
+def _alike(model: nn.Module) -> Iterable[list[SubBatchNorm3d]]:
+    """The layers with running statistics, those of one momentum, precision and device together."""
     alike: dict[tuple[object, ...], list[SubBatchNorm3d]] = {}
     for layer in _layers(model):
-        if layer._pending is not None and layer.running_mean is not None:
-            mean = layer.running_mean
+        if (mean := layer.running_mean) is not None:
             alike.setdefault((layer.momentum, mean.dtype, mean.device), []).append(layer)
-    for layers in alike.values():
-        _commit(layers)
+    return alike.values()
 
 
 def _commit(layers: list[SubBatchNorm3d]) -> None:
-    """``commit_statistics`` of layers of one momentum, precision and device."""
+    """``commit_statistics`` of layers of one momentum, precision and device, in 13 operations."""
     buffers = [(x._pending, x.running_mean, x.running_var, x.num_batches_tracked) for x in layers]
     pending, means, variances, batches = (
         [x for x in column if x is not None] for column in zip(*buffers, strict=True)
     )
     sizes, dtype = [len(mean) for mean in means], means[0].dtype
-    # For every channel of every layer: the sum of means, that of mean squares, groups, values.
-    parts = [torch.split(sums, [n, n, 1, 1]) for sums, n in zip(pending, sizes, strict=True)]
-    counts = [part[i].expand(n) for i in (2, 3) for part, n in zip(parts, sizes, strict=True)]
-    sums = torch.cat([*(part[0] for part in parts), *(part[1] for part in parts), *counts])
+    flat = _flat(pending)
     if dist.is_available() and dist.is_initialized():
-        dist.all_reduce(sums)
-    mean, square, groups, values = sums.view(4, -1)
-    sums[: 2 * len(mean)].view(2, -1).div_(groups.clamp(min=1))
-    unbiased = values / (values - 1).clamp_(min=1)
-    variance = torch.addcmul(square, mean, mean, value=-1).mul_(unbiased)
-    seen = groups.clamp_(max=1)  # 0 in layers that were not run
+        dist.all_reduce(flat)
+    sums = flat[_places(tuple(sizes), flat.device)]
+    sums[:3].div_(sums[2].clamp(min=1))
+    mean, variance, seen, values = sums  # ``seen`` is 0 in layers that were not run
+    variance.addcmul_(mean, mean, value=-1)  # from the mean square
+    variance.addcdiv_(variance, values.sub_(1).clamp_(min=1))  # unbiased
     torch._foreach_add_(batches, [of_layer[0] for of_layer in torch.split(seen.long(), sizes)])
     weight: float | Tensor | None = layers[0].momentum
     if weight is None:  # the running statistics are then the mean over batches
         every = torch.cat([b.expand(n) for b, n in zip(batches, sizes, strict=True)])
         weight = 1 / every.clamp_(min=1)
-    weights = torch.split((seen * weight).to(dtype), sizes)
-    ends = (part for each in (mean, variance) for part in torch.split(each.to(dtype), sizes))
-    torch._foreach_lerp_([*means, *variances], [*ends], [*weights, *weights])
-    torch._foreach_zero_(pending)
+    seen.mul_(weight)
+    to_mean, to_variance, weights = (torch.split(row, sizes) for row in sums[:3].to(dtype))
+    torch._foreach_lerp_([*means, *variances], [*to_mean, *to_variance], [*weights, *weights])
+    if flat is pending[0]._base:
+        flat.zero_()
+    else:
+        torch._foreach_zero_(pending)
+
+
+def _flat(pending: list[Tensor]) -> Tensor:
+    """What layers collected, one after the other: the buffer that they share, or a copy.
+
+    A copy if the layers were moved or copied since they began to collect.
+    """
+    base = pending[0]._base
+    ends = list(accumulate(map(len, pending), initial=0))
+    shared = base is not None and ends[-1] == len(base)
+    for own, start in zip(pending, ends, strict=False):
+        shared = shared and own._base is base and own.storage_offset() == start
+    return base if shared and base is not None else torch.cat(pending)
+
+
+@lru_cache(maxsize=16)
+def _places(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """(4, channels of all layers): where mean, mean square, groups and values of each lie."""
+    rows: tuple[list[int], ...] = ([], [], [], [])
+    start = 0
+    for size in sizes:
+        end = start + 2 * size
+        rows[0].extend(range(start, start + size))
+        rows[1].extend(range(start + size, end))
+        rows[2].extend([end] * size)
+        rows[3].extend([end + 1] * size)
+        start = end + 2
+    return torch.tensor(rows, device=device)
