@@ -275,7 +275,12 @@ def read_study(file: Path) -> Study:
             for fields in values.pop("tasks")
         )
         rates = tuple(values.pop("rates"))
-        return Study(name=file.stem, rates=rates, methods=methods, tasks=tasks, **values)
+        study = Study(name=file.stem, rates=rates, methods=methods, tasks=tasks, **values)
+        for run in {run.point: run for run in study.runs()}.values():
+            study.config_of(run, rate=1.0)
+        return study
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}; name a study's file") from error
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file}: no study in it ({' '.join(str(error).split())})") from error
     except ValueError as error:

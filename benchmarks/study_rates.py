@@ -7,15 +7,11 @@ so is the next rate beyond it. So a chosen rate lies between two worse ones, or 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 
-def wanted_rates(rates: Sequence[float], losses: Mapping[float, float | None]) -> list[float]:
-    """The rates to try before one can be chosen; none are left once it can.
-
-    ``losses`` maps a tried rate to its loss, None where that was not finite.
-    """
+def wanted_rates(rates: Sequence[float], losses: Mapping[float, float]) -> list[float]:
+    """The rates to try before one can be chosen; none are left once it can."""
     low = max(0, (len(rates) - 3) // 2)
     high = min(len(rates), low + 3)
     while True:
@@ -31,6 +27,6 @@ def wanted_rates(rates: Sequence[float], losses: Mapping[float, float | None]) -
             return []
 
 
-def best_rate(losses: Mapping[float, float | None]) -> float:
-    """The rate of the least loss; of equal ones the smaller. A loss that is not finite has lost."""
-    return min(losses, key=lambda rate: (math.inf if losses[rate] is None else losses[rate], rate))
+def best_rate(losses: Mapping[float, float]) -> float:
+    """The rate of the least loss; of equal ones the smaller."""
+    return min(losses, key=lambda rate: (losses[rate], rate))

@@ -90,20 +90,19 @@ def _points(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]
     lengths = dict.fromkeys(row["length"] for row in rows if row["method"] == method)
     for length in sorted(lengths):
         cells = [row for row in rows if row["method"] == method and row["length"] == length]
-        scored = [row for row in cells if row["loss"] is not None]
         point: Row = {
             **{key: cells[0][key] for key in ("dataset", "regime", "method", "length")},
             **{key: cells[0][key] for key in ("epoch_factor", *COSTS, "decode_seconds")},
             "rate": cells[0]["rate"],
-            "runs": len(scored),
-            "failed": len(cells) - len(scored),
+            "runs": len(cells),
+            "failed": sum("failed" in row for row in cells),
         }
         for score in ("top1", "loss", "full_shape_top1", "full_shape_loss"):
-            values = [row[score] for row in scored if score in row]
+            values = [row[score] for row in cells if score in row]
             if values:
                 point[score] = statistics.mean(values)
                 point[f"{score}_deviation"] = statistics.stdev(values) if values[1:] else None
-        point["whole_baseline"] = _whole_baseline(study, rows, scored)
+        point["whole_baseline"] = _whole_baseline(study, rows, cells)
         point["gain"] = _gains(study, rows, method, cells[0])
         points.append(point)
     return points
@@ -117,14 +116,14 @@ def _whole_baseline(study: Study, rows: list[Row], cells: list[Row]) -> Row:
         if (row["method"], row["length"]) == (study.baseline.name, study.baseline.first_length)
     }
     pairs = [whole.get((row["seed"], row["fold"])) for row in cells]
-    found = [row for row in pairs if row is not None and row["loss"] is not None]
+    found = [row for row in pairs if row is not None]
     if not found or len(found) < len(cells):
         return {}
     return {score: statistics.mean(row[score] for row in found) for score in ("top1", "loss")}
 
 
 def _gains(study: Study, rows: list[Row], method: str, row: Row) -> Row:
-    """Of one length over the baseline's curve at equal seconds: (mean, low, high) a score."""
+    """Of one length over the baseline's curve at equal seconds: mean, low, high, cells a score."""
     gains: Row = {}
     whole = _whole_cost(study, rows, "seconds")
     for score in ("top1", "loss"):
@@ -135,17 +134,18 @@ def _gains(study: Study, rows: list[Row], method: str, row: Row) -> Row:
         place = ours.costs.index(row["seconds"])
         gain = gain_at_equal_cost(baseline, ours, place, whole=whole)
         if gain is not None:
-            mean, low, high = gain
+            mean, low, high, cells = gain
             # A lower loss is the gain: give it as the difference of the losses.
-            gains[score] = [mean, low, high] if score == "top1" else [-mean, -high, -low]
+            ends = [mean, low, high] if score == "top1" else [-mean, -high, -low]
+            gains[score] = [*ends, cells]
     return gains
 
 
 def curve(rows: Iterable[Row], method: str, *, score: str, cost: str) -> Curve:
-    """The lengths of a method by their cost; losses negated, a run that failed left out."""
+    """The lengths of a method by their cost; losses negated."""
     points: dict[float, dict[tuple[int, int], float]] = {}
     for row in rows:
-        if row["method"] == method and row[score] is not None and row[cost] is not None:
+        if row["method"] == method and row[cost] is not None:
             cells = points.setdefault(row[cost], {})
             cells[row["seed"], row["fold"]] = row[score] if score == "top1" else -row[score]
     costs = sorted(points)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import shutil
 import subprocess
 import time
@@ -60,7 +61,8 @@ class StudyFolder:
     def row(self, run: Run) -> dict[str, Any] | None:
         """What came of a run; None while it is not complete.
 
-        A final run at a rate that its tuning, gone on since, no longer chooses is to be done again.
+        A final run is to be done again if the search for its rate, or for that of the run whose
+        weights it starts from, has gone on since and chosen another.
         """
         file = self.run_folder(run) / "row.json"
         if file.is_file():
@@ -69,7 +71,11 @@ class StudyFolder:
             row = self._published.get(run.name)
         if row is None or run.role == "tuning":
             return row
-        return row if self.rate(run) in (None, row["rate"]) else None
+        if self.rate(run) not in (None, row["rate"]):
+            return None
+        before = self.study.pretraining(run)
+        chosen = None if before is None else self.rate(before)
+        return row if chosen in (None, row.get("pretraining_rate", chosen)) else None
 
     def steps(self) -> list[dict[str, Any]]:
         """The timed mini-batches: those of this machine, and of other methods the published."""
@@ -115,7 +121,7 @@ class StudyFolder:
         rates = sorted(each.rate for each in tuning if each.rate is not None)
         return wanted_rates(rates, self._losses(run))
 
-    def _losses(self, run: Run) -> dict[float, float | None]:
+    def _losses(self, run: Run) -> dict[float, float]:
         tuning = self.study.tuning(run.task, run.method, run.length)
         rows = [self.row(each) for each in tuning]
         return {row["rate"]: row["loss"] for row in rows if row is not None}
@@ -186,6 +192,8 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
         "commit": commit(),
         **costs(config, folder.study.baseline_clips(run.task)),
     }
+    if (before := folder.study.pretraining(run)) is not None:
+        row["pretraining_rate"] = folder.rate(before)
     path.parent.mkdir(parents=True, exist_ok=True)
     scores: dict[str, Any] = dict.fromkeys(("videos", "top1", "loss"))
     with path.with_name(f"{path.name}.log").open("a") as log:
@@ -193,6 +201,9 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
             result = train(config, path, resume=resume, title=run.name, console=Console(file=log))
         except Diverged as error:
             row["failed"] = str(error).partition(";")[0]
+            # It counts as guessing: left out, it would flatter a method that diverges.
+            classes = len(Manifest.read(config.data.manifest).classes)
+            scores |= {"top1": 1 / classes, "loss": math.log(classes)}
         else:
             scores = {key: result[key] for key in scores}
             row["busy_seconds"] = result["seconds"] - result["waiting_seconds"]

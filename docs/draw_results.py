@@ -47,7 +47,7 @@ def state(values: Row) -> str:
     lines = [
         f"{values['complete']:,} of the grid's {values['runs']:,} runs are complete, {finals} of "
         f"them final and {values['complete'] - finals} for choosing rates. "
-        + (f"{len(failed)} failed." if failed else "None failed."),
+        + (f"{len(failed)} failed and count as guessing." if failed else "None failed."),
         "",
         f"{values['machine']}; {versions}; commits {commits}.",
     ]
@@ -109,7 +109,7 @@ def variants_table(values: Row, methods: dict[str, Row]) -> str:
         "| task | variant | steps | runs | top-1 | its schedule's | loss | its schedule's |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    finals = [row for row in values["rows"] if row["role"] == "final" and not row.get("failed")]
+    finals = [row for row in values["rows"] if row["role"] == "final"]
     groups: dict[tuple[Any, ...], dict[tuple[int, int], Row]] = {}
     for row in finals:
         task = (row["dataset"], row["regime"])
@@ -178,7 +178,7 @@ def equal_table(values: Row, titles: dict[str, str]) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for point in values["points"]:
-        gains = [_gain(point["gain"].get(score), score) for score in SCORES]
+        gains = [_gain(point["gain"].get(score), score, runs=point["runs"]) for score in SCORES]
         if point["method"] in NAMED and any(gains):
             lines.append(
                 f"| {_task(point)} | {titles[point['method']]} | {point['steps']:,} "
@@ -199,7 +199,7 @@ def points_table(values: Row, task: tuple[str, str], titles: dict[str, str]) -> 
     for point in values["points"]:
         if (point["dataset"], point["regime"]) != task:
             continue
-        gains = [_gain(point["gain"].get(score), score) for score in SCORES]
+        gains = [_gain(point["gain"].get(score), score, runs=point["runs"]) for score in SCORES]
         lines.append(
             f"| {titles[point['method']]} | {point['length']:g} | {point['rate']:g} "
             f"| {point['steps']:,} | {point['epoch_factor']:.2f}x "
@@ -231,17 +231,18 @@ def _there(whole: Row) -> str:
     return f"{100 * whole['top1']:.1f}, {whole['loss']:.3f}" if whole else ""
 
 
-def _gain(gain: list[float] | None, score: str) -> str:
+def _gain(gain: list[float] | None, score: str, *, runs: int) -> str:
     if gain is None:
         return ""
     scale, digits = (100, 1) if score == "top1" else (1, 2)
-    mean, low, high = (f"{scale * value:+.{digits}f}" for value in gain)
-    return f"{mean} [{low}, {high}]"
+    *values, pairs = gain
+    mean, low, high = (f"{scale * value:+.{digits}f}" for value in values)
+    return f"{mean} [{low}, {high}]" + (f" ({pairs:g} pairs)" if pairs != runs else "")
 
 
 def rates_table(values: Row, titles: dict[str, str]) -> str:
     """The losses of the tuning runs; the least chose the rate."""
-    groups: dict[tuple[str, str, float], dict[float, float | None]] = {}
+    groups: dict[tuple[str, str, float], dict[float, float]] = {}
     for row in values["rows"]:
         if row["role"] == "tuning":
             point = groups.setdefault((_task(row), row["method"], row["length"]), {})
@@ -250,10 +251,9 @@ def rates_table(values: Row, titles: dict[str, str]) -> str:
     lines += ["| --- | --- | ---: | --- | --- |"]
     places = []
     for (task, method, length), losses in groups.items():
-        known = [loss for loss in losses.values() if loss is not None]
-        least = min(known, default=None)
+        least = min(losses.values())
         texts = [_rate(rate, loss, least=least) for rate, loss in losses.items()]
-        chosen = next((rate for rate, loss in losses.items() if loss == least), None)
+        chosen = next(rate for rate, loss in losses.items() if loss == least)
         place = {min(losses): "the least", max(losses): "the largest"}.get(chosen, "")
         places.append(place)
         row = f"| {task} | {titles[method]} | {length:g} | {', '.join(texts)} | {place} |"
@@ -269,10 +269,9 @@ def rates_table(values: Row, titles: dict[str, str]) -> str:
     )
 
 
-def _rate(rate: float, loss: float | None, *, least: float | None) -> str:
-    said = "not finite" if loss is None else f"{loss:.3f}"
-    text = f"{rate:g}: {said}"
-    return f"**{text}**" if loss == least and loss is not None else text
+def _rate(rate: float, loss: float, *, least: float) -> str:
+    text = f"{rate:g}: {loss:.3f}"
+    return f"**{text}**" if loss == least else text
 
 
 def steps_table(values: Row, titles: dict[str, str]) -> str:
@@ -300,12 +299,11 @@ def rows_table(values: Row) -> str:
         if row["role"] == "final":
             part = f"seed{row['seed']}-fold{row['fold']}"
         name = f"{_task(row)}/{row['method']}-{row['length']:g}/{part}"
-        scores = "| failed | |"
-        if row["loss"] is not None:
-            scores = f"| {100 * row['top1']:.1f} | {row['loss']:.3f} |"
+        top1 = "failed" if row.get("failed") else f"{100 * row['top1']:.1f}"
         lines.append(
             f"| `{name}` | {row['rate']:g} | {row['steps']:,} | {_seconds(row['seconds'])} "
-            f"| {_seconds(row.get('busy_seconds'))} {scores} `{row['commit']}` |"
+            f"| {_seconds(row.get('busy_seconds'))} | {top1} | {row['loss']:.3f} "
+            f"| `{row['commit']}` |"
         )
     return "\n".join(lines)
 

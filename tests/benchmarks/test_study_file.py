@@ -120,6 +120,11 @@ def test_small_clips_are_evaluated_once_more_at_the_full_shape(proof):
     assert at_full_shape(proof.runs()[0], whole) is None
 
 
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(ValueError, match=r"none.yaml: No such file .*; name a study's file$"):
+        read_study(tmp_path / "none.yaml")
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -134,6 +139,8 @@ def test_small_clips_are_evaluated_once_more_at_the_full_shape(proof):
         (("tasks", 0, "videos"), "clips", "videos 'clips': give people"),
         (("tasks", 0, "pretrained_on"), "k400/scratch", "no task k400/scratch in the study"),
         (("rates",), 0.1, "no study in it"),
+        (("config", "baseline"), {}, r"no study in it \('steps'\)"),
+        (("config", "treads"), 1, "treads"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_file(tmp_path, path, value, message):

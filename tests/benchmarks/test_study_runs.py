@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -115,6 +116,21 @@ def test_a_run_starts_from_the_weights_of_the_baseline_of_another_task(study, do
     assert scratch["loss"] != done.row(runs[0])["loss"]
 
 
+def test_a_run_is_done_again_if_its_pretraining_takes_another_rate(study, done, tmp_path):
+    folder = StudyFolder(study, tmp_path, Path("nowhere"))
+    shutil.copytree(done.path / "runs", folder.path / "runs")
+    run = next(run for run in study.runs() if run.task.regime == "finetune" and run.fold == 0)
+    before = study.pretraining(run)
+    assert folder.row(run)["pretraining_rate"] == folder.row(before)["rate"]
+    for tuning in study.tuning(before.task, before.method, before.length):
+        row = folder.row(tuning)
+        (folder.run_folder(tuning) / "row.json").write_text(
+            json.dumps({**row, "loss": -row["loss"]})
+        )
+    assert folder.row(before) is None
+    assert folder.row(run) is None
+
+
 def test_rows_are_the_same_in_any_order(study, done, tmp_path):
     """Without the videos, which are the same files."""
     folder = StudyFolder(study, tmp_path, Path("nowhere"))
@@ -176,7 +192,8 @@ def test_a_loss_that_is_not_finite_is_a_row_that_says_so(study, done, monkeypatc
     run = study.runs()[0]
     run_study(folder, [run], console=SILENT)
     assert folder.row(run)["failed"] == "step 3: the loss is nan at rate 0.001"
-    assert folder.row(run)["loss"] is None
+    assert folder.row(run)["top1"] == 1 / 12  # as good as guessing
+    assert folder.row(run)["loss"] == pytest.approx(math.log(12))
 
 
 def test_a_search_that_goes_on_carries_out_what_it_then_chooses(done, tmp_path):

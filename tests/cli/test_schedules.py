@@ -90,6 +90,20 @@ def test_a_schedule_that_is_asked_for_has_no_reason_of_the_recipe(
         assert asked["steps"] == asked["baseline_steps"] == recipe_s["baseline_steps"]
 
 
+def test_a_pass_begins_where_the_network_can_see_clips(values: Values, capsys) -> None:
+    """Unless its factors were asked for: then they are refused."""
+    small = ("scratch", "--num-videos", "60", "--model", "slowfast_tiny", "--shape", "4x16x16")
+    plan = values(*small)
+    assert [phase["shape"] for phase in plan["phases"]] == ["2x8x8", "2x11x11", "4x16x16"]
+    (note,) = (note for note in plan["notes"] if note.startswith("the pass begins"))
+    assert note == (
+        "the pass begins at 0.5 of the frames and 0.5 of the side: slowfast_tiny takes no smaller "
+        "clips at 4x16x16"
+    )
+    assert main(["plan", *small, "--schedule", "pass"]) == 2
+    assert "frames 4 x 0.25 is 1" in capsys.readouterr().err
+
+
 def test_a_short_schedule_that_is_asked_for_is_warned_of(values: Values) -> None:
     short = ("scratch", "--num-videos", "60", "--epochs", "20")
     assert any(note.startswith("schedule off: 300 steps") for note in values(*short)["notes"])

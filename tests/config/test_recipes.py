@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 import torch
 
 from vcycle.config.compute import compute
+from vcycle.config.own_videos import timed
 from vcycle.config.recipes import FIXED_RECIPES, PAPER_RECIPES, USER_RECIPES, recipe, summaries
 from vcycle.config.run import Model, RunConfig
 from vcycle.config.sizing import Asked
@@ -356,11 +358,34 @@ def test_own_videos_save_steps_down_to_the_fewest_that_were_enough(
         plan = config.plan()
         assert len(plan) == steps
         assert len(plan.shapes) == (1 if baseline_steps == 300 else 3)
-        off = baseline_steps == 300
-        assert config.schedule_notes[0].startswith("schedule off: 300 st" if off else "schedule an")
+        (why,) = (note for note in config.schedule_notes if note.startswith("schedule "))
+        if baseline_steps == 300:
+            assert why.startswith("schedule off: 300 steps of the baseline are too few")
+        elif baseline_steps == 7200:
+            assert f"in {Fraction(share).limit_denominator(10)} of the steps it" in why
+        else:  # more than the share
+            assert "in 300 steps, the fewest" in why
         asked = Asked(steps=baseline_steps, is_timed=True)
         timed = recipe(name, num_videos=num_videos, model=model, asked=asked)
         assert len(timed.plan()) == pytest.approx(share * baseline_steps, rel=0.02, abs=2)
+
+
+def test_of_a_time_in_which_few_steps_fit_the_baseline_makes_the_most() -> None:
+    config = recipe("scratch", num_videos=60, asked=Asked(is_timed=True))
+    assert config.schedule_notes[0].endswith("in the same time it was ahead of the baseline")
+    assert timed(config, 221) == config
+    short = timed(config, 220)
+    assert short.multigrid.anneal is None
+    assert short.multigrid.long_cycle is None
+    (timed_alike,) = short.plan().mini_batches()
+    assert replace(timed_alike, steps=0) in [
+        replace(each, steps=0) for each in config.plan().mini_batches()
+    ]
+    (why,) = short.schedule_notes
+    assert why.startswith("schedule off: 220 steps of the anneal fit into the time")
+    asked = replace(config, schedule_notes=())
+    assert timed(asked, 220) == asked
+    assert timed(short, 100) == short
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from rich.console import Console
 from vcycle.cli.train import parse_time
 from vcycle.config.own_videos import scratch
 from vcycle.config.run import Model
+from vcycle.config.sizing import Asked
 from vcycle.schedule.shape import Shape
 from vcycle.train import start, timing
 from vcycle.train.activity import Activity
@@ -88,6 +89,22 @@ def test_a_budget_is_used_and_not_exceeded(seconds: float) -> None:
     shares = [end / fitted.baseline.steps for end in fitted.baseline.stage_ends]
     before = [end / CONFIG.baseline.steps for end in CONFIG.baseline.stage_ends]
     assert shares == pytest.approx(before, abs=2 / fitted.baseline.steps)
+
+
+@pytest.mark.parametrize(("seconds", "is_off"), [(30.0, True), (45.0, False)])
+def test_a_budget_for_few_steps_is_the_baselines_unless_a_schedule_was_asked_for(
+    seconds: float, is_off: bool
+) -> None:
+    recipe = replace(
+        scratch(num_videos=300, model="resnet3d_tiny", asked=Asked(is_timed=True)),
+        evaluation=replace(CONFIG.evaluation, times=1),
+    )
+    fitted = fit_budget(recipe, TIMES, seconds, val_videos=50)
+    assert 0.9 * seconds < predict(fitted, fitted.plan(), TIMES, val_videos=50).total <= seconds
+    assert fitted.schedule_notes[0].startswith("schedule off" if is_off else "schedule anneal")
+    assert len(fitted.plan().shapes) == (1 if is_off else 3)
+    asked = fit_budget(replace(recipe, schedule_notes=()), TIMES, seconds, val_videos=50)
+    assert len(asked.plan().shapes) == 3
 
 
 def test_a_budget_that_is_too_short_names_one_that_is_not() -> None:

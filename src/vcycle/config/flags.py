@@ -21,7 +21,7 @@ from vcycle.config.fields import config_from, field_types, read_values
 from vcycle.config.flag_parser import FlagParser, TypedFlag
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
-from vcycle.config.sizing import Asked, fitted_span, rescaled, reshaped
+from vcycle.config.sizing import Asked, fitted_cycle, fitted_span, rescaled, reshaped
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.multigrid import SCHEDULES, Multigrid
 from vcycle.schedule.shape import Shape
@@ -163,8 +163,9 @@ def _config(options: argparse.Namespace) -> RunConfig:
         is_own=options.recipe in USER_RECIPES,
     )
     config = _change_plan(config, options)
-    # A schedule that was asked for has no reason of the recipe's.
-    return config if config.multigrid == read.multigrid else replace(config, schedule_notes=())
+    if config.multigrid != read.multigrid:  # what was asked for has no reason of the recipe's
+        return replace(config, schedule_notes=())
+    return fitted_cycle(config) if config.schedule_notes else config
 
 
 def _check_epochs(config: RunConfig, options: argparse.Namespace) -> None:

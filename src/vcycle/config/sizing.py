@@ -182,6 +182,42 @@ def reshaped(
     )
 
 
+def fitted_cycle(config: RunConfig) -> RunConfig:
+    """A configuration whose coarse shapes have no fewer frames or pixels than its network takes.
+
+    Frames are doubled and sides made sqrt(2) times as large, up to those of the baseline, until
+    they are enough; a note says so. For a schedule that a recipe chose.
+    """
+    cycle, rule, shape = config.multigrid.long_cycle, config.multigrid.rule, config.baseline.shape
+    if cycle is None:
+        return config
+
+    def accepts(frames: float, side: float) -> bool:
+        try:
+            rule.scale(shape, frames=frames, side=side)
+        except ValueError:
+            return False
+        return True
+
+    def raised(frames: float, side: float) -> tuple[float, float]:
+        while frames < 1 and not accepts(frames, 1.0):
+            frames = min(1.0, 2 * frames)
+        while side < 1 and not accepts(1.0, side):
+            side = min(1.0, side * math.sqrt(2))
+        return frames, side
+
+    factors = tuple(raised(*each) for each in cycle.factors)
+    if factors == cycle.factors:
+        return config
+    frames, side = factors[0]
+    note = (
+        f"the pass begins at {frames:g} of the frames and {side:.3g} of the side: "
+        f"{config.model.name} takes no smaller clips at {shape}"
+    )
+    multigrid = replace(config.multigrid, long_cycle=replace(cycle, factors=factors))
+    return replace(config, multigrid=multigrid, schedule_notes=(*config.schedule_notes, note))
+
+
 def fitted_span(
     config: RunConfig, video_frames: int | None, *, given: Collection[str], is_own: bool
 ) -> RunConfig:

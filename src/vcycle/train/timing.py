@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from vcycle.config.own_videos import timed
 from vcycle.config.run import RunConfig
 from vcycle.config.sizing import fewest_steps, with_steps
 from vcycle.schedule.cycles import ShortShape
@@ -181,27 +182,37 @@ def fit_budget(
     count = min(config.evaluation.times, max(1, often))
     config = replace(config, evaluation=replace(config.evaluation, times=count))
     left = seconds - count * one - final
-
-    def took(steps: int) -> float:
-        return times.plan(with_steps(config, steps).plan())
-
-    least = fewest_steps(config)
-    if took(least) > left:
-        needed = took(least) + count * one + final
+    longest = _longest(config, times, left)
+    if longest is not None:
+        config = timed(config, len(longest.plan()))
+        longest = _longest(config, times, left)
+    if longest is None:
+        needed = times.plan(with_steps(config, fewest_steps(config)).plan()) + count * one + final
         raise ValueError(
             f"--time {_as_flag(seconds + spent)}: the shortest plan of {config.model.name} at "
             f"{config.baseline.shape} takes {needed:.0f} s after {spent:.0f} s of measuring; give "
             f"--time {_as_flag(_next_round(spent + 1.1 * needed))}{_or_smaller(config)}"
         )
-    most = least
-    while took(most) < left and most < 10**8:
-        most *= 2
-    steps = least + bisect_right(range(least, most + 1), left, key=took) - 1
-    fitted = with_steps(config, steps)
+    fitted = longest
     note = f"{fitted.plan().epochs:.3g} epochs fit into the {_as_flag(seconds + spent)} asked for"
     if fitted.plan().epochs < _FEW_EPOCHS:
         note += f": too few to train well; give more time{_or_smaller(config)}"
     return replace(fitted, steps_note=note)
+
+
+def _longest(config: RunConfig, times: StepTimes, seconds: float) -> RunConfig | None:
+    """The same schedule with as many steps as fit into ``seconds``; None if not one plan fits."""
+
+    def took(steps: int) -> float:
+        return times.plan(with_steps(config, steps).plan())
+
+    least = fewest_steps(config)
+    if took(least) > seconds:
+        return None
+    most = least
+    while took(most) < seconds and most < 10**8:
+        most *= 2
+    return with_steps(config, least + bisect_right(range(least, most + 1), seconds, key=took) - 1)
 
 
 def smaller(config: RunConfig) -> str | None:
