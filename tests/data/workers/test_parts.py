@@ -29,9 +29,11 @@ def answer_of(dataset, *, bad_indices=None, is_current=lambda part: True, noted=
     requests = view_requests(3, RANGE.base)
     size = requests[0].num_bytes
     memory = torch.full((5 * size,), 7, dtype=torch.uint8)
-    part = Part(5, 0, size, requests, bad_indices or {})
+    part = Part(5, 0, size, requests)
     note = (noted if noted is not None else []).append
-    answer = decode_part(dataset, part, memory, is_current=is_current, note=note)
+    answer = decode_part(
+        dataset, part, memory, is_current=is_current, note=note, bad_indices=bad_indices or {}
+    )
     return answer, memory.view(5, *requests[0].clip_shape)
 
 
@@ -70,4 +72,13 @@ def test_errors_are_in_the_answer(dataset):
 
 
 def test_a_decode_hangs_after_half_its_limit_more(dataset):
-    assert hang_seconds(dataset) == 15
+    assert hang_seconds(dataset, 0) == 15
+
+
+def test_a_store_has_the_time_to_be_given_up_before_its_video_hangs(dataset):
+    remote = dataclasses.replace(dataset.manifest.videos[1], path="http://127.0.0.1:9/a.mp4")
+    videos = (dataset.manifest.videos[0], remote)
+    mixed = dataclasses.replace(dataset.manifest, videos=videos)
+    mixed = dataclasses.replace(dataset, manifest=mixed)
+    assert hang_seconds(mixed, 0) == 15
+    assert hang_seconds(mixed, 1) == 15 + 7.5 + 5 * (10 + 20)

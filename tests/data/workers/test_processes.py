@@ -103,6 +103,21 @@ def test_a_decode_that_hangs_is_ended(manifest):
     assert loader.bad_videos == {"train/00005.mp4": "decoding did not end within 3 s"}
 
 
+def test_videos_that_all_hang_end_the_run_with_the_last(manifest):
+    """Each is repeated in a new worker, whose messages must not outgrow a pipe that it reads."""
+    shape = Shape(8, 112, 112)
+    many = dataclasses.replace(manifest, videos=manifest.videos * 40)
+    videos = tuple(range(len(many.videos)))
+    dataset = Treacherous(many, GridRange(shape, 2, (128, 170)), limit_seconds=0.1, hangers=videos)
+    loader = eval_loader(dataset, shape, batch_size=8, num_workers=2, max_bad_share=0.5)
+    message = (
+        r"^.*train/\d{5}.mp4: decoding did not end within 0.15 s, the 21st failure in a row; check "
+        r"the disk or the store$"
+    )
+    with pytest.raises(DyingWorkers, match=message):
+        list(loader)
+
+
 def test_a_dataset_without_a_readable_video_ends_the_run_with_the_list(manifest):
     videos = [dataclasses.replace(video, path=f"gone/{video.path}") for video in manifest.videos]
     gone = dataclasses.replace(manifest, videos=tuple(videos))

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from torch import Tensor
 
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset, ClipFacts
+from vcycle.data.decode.remote import FETCH_SECONDS
 from vcycle.data.request import ClipRequest
 
 
@@ -28,7 +30,6 @@ class Part:
     generation: int  # parts of an older one than the pool's were taken back
     offset: int
     requests: list[ClipRequest]
-    bad_indices: dict[int, str]  # videos that hung or killed a worker, with what they did
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,14 @@ class Pool(Protocol):
         """End the workers; the pool cannot be used again."""
 
 
-def hang_seconds(dataset: ClipDataset) -> float:
-    """How long a decode may take before it counts as hung, inside the codec library.
+def hang_seconds(dataset: ClipDataset, index: int) -> float:
+    """How long a decode of that video may take before it counts as hung, inside a library.
 
-    Half as long again as the dataset's own limit, which is checked between packets.
+    Half as long again as the dataset's own limit, which is checked between packets; and what a
+    store may take that is slow to answer.
     """
-    return 1.5 * dataset.limit_seconds
+    is_local = dataset.manifest.locate(dataset.manifest.videos[index]).is_local
+    return 1.5 * dataset.limit_seconds + (0.0 if is_local else FETCH_SECONDS)
 
 
 def decode_part(
@@ -76,11 +79,13 @@ def decode_part(
     *,
     is_current: Callable[[Part], bool],
     note: Callable[[int], None],
+    bad_indices: Mapping[int, str] = MappingProxyType({}),
     within: AbstractContextManager[None] = nullcontext(),
 ) -> Answer:
     """Decode a part into the memory, clip by clip as long as the part ``is_current``.
 
-    ``note`` is told the index of each video before it is tried; ``within`` surrounds the decoding.
+    ``note`` is told the index of each video before it is tried. ``bad_indices`` are videos that
+    hung or killed a worker, with what they did. ``within`` surrounds the decoding.
     Nothing is raised: errors are in the answer, and the loader raises them.
     """
     started = time.monotonic()
@@ -93,7 +98,7 @@ def decode_part(
                     break
                 out = memory[offset : offset + request.num_bytes].view(request.clip_shape)
                 offset += request.num_bytes
-                clip = dataset.read(request, out=out, bad_indices=part.bad_indices, note=note)
+                clip = dataset.read(request, out=out, bad_indices=bad_indices, note=note)
                 clips.append(clip.facts)
     except TooManyBadVideos as exhausted:
         error, too_many_bad = str(exhausted), True

@@ -20,6 +20,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -46,11 +47,23 @@ class _Worker:
     process: Any
     tasks: Connection
     answers: Connection
+    num_known: int  # of the bad videos, in the order in which they were found
     parts: dict[int, tuple[Part, int]] = field(default_factory=dict)  # and their messages' bytes
 
     @property
     def queued_bytes(self) -> int:
         return sum(size for _, size in self.parts.values())
+
+    def message(self, part: Part, bad_indices: dict[int, str]) -> bytes:
+        """A part, and the bad videos that this worker does not know of."""
+        news = dict(islice(bad_indices.items(), self.num_known, None))
+        return pickle.dumps((part, news), protocol=5)
+
+    def send(self, part: Part, message: bytes, *, num_known: int) -> None:
+        self.parts[part.number] = (part, len(message))
+        self.num_known = num_known
+        with contextlib.suppress(OSError):  # it died, and ``answers`` will replace it
+            self.tasks.send_bytes(message)
 
 
 class WorkerPool:
@@ -91,14 +104,12 @@ class WorkerPool:
 
     def offer(self, offset: int, requests: list[ClipRequest]) -> int | None:
         """Hand a part to the least busy worker; its number, or None if all have enough to do."""
-        part = Part(
-            self._next_number, self._generation.value, offset, requests, dict(self.bad_indices)
-        )
-        message = pickle.dumps(part, protocol=5)
         worker = min(self._workers, key=lambda worker: (worker.queued_bytes, len(worker.parts)))
+        part = Part(self._next_number, self._generation.value, offset, requests)
+        message = worker.message(part, self.bad_indices)
         if worker.parts and worker.queued_bytes + len(message) > _QUEUED_BYTES:
             return None
-        self._send(worker, part, message)
+        worker.send(part, message, num_known=len(self.bad_indices))
         self._next_number += 1
         return part.number
 
@@ -142,10 +153,12 @@ class WorkerPool:
         return answer
 
     def _end_hung_workers(self) -> None:
-        limit = hang_seconds(self.dataset)
         now = time.monotonic()
         for i in range(len(self._workers)):
-            if self._on_video[i] >= 0 and now - self._began[i] > limit:
+            if (index := self._on_video[i]) < 0:
+                continue
+            limit = hang_seconds(self.dataset, index)
+            if now - self._began[i] > limit:
                 self._replace(i, f"decoding did not end within {limit:g} s")
 
     def _replace(self, i: int, reason: str) -> None:
@@ -166,6 +179,11 @@ class WorkerPool:
             self.bad_indices[index] = reason
         self._restarts_in_a_row += 1
         if self._restarts_in_a_row > _MAX_RESTARTS_IN_A_ROW:
+            if index >= 0 and reason:
+                raise DyingWorkers(
+                    f"{self.dataset.manifest.videos[index].source}: {reason}, the "
+                    f"{self._restarts_in_a_row}st failure in a row; check the disk or the store"
+                )
             raise DyingWorkers(
                 f"data workers: die as fast as they start ({death(old.process.exitcode)}); check "
                 f"the machine's memory limit, or use fewer workers"
@@ -173,15 +191,8 @@ class WorkerPool:
         self._on_video[i] = -1
         self._workers[i] = self._start(i)
         for part, _ in old.parts.values():
-            again = Part(
-                part.number, part.generation, part.offset, part.requests, dict(self.bad_indices)
-            )
-            self._send(self._workers[i], again, pickle.dumps(again, protocol=5))
-
-    def _send(self, worker: _Worker, part: Part, message: bytes) -> None:
-        worker.parts[part.number] = (part, len(message))
-        with contextlib.suppress(OSError):  # it died, and ``answers`` will replace it
-            worker.tasks.send_bytes(message)
+            message = self._workers[i].message(part, self.bad_indices)
+            self._workers[i].send(part, message, num_known=len(self.bad_indices))
 
     def _start(self, i: int) -> _Worker:
         tasks_out, tasks_in = self._context.Pipe(duplex=False)
@@ -191,6 +202,7 @@ class WorkerPool:
             args=(self.dataset, self.memory, tasks_out, answers_in),
             kwargs={
                 "generation": self._generation,
+                "bad_indices": dict(self.bad_indices),
                 "on_video": self._on_video,
                 "began": self._began,
                 "number": i,
@@ -208,7 +220,7 @@ class WorkerPool:
         # The worker's ends: closed here, so that its death closes the pipe.
         tasks_out.close()
         answers_in.close()
-        return _Worker(process, tasks_in, answers_out)
+        return _Worker(process, tasks_in, answers_out, num_known=len(self.bad_indices))
 
 
 def _end_all(workers: list[_Worker], owner: int) -> None:
@@ -229,6 +241,7 @@ def _work(
     answers: Connection,
     *,
     generation: Any,
+    bad_indices: dict[int, str],
     on_video: Any,
     began: Any,
     number: int,
@@ -252,13 +265,15 @@ def _work(
         while not tasks.poll(1.0):
             if os.getppid() != parent:
                 return
-        part: Part = pickle.loads(tasks.recv_bytes())
+        part, news = pickle.loads(tasks.recv_bytes())
+        bad_indices |= news
         answer = decode_part(
             dataset,
             part,
             memory,
             is_current=lambda part: part.generation == generation.value,
             note=note,
+            bad_indices=bad_indices,
         )
         on_video[number] = -1
         answers.send(answer)

@@ -55,8 +55,12 @@ class _Decoding:
         self.began = time.monotonic()
         self.index = index
 
-    def is_hung(self, limit_seconds: float) -> bool:
-        return self.index >= 0 and time.monotonic() - self.began > limit_seconds
+    def hung_seconds(self, dataset: ClipDataset) -> float | None:
+        """The limit that the video has exceeded, if it has."""
+        if self.index < 0:
+            return None
+        limit = hang_seconds(dataset, self.index)
+        return limit if time.monotonic() - self.began > limit else None
 
 
 class DecodeThreads:
@@ -83,7 +87,6 @@ class DecodeThreads:
             self.memory = torch.empty(num_bytes, dtype=torch.uint8, device=device)
         self._shared = _Shared(dataset, self.memory)
         self._decoding = [_Decoding() for _ in range(num_threads)]
-        self._limit_seconds = hang_seconds(dataset)
         self._next_number = 0
         self.num_parts = 0  # handed out and not answered
         threads = []
@@ -100,9 +103,7 @@ class DecodeThreads:
                 )
             )
         # The threads end with this object, and at the latest with the interpreter.
-        self._finalizer = weakref.finalize(
-            self, _end_all, threads, self._decoding, self._shared, self._limit_seconds
-        )
+        self._finalizer = weakref.finalize(self, _end_all, threads, self._decoding, self._shared)
         for thread in threads:
             thread.start()
 
@@ -112,7 +113,7 @@ class DecodeThreads:
         if self.memory.is_cuda:
             writable = torch.cuda.Event()  # type: ignore[no-untyped-call]
             writable.record(torch.cuda.current_stream(self.memory.device))
-        part = Part(self._next_number, self._shared.generation, offset, requests, {})
+        part = Part(self._next_number, self._shared.generation, offset, requests)
         self._next_number += 1
         self.num_parts += 1
         self._shared.tasks.put((part, writable))
@@ -147,27 +148,23 @@ class DecodeThreads:
 
     def _check_hung(self) -> None:
         for decoding in self._decoding:
-            if decoding.is_hung(self._limit_seconds):
+            limit = decoding.hung_seconds(self._shared.dataset)
+            if limit is not None:
                 video = self._shared.dataset.manifest.videos[decoding.index].source
                 raise HungDecode(
-                    f"{video}: decoding did not end within {self._limit_seconds:g} s, and a thread "
+                    f"{video}: decoding did not end within {limit:g} s, and a thread "
                     f"cannot be ended; use decoder 'pyav' or 'torchcodec', whose processes can, or "
                     f"remove the video"
                 )
 
 
-def _end_all(
-    threads: list[threading.Thread],
-    decoding: list[_Decoding],
-    shared: _Shared,
-    limit_seconds: float,
-) -> None:
+def _end_all(threads: list[threading.Thread], decoding: list[_Decoding], shared: _Shared) -> None:
     shared.generation += 1
     for _ in threads:
         shared.tasks.put(None)
     # Join them, so that the interpreter does not end while one is using a GPU.
     for thread, its in zip(threads, decoding, strict=True):
-        while thread.is_alive() and not its.is_hung(limit_seconds):
+        while thread.is_alive() and its.hung_seconds(shared.dataset) is None:
             thread.join(timeout=0.05)
 
 
