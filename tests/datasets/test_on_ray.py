@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ import pytest
 from tests.encode import encode, numbered_frames
 from vcycle.cli.main import main
 from vcycle.data.manifest import Manifest
+from vcycle.datasets.on_ray import run_jobs_on_ray
 from vcycle.datasets.own_videos import index_own_videos
 from vcycle.datasets.parallel import Failed
 from vcycle.datasets.prepare import prepare_videos
@@ -150,6 +152,29 @@ def test_a_cluster_that_loses_a_node_writes_the_same_bytes(cluster, videos, tmp_
         prepare_videos(Manifest.read("here/index"), f"{name}/fast", progress=progress, **how)
     assert len(contents(Path("here/fast"))) > 6
     assert contents(Path("there")) == contents(Path("here"))
+
+
+def test_a_cluster_whose_last_node_is_gone_is_waited_for_and_that_is_said(monkeypatch, capsys):
+    """Its tasks end once a node joins; here 40 seconds pass in each wait."""
+    looks, now = iter([2, 0, 0, 0, 2]), itertools.count(0, 40)
+    clock = [next(now)]
+
+    def wait(running, timeout):
+        clock[0] = next(now)
+        return (running, []) if clock[0] > 160 else ([], running)
+
+    fake = SimpleNamespace(
+        is_initialized=lambda: True,
+        cluster_resources=lambda: {"CPU": cpus} if (cpus := next(looks, 2)) else {},
+        remote=lambda **_: lambda function: SimpleNamespace(remote=lambda job: job),
+        wait=wait,
+        get=lambda job: 10 * job,
+    )
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setattr("vcycle.datasets.on_ray.time.monotonic", lambda: clock[0])
+    done = run_jobs_on_ray(abs, [1, 2], address="auto", limit_seconds=lambda job: 1.0)
+    assert sorted(done) == [(1, 10), (2, 20)]
+    assert capsys.readouterr().err == "--ray auto: no node with a CPU is left; waiting\n"
 
 
 def test_a_folder_that_a_node_lacks_ends_the_work(videos, tmp_path, monkeypatch):

@@ -50,6 +50,16 @@ def test_a_run_that_was_killed_in_its_final_evaluation_does_it_again(
     assert after["final"] == before["final"]
 
 
+def test_bad_videos_of_the_final_evaluation_are_those_of_all_processes(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {"val/of_another.mp4": "gone"}
+    monkeypatch.setattr("vcycle.train.final.united", lambda own, fabric: {**own, **others})
+    evaluation = Evaluation(times=1, batch_size=6, final_clips=2)
+    train(replace(config, evaluation=evaluation), tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "bad_videos.json").read_text()) == others
+
+
 def test_every_recipe_of_the_paper_names_its_protocol(capsys: pytest.CaptureFixture[str]) -> None:
     ten = "10 clips uniformly in time"
     others = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.models import commit_statistics, convert_batch_norm, defer_statistics, set_norm_group
 from vcycle.models.tiny import TinyResNet3d
 from vcycle.train import gradients
-from vcycle.train.nonfinite import BuffersBefore, are_finite
+from vcycle.train.nonfinite import BuffersBefore, Diverged, NonFinite, are_finite
 from vcycle.train.run import train
+from vcycle.train.step_log import StepLoss
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
@@ -217,3 +219,17 @@ def test_buffers_are_as_before_a_step(deferred: bool) -> None:
     buffers.restore()
     commit_statistics(network)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize("nonfinite", ["stop", "skip"])
+def test_a_scaler_that_skips_every_step_ends_the_run(nonfinite: str) -> None:
+    """It lowers its factor at each; one that is taken begins the count anew."""
+    scaled = SimpleNamespace(strategy=SimpleNamespace(precision=SimpleNamespace(scaler=object())))
+    run: Any = SimpleNamespace(config=SimpleNamespace(nonfinite=nonfinite), fabric=scaled)
+    watch = NonFinite(run)
+    losses = [StepLoss(step, 1.0, 1.0, 0.0, is_skipped=step != 20) for step in range(100)]
+    assert watch.account(losses[:30]) == []
+    assert watch.account(losses[30:70]) == []
+    message = r"^step 70: gradients overflowed in each of the last 50 steps, .*--precision bf16"
+    with pytest.raises(Diverged, match=message):
+        watch.account(losses[70:])

@@ -20,6 +20,7 @@ from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate import evaluate
 from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.evaluate.processes import Stopped
 from vcycle.schedule.plan import Multigrid
 from vcycle.train import gradients, loop
 from vcycle.train.run import train
@@ -195,17 +196,54 @@ def test_a_checkpoint_of_another_run_is_refused(
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("stops_after", [0, 1, 3])
+def test_norm_statistics_are_estimated_anew_after_a_stop_among_their_batches(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops_after: int
+) -> None:
+    """Of two batches for the weights and two for their average; the steps are safe before."""
+    config = short(config, evaluation=Evaluation(times=1, precise_bn=2), ema_decay=0.5)
+    train(config, tmp_path / "whole")
+    requests: list[float] = []
+    estimate, seen = loop.estimate_norms, 0
+
+    def interrupted(*arguments: Any, after_batch: Callable[[int], None]) -> dict[str, str]:
+        def after(number: int) -> None:
+            nonlocal seen
+            seen += 1
+            requests.extend([0.0] * (seen > stops_after))
+            after_batch(number)
+
+        return estimate(*arguments, after_batch=after)
+
+    finish = loop.finish_norms
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "estimate_norms", interrupted)
+        patch.setattr(
+            loop,
+            "finish_norms",
+            lambda run, display, _, **others: finish(run, display, requests, **others),
+        )
+        with pytest.raises(Stopped, match="after step 4 of 4, before its norm statistics were est"):
+            train(config, tmp_path / "run")
+    assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"] == 4
+    result = train(config, tmp_path / "run", resume="auto")
+    assert result["top1"] == train(config, tmp_path / "whole", resume="auto")["top1"]
+    assert same_weights(tmp_path / "run", tmp_path / "whole")
+    whole, run = (load_checkpoint(tmp_path / each / "checkpoint.pt") for each in ("whole", "run"))
+    torch.testing.assert_close(run["ema"], whole["ema"], rtol=0, atol=0)
+
+
 def test_a_checkpoint_of_an_earlier_version_goes_on(config: RunConfig, tmp_path: Path) -> None:
     """Whose identity of the dataset is its videos' paths, splits and labels alone."""
     manifest, config = Manifest.read(config.data.manifest), short(config)
     plan, known = config.plan(), identity(manifest)
     state = {"config": asdict(config), "plan": plan.to_dict(), "manifest": known}
-    check_state(state, config, plan, manifest, source="checkpoint")
+    check_state(state, config, plan, identity(manifest), source="checkpoint")
     del known["details_sha256"]
-    check_state(state, config, plan, manifest, source="checkpoint")
+    check_state(state, config, plan, identity(manifest), source="checkpoint")
     known["videos_sha256"] = "other"
     with pytest.raises(ValueError, match=r"manifest\.videos_sha256 is other in it"):
-        check_state(state, config, plan, manifest, source="checkpoint")
+        check_state(state, config, plan, identity(manifest), source="checkpoint")
 
 
 def test_a_model_whose_code_changed_is_refused(config: RunConfig, tmp_path: Path) -> None:

@@ -192,6 +192,47 @@ def test_a_lock_of_a_folder_that_was_just_removed_is_none(
         RunFolder(tmp_path / "run").begin(CONFIG, resume="auto")
 
 
+def test_a_lock_of_a_machine_that_may_be_dead_is_waited_for_in_an_elastic_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of NFS keeps it for a while; another run's on this machine is refused at once."""
+    monkeypatch.setattr("vcycle.train.lock.socket.gethostname", lambda: "node2")
+    code = (
+        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX); "
+        "file.write(f'process 7 of me on {sys.argv[2]} since 1970'); file.flush(); "
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    for host, restarts in (("node1", "3"), ("node2", "3"), ("node1", "0")):
+        monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
+        folder = tmp_path / f"{host}-{restarts}"
+        folder.mkdir()
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(folder / ".lock"), host],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "locked\n"
+            waited = []
+
+            def the_lease_ends(seconds: float, holder: Any = holder, waited: Any = waited) -> None:
+                waited.append(seconds)
+                holder.communicate()
+
+            monkeypatch.setattr("vcycle.train.lock.time.sleep", the_lease_ends)
+            run = RunFolder(folder)
+            if (host, restarts) == ("node1", "3"):
+                assert run.begin(CONFIG, resume="auto") == "new"
+                assert waited == [1.0]
+                run.close()
+            else:
+                with pytest.raises(ValueError, match=f"in use by process 7 of me on {host}"):
+                    run.begin(CONFIG, resume="auto")
+                assert not waited
+                holder.communicate()
+
+
 def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (Path("/proc/foo"), tmp_path / "file" / "run"):

@@ -203,6 +203,12 @@ def plan_text(report: PlanReport) -> str:
         notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]
     if report.decoding:
         notes.append(report.decoding)
+    elif config.data.manifest:
+        notes.append(
+            "decoding: with the rows of `vcycle bench step --json` and `vcycle bench loader "
+            "--json` as --step-seconds and --loader, the plan says whether it keeps up; a run says "
+            "so as it begins"
+        )
     if notes:
         parts.append("\n".join(_wrapped(f"- {note}", indent="  ") for note in notes))
     return "\n\n".join(parts)

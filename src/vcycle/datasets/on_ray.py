@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 _REPEATS = 3  # of a task whose node or worker died
+_IDLE_SECONDS = 60.0  # without a CPU in the cluster, before that is said
 _QUEUED = 2  # tasks for each CPU of the cluster: enough that none waits for this process
 
 
@@ -61,8 +64,15 @@ def run_jobs_on_ray(
         task = ray.remote(num_cpus=1, max_retries=_REPEATS)(attempt)
         waiting = iter(jobs)
         running: dict[Any, Job] = {}
+        idle_since = time.monotonic()
         while True:
-            room = _QUEUED * max(1, int(ray.cluster_resources().get("CPU", 0))) - len(running)
+            cpus = int(ray.cluster_resources().get("CPU", 0))
+            if cpus:
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > _IDLE_SECONDS:
+                print(f"--ray {address}: no node with a CPU is left; waiting", file=sys.stderr)
+                idle_since = time.monotonic()
+            room = _QUEUED * max(1, cpus) - len(running)
             for _, job in zip(range(room), waiting, strict=False):
                 running[task.remote(job)] = job
             if not running:

@@ -6,14 +6,16 @@ averages over weights and shapes that it has left behind.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
+from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.loaders import make_train_loader
 from vcycle.models import memory_format, precise_bn, set_norm_group
@@ -22,14 +24,23 @@ from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
 
 
-def estimate_norms(model: nn.Module, config: RunConfig, videos: Manifest, fabric: Fabric) -> None:
+def estimate_norms(
+    model: nn.Module,
+    config: RunConfig,
+    videos: Manifest,
+    fabric: Fabric,
+    *,
+    after_batch: Callable[[int], None] = lambda batches: None,
+) -> dict[str, str]:
     """Estimate norm statistics from ``config.evaluation.precise_bn`` training batches; 0: do not.
 
-    The batches are the baseline's, each clip with a grid drawn at random.
+    The batches are the baseline's, each clip with a grid drawn at random. All processes call this,
+    and ``after_batch`` in step, with the number of batches so far; what it raises leaves the
+    statistics as they were. Returns the videos that this process could not read, path to reason.
     """
     num_batches = config.evaluation.precise_bn
     if not num_batches:
-        return
+        return {}
     same_shape = replace(
         config.baseline, steps=num_batches, stage_ends=(), learning_rate=LearningRate(1.0)
     )
@@ -37,8 +48,12 @@ def estimate_norms(model: nn.Module, config: RunConfig, videos: Manifest, fabric
     plan = Plan(same_shape, Multigrid.off(norm_group=group, rule=config.multigrid.rule))
     set_norm_group(model, group)
     layout = memory_format(model)
-    with closing(make_train_loader(config, plan, videos, fabric)) as batches:
-        clips = (
-            normalize(batch.to(fabric.device).clips, memory_format=layout) for batch in batches
-        )
-        precise_bn(model, clips)
+
+    def clips(loader: Loader) -> Iterator[Tensor]:
+        for number, batch in enumerate(loader, 1):
+            yield normalize(batch.to(fabric.device).clips, memory_format=layout)
+            after_batch(number)
+
+    with closing(make_train_loader(config, plan, videos, fabric)) as loader:
+        precise_bn(model, clips(loader))
+        return loader.bad_videos

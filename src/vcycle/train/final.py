@@ -14,6 +14,7 @@ from vcycle.evaluate.intervals import details
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.train.activity import Activity
+from vcycle.train.agreement import united
 from vcycle.train.start import Run
 
 
@@ -21,6 +22,7 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
     """Score the validation videos by the views of ``config.final``; None if there is none.
 
     All processes call this. Returns the protocol, its views, and every metric with its interval.
+    Raises TooManyBadVideos if they could not read more videos together than the run accepts.
     """
     config = run.config.final
     if config is None:
@@ -28,7 +30,9 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
     activity.begin(f"final evaluation: {config.protocol}")
     with closing(make_eval_loader(config, run.val_videos, run.fabric)) as loader:
         scored = score_videos(run.validated, loader, run.val_videos, fabric=run.fabric)
-        run.folder.add_bad_videos(loader.bad_videos)
+        bad = united(loader.bad_videos, run.fabric)
+        run.folder.add_bad_videos(bad)
+        loader.add_bad_videos(bad)
     if run.fabric.is_global_zero:
         write_scores(run.folder.path / "scores.csv", scored, run.val_videos)
     found = details(scored)

@@ -71,12 +71,16 @@ def _key(kind: MiniBatch | Step) -> tuple[Shape, float, int, int | None]:
     return kind.shape, kind.token_share, kind.batch_size, kind.norm_group
 
 
-def out_of_memory(kind: MiniBatch | Step, fabric: Fabric) -> ValueError:
+def out_of_memory(
+    kind: MiniBatch | Step,
+    fabric: Fabric,
+    *,
+    advice: str = "--accumulate auto with norm groups that divide its micro-batches",
+) -> ValueError:
     """A batch that does not fit and cannot be cut."""
     return ValueError(
         f"shape {kind.shape}: a batch of {kind.batch_size} clips does not fit into the memory of "
-        f"{fabric.device}; use --accumulate auto with norm groups that divide its micro-batches, "
-        f"more processes, or a smaller --baseline.batch_size"
+        f"{fabric.device}; use {advice}, more processes, or a smaller --baseline.batch_size"
     )
 
 
@@ -168,7 +172,9 @@ class Gradients:
         try:
             return load()
         except torch.OutOfMemoryError:
-            raise out_of_memory(step, self._fabric) from None
+            # Of the clips themselves, before the network has seen them.
+            advice = "--accumulate 2 or more, whose batches are loaded one by one"
+            raise out_of_memory(step, self._fabric, advice=advice) from None
 
     def _piece(
         self, step: Step, batch: Batch, clips: slice, num_pieces: int, *, is_last: bool

@@ -19,6 +19,8 @@ from pathlib import Path
 from vcycle.data.atomic import naming
 
 LOCK_NAME = ".lock"
+_DEAD_NODE_SECONDS = 150.0
+"""More than a server of NFS keeps the locks of a machine that is gone, 90 s by default."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EROFS)
 
 
@@ -42,19 +44,20 @@ class FolderLock:
             if error.errno in _NO_LOCKS:
                 return
             raise
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_at(file, self._path):  # whoever made the folder has just removed it again
-                raise BlockingIOError
-        except OSError as error:
-            holder = os.read(file, 1000).decode(errors="replace").strip() or "another process"
+        deadline = time.monotonic() + _DEAD_NODE_SECONDS
+        while (problem := _problem(file, self._path)) is not None:
+            holder = os.pread(file, 1000, 0).decode(errors="replace").strip()
+            has_locks = problem.errno not in _NO_LOCKS
+            if has_locks and _may_be_dead(holder) and time.monotonic() < deadline:
+                time.sleep(1.0)
+                continue
             os.close(file)
-            if error.errno in _NO_LOCKS:
+            if not has_locks:
                 return
             raise ValueError(
-                f"run folder {self._folder}: in use by {holder}; wait until that ends or stop it, "
-                f"or choose another folder"
-            ) from None
+                f"run folder {self._folder}: in use by {holder or 'another process'}; wait until "
+                f"that ends or stop it, or choose another folder"
+            )
         self._file = file
         with naming(self._path):
             os.ftruncate(file, 0)
@@ -74,6 +77,23 @@ class FolderLock:
                 self._folder.rmdir()
         os.close(self._file)
         self._file = None
+
+
+def _problem(file: int, path: Path) -> OSError | None:
+    """Lock an open file; what prevents it, if something does."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error
+    # Whoever made the folder may have just removed it again.
+    return None if _is_at(file, path) else BlockingIOError()
+
+
+def _may_be_dead(holder: str) -> bool:
+    """Whether torchrun may have begun this attempt because the holder's machine is gone."""
+    restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
+    is_elsewhere = " on " in holder and f" on {socket.gethostname()} " not in holder
+    return restarts != "0" and is_elsewhere
 
 
 def _is_at(file: int, path: Path) -> bool:

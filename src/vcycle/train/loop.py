@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vcycle.data.batch import Batch
@@ -36,7 +36,6 @@ from vcycle.train.optim import clip_gradients, set_learning_rate
 from vcycle.train.optimizer_watch import inner_optimizer, watch
 from vcycle.train.progress import Display
 from vcycle.train.recording import make_recorder
-from vcycle.train.same_run import identity
 from vcycle.train.start import Run
 from vcycle.train.step_log import StepLog
 
@@ -70,7 +69,9 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     token_share: float | None = None
     next_step = run.first_step
 
-    # The run may have stopped between this checkpoint and its validation.
+    # The run may have stopped between this checkpoint and what follows it.
+    if next_step == len(plan) and config.evaluation.precise_bn and not run.has_norms:
+        finish_norms(run, display, stop_requests, seconds=run.first_seconds)
     if next_step in validation_steps and not from_first(
         fabric, lambda: run.folder.has_validation(run.first_step - 1)
     ):
@@ -176,12 +177,9 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             if saves:
                 display.doing("writing a checkpoint")
                 nonfinite.check_weights(next_step=next_step)
-                if next_step == len(plan):
-                    estimate_norms(run.model, config, run.train_videos, fabric)
-                    if run.average is not None:
-                        with fabric.autocast():
-                            estimate_norms(run.validated, config, run.train_videos, fabric)
                 save(run, next_step=next_step, seconds=log.seconds)
+                if next_step == len(plan) and config.evaluation.precise_bn:
+                    finish_norms(run, display, stop_requests, seconds=log.seconds)
                 saved = time.monotonic()
                 if validates and not stops:
                     validate(run, display, stop_requests, next_step=next_step, seconds=log.seconds)
@@ -204,7 +202,41 @@ def share_bad_videos(run: Run) -> None:
     run.val_loader.add_bad_videos(of_all[1])
 
 
-def save(run: Run, *, next_step: int, seconds: float) -> None:
+def finish_norms(
+    run: Run, display: Display, stop_requests: Sequence[float], *, seconds: float
+) -> None:
+    """Estimate the norm statistics of the last step's weights, and write its checkpoint again.
+
+    Raises Stopped between two batches if any process is asked to stop: a run that goes on from the
+    checkpoint begins them again.
+    """
+    display.doing("estimating norm statistics")
+    votes = Votes(run.fabric, first_step=0)
+    done = 0
+
+    def stop_if_asked(_: int) -> None:
+        nonlocal done
+        done += 1
+        if votes.hold(done, bool(stop_requests))[0]:
+            raise Stopped(
+                f"stopped after step {len(run.plan)} of {len(run.plan)}, before its norm "
+                f"statistics were estimated"
+            )
+
+    def estimate(model: nn.Module) -> dict[str, str]:
+        return estimate_norms(
+            model, run.config, run.train_videos, run.fabric, after_batch=stop_if_asked
+        )
+
+    bad = estimate(run.model)
+    if run.average is not None:
+        with run.fabric.autocast():
+            bad |= estimate(run.validated)
+    run.folder.add_bad_videos(united(bad, run.fabric))
+    save(run, next_step=len(run.plan), seconds=seconds, has_norms=True)
+
+
+def save(run: Run, *, next_step: int, seconds: float, has_norms: bool = False) -> None:
     """Write a checkpoint, from the first process."""
     if not run.fabric.is_global_zero:
         return
@@ -218,7 +250,8 @@ def save(run: Run, *, next_step: int, seconds: float) -> None:
         "trained": TrainedModel.of_run(run.config, run.manifest, steps=next_step).to_dict(),
         "config": asdict(run.config),
         "plan": run.plan.to_dict(),
-        "manifest": identity(run.manifest),
+        "manifest": run.dataset,
+        "has_norms": has_norms,
     }
     if run.average is not None:
         state["ema"] = run.average.state()

@@ -24,6 +24,8 @@ from vcycle.train.step_log import StepLoss
 
 _MOST_NAMED = 8
 _MOST_IN_A_ROW = 20
+_MOST_OVERFLOWS = 50
+"""Steps in a row that a scaler of gradients may skip: each halves its factor, 2^16 at first."""
 
 
 class Diverged(ValueError):  # noqa: N818
@@ -36,6 +38,7 @@ class NonFinite:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._in_a_row = 0
+        self._overflows = 0
         # A gradient scaler finds gradients that are not finite by itself, and lowers its factor.
         self._checks_gradients = run.config.nonfinite == "skip" and not has_scaler(run.fabric)
 
@@ -68,10 +71,18 @@ class NonFinite:
         """Write the steps without a finite loss; a line for people for each that was skipped.
 
         All processes call this with the same steps. Raises Diverged for the first such step,
-        unless they are skipped; then if very many follow each other.
+        unless they are skipped; then if very many follow each other. So it does if gradients
+        overflow in very many steps, whatever a scaler does.
         """
         lines = []
         for loss in losses:
+            self._overflows = self._overflows + 1 if loss.is_skipped else 0
+            if self._overflows == _MOST_OVERFLOWS:
+                raise Diverged(
+                    f"step {loss.step}: gradients overflowed in each of the last "
+                    f"{_MOST_OVERFLOWS} steps, and none was taken; use --precision bf16-mixed or "
+                    f"32-true, or a smaller --baseline.learning_rate.base"
+                )
             overflowed = self._checks_gradients and loss.is_skipped
             if math.isfinite(loss.mean) and not overflowed:
                 self._in_a_row = 0

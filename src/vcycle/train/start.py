@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -45,7 +46,7 @@ from vcycle.train.optim import fuses, load_optimizer, make_optimizer
 from vcycle.train.optimizer_watch import inner_optimizer
 from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.run_folder import RunFolder
-from vcycle.train.same_run import check_network, check_state
+from vcycle.train.same_run import check_network, check_state, identity
 from vcycle.train.timing import Prediction, StepTimes, fit_budget, predict
 from vcycle.train.together import slowdown
 
@@ -82,8 +83,10 @@ class Run:
         peak_bytes: of a GPU's memory, by batch, as measured before step 0; empty on a CPU.
         times: seconds of each kind of step, as measured before step 0.
         prediction: what the whole run will take by them.
+        dataset: what a checkpoint keeps of the manifest, see ``identity``.
         first_step: steps that were done before; 0 for a new run.
         first_seconds: seconds that they took.
+        has_norms: whether nothing is left to estimate of norm statistics after the last step.
     """
 
     config: RunConfig
@@ -103,8 +106,10 @@ class Run:
     peak_bytes: Mapping[MiniBatch, int]
     times: StepTimes
     prediction: Prediction
+    dataset: dict[str, Any]
     first_step: int
     first_seconds: float
+    has_norms: bool
 
     @property
     def validated(self) -> nn.Module:
@@ -155,11 +160,12 @@ def start(
     stop_broadcasting_buffers(model)
     check_parts(config, plan, network, fabric)
     average = WeightAverage(network, decay=config.ema_decay) if config.ema_decay else None
-    first_step, first_seconds = 0, 0.0
+    dataset = identity(manifest)
+    first_step, first_seconds, has_norms = 0, 0.0, False
     if resume:
         path = from_first(fabric, lambda: newest_intact(folder.path, say=fabric.print))
-        first_step, first_seconds = _restore(
-            path, network, average, optimizer, config, plan, manifest, fabric
+        first_step, first_seconds, has_norms = _restore(
+            path, network, average, optimizer, config, plan, dataset, fabric
         )
 
     # Measure, then fix the plan.
@@ -220,8 +226,10 @@ def start(
         peak_bytes=rehearsed.peak_bytes,
         times=times,
         prediction=predict(config, plan, times, val_videos=len(val_videos)),
+        dataset=dataset,
         first_step=first_step,
         first_seconds=first_seconds,
+        has_norms=has_norms,
     )
 
 
@@ -256,15 +264,15 @@ def _restore(
     optimizer: torch.optim.Optimizer,
     config: RunConfig,
     plan: Plan,
-    manifest: Manifest,
+    dataset: dict[str, Any],
     fabric: Fabric,
-) -> tuple[int, float]:
-    """Load a checkpoint's state; returns the steps that are done and the seconds they took.
+) -> tuple[int, float, bool]:
+    """Load a checkpoint's state; returns ``first_step``, ``first_seconds`` and ``has_norms``.
 
     Raises ValueError unless the checkpoint is of this run.
     """
     state, source = load_checkpoint(checkpoint), f"checkpoint {checkpoint}"
-    check_state(state, config, plan, manifest, source=source)
+    check_state(state, config, plan, dataset, source=source)
     check_network(state, network, source=source)
     network.load_state_dict(state["model"])
     load_optimizer(optimizer, state["optimizer"])
@@ -272,7 +280,7 @@ def _restore(
         average.load_state(state["ema"])
     if state.get("scaler"):
         fabric.strategy.precision.load_state_dict(state["scaler"])
-    return state["next_step"], state["seconds"]
+    return state["next_step"], state["seconds"], state.get("has_norms", True)
 
 
 def _fitted(

@@ -16,8 +16,7 @@ from vcycle.data.metadata import Location, UnreadableVideo, one_line
 
 _RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)  # pauses before a store that failed is asked again
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 20.0  # of a web server that does not answer
-_ATTEMPTS = 1 + len(_RETRY_SECONDS)
-FETCH_SECONDS = sum(_RETRY_SECONDS) + _ATTEMPTS * (_CONNECT_SECONDS + _READ_SECONDS)
+FETCH_SECONDS = sum(_RETRY_SECONDS) + (1 + len(_RETRY_SECONDS)) * (_CONNECT_SECONDS + _READ_SECONDS)
 """What ``fetch`` takes to give up a store that does not answer."""
 _NOT_FOUND = "not found"
 _PASSING_STATUS = (408, 425, 429)  # of HTTP, beside those of a server's own errors
@@ -56,7 +55,7 @@ def fetch(place: Location) -> bytes:
                 raise UnreadableVideo(str(place), reason) from error
         if pause is not None:
             time.sleep(pause)
-    raise UnreadableVideo(str(place), f"{reason} ({_ATTEMPTS} attempts)")
+    raise UnreadableVideo(str(place), f"{reason} ({1 + len(_RETRY_SECONDS)} attempts)")
 
 
 def check_store(place: Location) -> None:
