@@ -630,6 +630,11 @@ def test_the_value_of_a_field_is_no_recipe(
             "--epoch-facto: no such flag; did you mean --epoch-factor?",
         ),
         (
+            [KINETICS, "--steps", "9"],
+            "--steps: no such flag; did you mean --baseline.steps or --multigrid.steps or "
+            "--checkpoint.steps?",
+        ),
+        (
             [KINETICS, "--baseline.step=2"],
             "--baseline.step: no such flag; did you mean --baseline.steps?",
         ),

@@ -123,9 +123,14 @@ def typed(hint: Any, value: object, name: str) -> Any:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """A question for the known name that was meant; empty if none is near."""
-    found = get_close_matches(str(name), known, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    """A question for the known name that was meant; empty if none is near.
+
+    It may be the last word of a dotted name.
+    """
+    names = list(known)
+    found = [each for each in names if each.endswith(f".{str(name).lstrip('-')}")][:3]
+    found = found or get_close_matches(str(name), names, n=1)
+    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _built(section: type[T], values: Mapping[str, Any], prefix: str) -> T:
