@@ -4,6 +4,7 @@
     python benchmarks/study.py STUDY.yaml --datasets DIR --only X   those that begin with X
     python benchmarks/study.py STUDY.yaml --list                    the runs and their accuracies
     python benchmarks/study.py STUDY.yaml --time --datasets DIR     seconds of a step of each shape
+    python benchmarks/study.py STUDY.yaml --check-time --datasets DIR   whole runs, once more
     python benchmarks/study.py STUDY.yaml --collect                 write the table as JSON
 
 It can be stopped at any moment and started again, and two processes may share a study: each run is
@@ -26,7 +27,7 @@ from rich.console import Console
 from study_file import Study, read_study
 from study_results import collect
 from study_runs import StudyFolder, run_study
-from study_timing import time_steps
+from study_timing import check_times, time_steps
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,6 +43,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", nargs="+", default=[""])
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--check-time", action="store_true")
     parser.add_argument("--table", type=Path, default=ROOT / "docs" / "results" / "study.json")
     parser.add_argument("--collect", action="store_true")
     options = parser.parse_args(arguments)
@@ -74,6 +76,8 @@ def _do(study: Study, folder: StudyFolder, options: argparse.Namespace) -> None:
             print(run.name, (folder.row(run) or {}).get("top1", "-"))
     elif options.time:
         time_steps(folder, runs)
+    elif options.check_time:
+        check_times(folder, runs)
     elif options.collect:
         collect(folder, options.table)
     else:

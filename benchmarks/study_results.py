@@ -44,6 +44,7 @@ def collect(folder: StudyFolder, file: Path) -> None:
         "versions": {name: version(name) for name in PACKAGES},
         **summary(study, rows),
         "steps": steps,
+        "quiet": folder.quiet(),
         "rows": rows,
     }
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -54,6 +54,7 @@ class StudyFolder:
         self.datasets = datasets
         self._published = {row_name(row): row for row in (published or {}).get("rows", [])}
         self._published_steps: list[dict[str, Any]] = (published or {}).get("steps", [])
+        self._published_quiet: list[dict[str, Any]] = (published or {}).get("quiet", [])
 
     def run_folder(self, run: Run) -> Path:
         return self.path / "runs" / run.name
@@ -87,6 +88,11 @@ class StudyFolder:
             for row in self._published_steps
             if (row["dataset"], row["regime"], row["method"]) not in timed
         ]
+
+    def quiet(self) -> list[dict[str, Any]]:
+        """The runs that were carried out once more on an idle machine, to check their seconds."""
+        file = self.path / "quiet.json"
+        return json.loads(file.read_text()) if file.is_file() else list(self._published_quiet)
 
     def is_done(self, run: Run, *, among: list[Run]) -> bool:
         """Whether nothing is left to do for a run, as for a rate that need not be tried.

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import time
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
+
+from rich.console import Console
 
 from study_file import Run
 from study_runs import StudyFolder
@@ -28,6 +31,7 @@ from vcycle.evaluate.loaders import make_train_loader
 from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
 from vcycle.models import set_norm_group, set_token_share
 from vcycle.train.optim import make_optimizer
+from vcycle.train.run import train
 
 _STEPS = 60
 """Of the timed plans: some of each mini-batch."""
@@ -47,6 +51,45 @@ def time_steps(folder: StudyFolder, runs: list[Run]) -> None:
             rows += _rows(folder, run)
             write_atomic(file, json.dumps(rows, indent=1) + "\n")
             print(f"{run.task.name} {run.method.name}: timed", flush=True)
+
+
+def check_times(folder: StudyFolder, runs: list[Run]) -> None:
+    """Carry out one whole run of each method again, on a machine that is otherwise idle.
+
+    Writes ``quiet.json``: the seconds of its steps by this module, and those that it took.
+    """
+    file = folder.path / "quiet.json"
+    rows = folder.quiet()
+    done = {(row["dataset"], row["regime"], row["method"]) for row in rows}
+    finals = [run for run in runs if run.role == "final" and folder.row(run) is not None]
+    for run in {(run.task.name, run.method.name): run for run in reversed(finals)}.values():
+        if (run.task.dataset, run.task.regime, run.method.name) in done:
+            continue
+        config = folder.config(run)
+        row = folder.row(run)
+        assert config is not None
+        assert row is not None
+        steps = [step for step in folder.steps() if _is_of(step, run)]
+        path = folder.path / "quiet" / run.name
+        shutil.rmtree(path, ignore_errors=True)
+        result = train(config, path, title=run.name, console=Console(quiet=True))
+        rows.append(
+            {
+                **{key: row[key] for key in ("dataset", "regime", "method", "length", "steps")},
+                "seconds": seconds_of(config, steps)["seconds"],
+                "took_seconds": result["seconds"] - result["waiting_seconds"],
+                "load": os.getloadavg()[0],
+                "top1": result["top1"],
+                "top1_before": row["top1"],
+            }
+        )
+        write_atomic(file, json.dumps(rows, indent=1) + "\n")
+        print(f"{run.name}: {rows[-1]['seconds']} s, took {rows[-1]['took_seconds']} s", flush=True)
+
+
+def _is_of(row: dict[str, Any], run: Run) -> bool:
+    key = (run.task.dataset, run.task.regime, run.method.name)
+    return (row["dataset"], row["regime"], row["method"]) == key
 
 
 def _rows(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from study import main
 from study_file import Study, read_study
 from study_results import collect, summary
 from study_runs import StudyFolder, row_name, run_study
-from study_timing import time_steps
+from study_timing import check_times, time_steps
 from vcycle.train.nonfinite import Diverged
 
 STUDY = {
@@ -254,6 +254,15 @@ def test_the_collected_table(study_file, done, tmp_path, capsys):
         "final",
         (3 * 32 + 2 * 8 + 2) / (6 * 2),
     )
+    assert values["quiet"] == []
+    check_times(done, done.study.selected(["generated/scratch/pass"]))
+    check_times(done, done.study.selected(["generated/scratch/pass"]))  # once is enough
+    assert main([*flags, "--collect"]) == 0
+    (quiet,) = json.loads(table.read_text())["quiet"]
+    assert (quiet["method"], quiet["length"], quiet["steps"]) == ("pass", 1, 6)
+    assert quiet["top1"] == quiet["top1_before"]
+    assert quiet["seconds"] == pytest.approx(expected)
+    assert 0 < quiet["took_seconds"] < 60
     (iso,) = values["iso"]
     assert iso["method"] == "pass"
     assert iso["top1"]["steps"]["cells"] == 2
