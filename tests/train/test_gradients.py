@@ -328,3 +328,29 @@ def test_a_batch_whose_gradients_do_not_fit_as_they_are_exchanged_is_named(
     assert code != 0
     said = r"shape \S+: a batch of 64 clips does not fit into the memory of cpu"
     assert re.search(f"^vcycle: {said}", error, re.MULTILINE), error
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_batch_that_memory_does_not_hold_is_loaded_once_more(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """The same one, once there is room for it; if there is none, it is named."""
+    train(config, tmp_path / "whole")
+    calls = 0
+
+    def tight(*arguments: Any, **others: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if 4 <= calls < 4 + failures:
+            raise torch.OutOfMemoryError
+        return augment(*arguments, **others)
+
+    monkeypatch.setattr("vcycle.train.loop.augment", tight)
+    if failures == 1:
+        train(config, tmp_path / "run")
+        assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+    else:
+        with pytest.raises(
+            ValueError, match=r"^shape \S+: a batch of .*use --accumulate 2 or more"
+        ):
+            train(config, tmp_path / "run")

@@ -120,7 +120,8 @@ class Gradients:
     def step(self, step: Step, seeds: list[int], load: Callable[[], Batch]) -> Tensor:
         """(2,) the mean loss of this process's clips, and how many were classified right.
 
-        The step has a batch for each of ``seeds``; ``load`` gives the next one, on the device.
+        The step has a batch for each of ``seeds``; ``load`` gives the next one, on the device, or
+        the same again if it ran out of memory.
         One process may cut its batches more finely than the others: they meet in the last piece,
         or after it.
         Raises ValueError if one does not fit into memory and can be cut no further, or if the
@@ -168,11 +169,18 @@ class Gradients:
         return total
 
     def _loaded(self, step: Step, load: Callable[[], Batch]) -> Batch:
-        """The next batch; memory must hold it whole, for the loader does not give it twice."""
+        """The next batch. Memory must hold it whole: recordings make room for it."""
         try:
             return load()
         except torch.OutOfMemoryError:
-            # Of the clips themselves, before the network has seen them.
+            pass
+        if self._recorder is not None:
+            self._recorder.release()
+        if self._fabric.device.type == "cuda":
+            torch.cuda.empty_cache()
+        try:
+            return load()
+        except torch.OutOfMemoryError:
             advice = "--accumulate 2 or more, whose batches are loaded one by one"
             raise out_of_memory(step, self._fabric, advice=advice) from None
 

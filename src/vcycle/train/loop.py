@@ -87,11 +87,19 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     batches = iter(run.loader)
     waits: list[tuple[Any, Any]] = []
 
+    held: Batch | None = None
+
     def load() -> Batch:
+        """The next batch; the same again after one that memory did not hold."""
+        nonlocal held
         asked = clock.now()
-        batch = next(batches).to(fabric.device)
+        if held is None:
+            held = next(batches)
+        batch = held.to(fabric.device)
         waits.append((asked, clock.now()))
-        return augment(batch, config.augmentation, num_classes=run.manifest.num_classes)
+        batch = augment(batch, config.augmentation, num_classes=run.manifest.num_classes)
+        held = None
+        return batch
 
     with StepLog(run.folder, fabric=fabric, clock=clock, first_seconds=run.first_seconds) as log:
         began = clock.now()
