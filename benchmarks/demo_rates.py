@@ -2,11 +2,13 @@
 
     python benchmarks/demo_rates.py                       # every row
     python benchmarks/demo_rates.py --rows anneal small   # some of them
+    python benchmarks/demo_rates.py --half                # the baseline in half of its schedule
 
 A run trains on the first three quarters of the training videos and is scored on the last; the
 least loss there is chosen. It goes on where it was stopped. Writes docs/results/demo_rates.json
 after every run, with what is known so far; ``RATES`` in ``vcycle.demo.comparison`` holds the
-choices, and a test compares the two.
+choices, and a test compares the two. Half the baseline's schedule, at its rate and scored on the
+validation videos as the demo's rows are, tells whether the task is learnt by then.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from vcycle.train.run import train
 TRIED = (0.004, 0.008, 0.016)
 TUNING_SHARE = 4
 """One in so many training videos is for tuning."""
+SCORES = ("steps", "videos", "loss", "top1")
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "demo_rates.json"
 
 
@@ -61,37 +64,58 @@ def tuning_config(row: str, rate: float, manifest: Manifest) -> RunConfig:
     )
 
 
-def table(results: list[dict[str, Any]]) -> dict[str, Any]:
+def half_config(videos: Manifest) -> RunConfig:
+    """The demo's baseline with its schedule shortened to half of the steps, scored once."""
+    config = demo_configs(videos.root, quick=False)["baseline"]
+    return replace(
+        config,
+        multigrid=replace(config.multigrid, steps=config.baseline.steps // 2),
+        evaluation=replace(config.evaluation, times=1),
+    )
+
+
+def table(results: list[dict[str, Any]], half: dict[str, Any] | None = None) -> dict[str, Any]:
     """What is known so far: every run, and the choice of each row that has tried all rates."""
     chosen = {}
     for name in RATES:
         runs = [each for each in results if each["row"] == name]
         if len(runs) == len(TRIED):
             chosen[name] = min(runs, key=lambda each: each["loss"])["rate"]
-    return {"tried": TRIED, "chosen": chosen, "runs": results}
+    return {"tried": TRIED, "chosen": chosen, "half": half, "runs": results}
 
 
 def main() -> None:
     """Carry out the runs that are not complete."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="+", choices=RATES, default=list(RATES))
+    parser.add_argument("--half", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path("runs/demo-rates"))
     options = parser.parse_args()
     num_videos = demo_configs(Path(), quick=False)["baseline"].baseline.num_videos
     videos = write_videos(
         options.folder / "videos", train_videos=num_videos, val_videos=num_videos // 5
     )
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": []}
+    half = known.get("half")
+    results = {(each["row"], each["rate"]): each for each in known["runs"]}
+
+    def publish() -> None:
+        ordered = sorted(results.values(), key=lambda each: (each["row"], each["rate"]))
+        write_atomic(RESULTS, json.dumps(table(ordered, half), indent=1) + "\n")
+
+    if options.half:
+        result = train(half_config(videos), options.folder / "half", resume="auto")
+        half = {key: result[key] for key in SCORES}
+        publish()
+        return
     part = write_tuning_part(videos, options.folder / "part")
-    known = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
-    results = {(each["row"], each["rate"]): each for each in known}
     for row in options.rows:
         for rate in TRIED:
             config = tuning_config(row, rate, part)
             result = train(config, options.folder / f"{row}-{rate:g}", resume="auto")
-            scores = {key: result[key] for key in ("steps", "videos", "loss", "top1")}
+            scores = {key: result[key] for key in SCORES}
             results[row, rate] = {"row": row, "rate": rate, **scores}
-            ordered = sorted(results.values(), key=lambda each: (each["row"], each["rate"]))
-            write_atomic(RESULTS, json.dumps(table(ordered), indent=1) + "\n")
+            publish()
 
 
 if __name__ == "__main__":

@@ -62,21 +62,20 @@ class StudyFolder:
     def row(self, run: Run) -> dict[str, Any] | None:
         """What came of a run; None while it is not complete.
 
-        A final run is to be done again if the search for its rate, or for that of the run whose
-        weights it starts from, has gone on since and chosen another.
+        A run is to be done again if the search for its rate, or for that of the run whose weights
+        it starts from, has gone on since and chosen another.
         """
         file = self.run_folder(run) / "row.json"
         if file.is_file():
             row: dict[str, Any] | None = json.loads(file.read_text())
         else:
             row = self._published.get(run.name)
-        if row is None or run.role == "tuning":
-            return row
-        if self.rate(run) not in (None, row["rate"]):
+        if row is None:
             return None
         before = self.study.pretraining(run)
-        chosen = None if before is None else self.rate(before)
-        return row if chosen in (None, row.get("pretraining_rate", chosen)) else None
+        if before is not None and self.rate(before) not in (None, row["pretraining_rate"]):
+            return None
+        return row if self.rate(run) in (None, row["rate"]) else None
 
     def steps(self) -> list[dict[str, Any]]:
         """The timed mini-batches: those of this machine, and of other methods the published."""
@@ -130,15 +129,22 @@ class StudyFolder:
     def _losses(self, run: Run) -> dict[float, float]:
         tuning = self.study.tuning(run.task, run.method, run.length)
         rows = [self.row(each) for each in tuning]
-        return {row["rate"]: row["loss"] for row in rows if row is not None}
+        return {
+            row["rate"]: math.inf if row.get("failed") else row["loss"]
+            for row in rows
+            if row is not None
+        }
 
     def config(self, run: Run) -> RunConfig | None:
         """A run's configuration; None while what it needs is not complete."""
         rate, weights = self.rate(run), None
         if (before := self.study.pretraining(run)) is not None:
-            checkpoint = self.run_folder(before) / "checkpoint.pt"
-            if self.row(before) is None or not checkpoint.is_file():
+            folder, row = self.run_folder(before), self.row(before)
+            if row is None or not (folder / "row.json").is_file():  # or it is being done again
                 return None
+            if row.get("failed"):
+                raise ValueError(f"{before.name}: {row['failed']}; {run.name} has no weights")
+            checkpoint = folder / "checkpoint.pt"
             weights = str(checkpoint)
         if rate is None:
             return None
@@ -223,10 +229,14 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
 
 
 def _can_go_on(path: Path, config: RunConfig) -> bool:
-    """Whether an interrupted run of this configuration left a checkpoint."""
+    """Whether an interrupted run of this configuration, and of these weights, left a checkpoint."""
     file = path / "config.yaml"
     there = file.is_file() and (path / "checkpoint.pt").is_file()
-    return there and file.read_text() == config_text(config)
+    if not there or (path / "row.json").is_file():  # which is then not what is wanted now
+        return False
+    weights = config.model.weights
+    is_newer = weights is None or file.stat().st_mtime > Path(weights).stat().st_mtime
+    return is_newer and file.read_text() == config_text(config)
 
 
 def costs(config: RunConfig, baseline_clips: int) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def check_times(folder: StudyFolder, runs: list[Run]) -> None:
     file = folder.path / "quiet.json"
     rows = folder.quiet()
     done = {(row["dataset"], row["regime"], row["method"]) for row in rows}
-    finals = [run for run in runs if run.role == "final" and folder.row(run) is not None]
+    finals = [run for run in runs if run.role == "final" and _is_repeatable(folder, run)]
     for run in {(run.task.name, run.method.name): run for run in reversed(finals)}.values():
         if (run.task.dataset, run.task.regime, run.method.name) in done:
             continue
@@ -85,6 +85,12 @@ def check_times(folder: StudyFolder, runs: list[Run]) -> None:
         )
         write_atomic(file, json.dumps(rows, indent=1) + "\n")
         print(f"{run.name}: {rows[-1]['seconds']} s, took {rows[-1]['took_seconds']} s", flush=True)
+
+
+def _is_repeatable(folder: StudyFolder, run: Run) -> bool:
+    """Whether a run is complete, and what it starts from is here."""
+    row = folder.row(run)
+    return row is not None and "failed" not in row and folder.config(run) is not None
 
 
 def _is_of(row: dict[str, Any], run: Run) -> bool:

@@ -302,8 +302,8 @@ def rates_table(values: Row, titles: dict[str, str]) -> str:
     edges = sum(place != "" for place in places)
     return "\n".join(
         [
-            f"Of {edges} of these {len(places)} the best so far is the least or the largest rate "
-            f"that was tried: the next one is still to be.",
+            f"Of {edges} of these {len(places)} the best is the least or the largest rate that was "
+            f"tried so far: the next one is still to be, if the study has one.",
             "",
             *lines,
         ]

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 import demo_rates
 from vcycle.data.manifest import Manifest
 from vcycle.demo.comparison import RATES
@@ -40,6 +42,16 @@ def test_a_row_is_tuned_over_its_own_plan(tmp_path: Path) -> None:
         assert len(config.plan()) == len(demo.plan())
 
 
+def test_half_a_baseline_is_a_whole_schedule_of_half_its_steps(tmp_path: Path) -> None:
+    half = demo_rates.half_config(Manifest(tmp_path, ("one",), ()))
+    baseline = demo_rates.demo_configs(tmp_path, quick=False)["baseline"]
+    assert 2 * len(half.plan()) == len(baseline.plan())
+    assert half.baseline == baseline.baseline
+    rates = [step.learning_rate for step in half.plan()]
+    assert max(rates) == pytest.approx(baseline.baseline.learning_rate.base, rel=0.01)
+    assert rates[-1] < 0.01 * max(rates)
+
+
 def test_the_least_loss_is_chosen_once_a_row_has_tried_all() -> None:
     losses = {0.004: 0.5, 0.008: 0.3, 0.016: 0.4}
     runs = [
@@ -56,4 +68,4 @@ def test_the_demo_runs_at_the_rates_that_were_chosen() -> None:
     assert tuple(results["tried"]) == demo_rates.TRIED
     middle = sorted(demo_rates.TRIED)[1]
     assert {row: results["chosen"].get(row, middle) for row in RATES} == RATES
-    assert results == json.loads(json.dumps(demo_rates.table(results["runs"])))
+    assert results == json.loads(json.dumps(demo_rates.table(results["runs"], results["half"])))

@@ -129,6 +129,31 @@ def test_a_run_is_done_again_if_its_pretraining_takes_another_rate(study, done, 
         )
     assert folder.row(before) is None
     assert folder.row(run) is None
+    old = json.loads((folder.run_folder(run) / "row.json").read_text())
+    run_study(folder, [*study.selected([run.name])], console=SILENT)
+    new = folder.row(run)
+    assert new["pretraining_rate"] == folder.row(before)["rate"] != old["pretraining_rate"]
+    assert new["loss"] != old["loss"]
+    tuning = [folder.row(each) for each in study.tuning(run.task, run.method, run.length)]
+    assert {row["pretraining_rate"] for row in tuning} == {new["pretraining_rate"]}
+
+
+def test_nothing_starts_from_a_run_that_diverged_or_is_being_done_again(study, done, tmp_path):
+    folder = StudyFolder(study, tmp_path, Path("nowhere"))
+    shutil.copytree(done.path / "runs", folder.path / "runs")
+    shutil.copytree(done.path / "data", folder.path / "data")
+    run = next(run for run in study.runs() if run.task.regime == "finetune" and run.fold == 0)
+    before = study.pretraining(run)
+    assert folder.config(run) is not None
+    file = folder.run_folder(before) / "row.json"
+    row = json.loads(file.read_text())
+    file.write_text(json.dumps({**row, "failed": "step 3: the loss is nan"}))
+    with pytest.raises(ValueError, match=r"^generated/scratch/baseline-1/seed0-fold0: step 3: the"):
+        folder.config(run)
+    file.unlink()
+    again = StudyFolder(study, tmp_path, Path("nowhere"), {"rows": [row]})
+    assert again.row(before) == row
+    assert again.config(run) is None
 
 
 def test_rows_are_the_same_in_any_order(study, done, tmp_path):
@@ -154,13 +179,13 @@ def test_a_run_that_another_process_holds_is_left_to_it(study, done, tmp_path, m
     shutil.copytree(done.path / "runs", folder.path / "runs")
     run = study.runs()[-1]
     row = folder.run_folder(run) / "row.json"
-    row.unlink()
     lock = folder.path / "locks" / run.name.replace("/", "+")
     lock.parent.mkdir()
     held = lock.open("a")
     fcntl.flock(held, fcntl.LOCK_EX)
 
-    theirs = {"by": "another", "rate": folder.rate(run)}
+    theirs = {**folder.row(run), "by": "another"}
+    row.unlink()
 
     def other_process_finishes(_seconds: float) -> None:
         row.write_text(json.dumps(theirs))

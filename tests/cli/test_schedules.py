@@ -100,8 +100,9 @@ def test_a_pass_begins_where_the_network_can_see_clips(values: Values, capsys) -
         "the pass begins at 0.5 of the frames and 0.5 of the side: slowfast_tiny takes no smaller "
         "clips at 4x16x16"
     )
-    assert main(["plan", *small, "--schedule", "pass"]) == 2
-    assert "frames 4 x 0.25 is 1" in capsys.readouterr().err
+    for schedule in ("pass", "anneal"):
+        assert main(["plan", *small, "--schedule", schedule]) == 2
+        assert "frames 4 x 0.25 is 1" in capsys.readouterr().err
 
 
 def test_a_short_schedule_that_is_asked_for_is_warned_of(values: Values) -> None:

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from vcycle.config.compute import compute
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_config_flags, run_config
 from vcycle.config.own_videos import timed
 from vcycle.config.recipes import FIXED_RECIPES, PAPER_RECIPES, USER_RECIPES, recipe, summaries
 from vcycle.config.run import Model, RunConfig
@@ -383,7 +385,10 @@ def test_of_a_time_in_which_few_steps_fit_the_baseline_makes_the_most() -> None:
     ]
     (why,) = short.schedule_notes
     assert why.startswith("schedule off: 220 steps of the anneal fit into the time")
-    asked = replace(config, schedule_notes=())
+    parser = FlagParser(word="recipe")
+    add_config_flags(parser)
+    asked = run_config(parser.parse_args(["scratch", "--num-videos", "60", "--schedule", "anneal"]))
+    assert asked.multigrid.anneal is not None
     assert timed(asked, 220) == asked
     assert timed(short, 100) == short
 

@@ -190,7 +190,7 @@ def test_the_number_of_operations_of_a_commit_does_not_depend_on_that_of_layers(
     assert counts == [13, 13, 13]
 
 
-def test_layers_moved_copied_or_given_another_order_commit_what_they_collected() -> None:
+def test_layers_copied_left_out_or_in_another_order_commit_what_they_collected() -> None:
     """Then they do not share one buffer, or not in the model's order."""
     sizes = (3, 5, 2)
     results = []

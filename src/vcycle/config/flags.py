@@ -163,8 +163,10 @@ def _config(options: argparse.Namespace) -> RunConfig:
         is_own=options.recipe in USER_RECIPES,
     )
     config = _change_plan(config, options)
-    if config.multigrid != read.multigrid:  # what was asked for has no reason of the recipe's
-        return replace(config, schedule_notes=())
+    if options.schedule is not None or config.multigrid != read.multigrid:
+        return replace(
+            config, schedule_notes=()
+        )  # what was asked for has no reason of the recipe's
     return fitted_cycle(config) if config.schedule_notes else config
 
 

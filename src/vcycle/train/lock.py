@@ -44,9 +44,10 @@ class FolderLock:
             if error.errno in _NO_LOCKS:
                 return
             raise
-        deadline = time.monotonic() + _DEAD_NODE_SECONDS
+        deadline, holder = time.monotonic() + _DEAD_NODE_SECONDS, ""
         while (problem := _problem(file, self._path)) is not None:
-            holder = os.pread(file, 1000, 0).decode(errors="replace").strip()
+            # One that is about to let go has emptied it.
+            holder = os.pread(file, 1000, 0).decode(errors="replace").strip() or holder
             has_locks = problem.errno not in _NO_LOCKS
             if has_locks and _may_be_dead(holder) and time.monotonic() < deadline:
                 time.sleep(1.0)
