@@ -444,11 +444,16 @@ def test_a_shape_brings_its_short_sides_and_stride() -> None:
 
 
 def test_a_shape_keeps_its_clips_within_the_videos(
-    tmp_path: Path, values: Callable[..., Any]
+    tmp_path: Path, values: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     Manifest(tmp_path, ("one",), (video_of(30),) * 40).write()
     own = ("scratch", "--data", str(tmp_path), "--shape", "8x96x96", "--model", "resnet3d_tiny")
     assert "stride 3: 8 frames span 24 of a video" in values(*own)["notes"]
+    assert "decoding" not in values(*own)  # it was not measured: people are told how
+    assert main(["plan", *own]) == 0
+    assert "`vcycle bench loader --json` as --step-seconds" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 @pytest.mark.parametrize("name", sorted(USER_RECIPES))

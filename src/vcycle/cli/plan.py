@@ -37,6 +37,7 @@ class PlanReport:
         seconds: predicted wall-clock, if steps were measured.
         memory: which batches fit, if that was asked for.
         decoding: how many workers keep up, if that was measured.
+        hint: how to measure it, for people.
     """
 
     config: RunConfig
@@ -45,6 +46,7 @@ class PlanReport:
     seconds: cost.Cost | None = None
     memory: Sequence[cost.BatchMemory] = ()
     decoding: str = ""
+    hint: str = ""
 
     @property
     def title(self) -> str:
@@ -90,6 +92,12 @@ def add_plan_flags(parser: FlagParser) -> None:
     parser.set_defaults(run=run_plan_command)
 
 
+_DECODING_HINT = (
+    "decoding: with the rows of `vcycle bench step --json` and `vcycle bench loader --json` as "
+    "--step-seconds and --loader, the plan says whether it keeps up; a run says so as it begins"
+)
+
+
 def _report(options: argparse.Namespace) -> PlanReport:
     if options.memory_gib is not None and options.step_seconds is None:
         raise ValueError("--memory-gib: it needs the bytes of --step-seconds FILE; give both")
@@ -101,7 +109,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
     config = run_config(options)
     plan, flags = config.plan(), options.given
     if options.step_seconds is None:
-        return PlanReport(config, plan, flags)
+        return PlanReport(config, plan, flags, hint=_DECODING_HINT if config.data.manifest else "")
     measured = _measured(Path(options.step_seconds))
     memory: Sequence[cost.BatchMemory] = ()
     if options.memory_gib is not None:
@@ -203,12 +211,8 @@ def plan_text(report: PlanReport) -> str:
         notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]
     if report.decoding:
         notes.append(report.decoding)
-    elif config.data.manifest:
-        notes.append(
-            "decoding: with the rows of `vcycle bench step --json` and `vcycle bench loader "
-            "--json` as --step-seconds and --loader, the plan says whether it keeps up; a run says "
-            "so as it begins"
-        )
+    if report.hint:
+        notes.append(report.hint)
     if notes:
         parts.append("\n".join(_wrapped(f"- {note}", indent="  ") for note in notes))
     return "\n\n".join(parts)
