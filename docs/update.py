@@ -8,6 +8,8 @@ its ``curves.png``: ``make published-demo``. ``docs/results/demo_rates.json`` is
 ``benchmarks/demo_rates.py`` writes, ``docs/results/loader.json`` what
 ``vcycle bench loader --json`` prints, and ``docs/results/models.json`` what
 ``benchmarks/models.py`` and ``slices.json`` what ``benchmarks/slices.py`` does.
+``docs/results/recipe_steps.jsonl`` is what ``benchmarks/gpu/steps.py --recipes`` writes, here on a
+CPU.
 ``docs/results/gpu.json`` was written down from a GPU's timings of ``StepBench``, a profile, and
 ``benchmarks/gpu/equality.py``.
 ``docs/results/your_videos.json`` is what ``docs/run_your_videos.py`` writes. The table of models
@@ -20,6 +22,7 @@ import inspect
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from vcycle.config.recipes import recipe
 from vcycle.demo.comparison import RATES
 from vcycle.models.build import FAMILIES
 from vcycle.models.entries import MODELS
+from vcycle.schedule.cost import measured_steps, seconds
 from vcycle.schedule.shape import Shape
 
 ROOT = Path(__file__).parents[1]
@@ -85,6 +89,15 @@ def demo_rates_table(results: dict[str, Any]) -> str:
         chosen = results["chosen"].get(name)
         lines.append(f"| `{name}` | {' | '.join(cells)} | {f'{chosen:g}' if chosen else '-'} |")
     return "\n".join(lines)
+
+
+def demo_half(results: dict[str, Any], summary: dict[str, Any]) -> str:
+    """Whether the demo's task is learnt in half the baseline's schedule."""
+    half, (whole,) = results["half"], [r for r in summary["rows"] if r["name"] == "baseline"]
+    return (
+        f"In half its schedule, {half['steps']:,} steps, the baseline comes to {half['top1']:.1%}, "
+        f"in all of it to {whole['top1']:.1%} (`python benchmarks/demo_rates.py --half`)."
+    )
 
 
 def loader_table(rows: list[dict[str, Any]]) -> str:
@@ -195,6 +208,40 @@ def gpu_equality_table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def recipe_speedups_table(rows: list[dict[str, Any]]) -> str:
+    """What the paper's recipes save: steps, predicted seconds on a CPU, seconds as it printed."""
+    lines = [
+        "| recipe | epochs | steps | fewer steps | less time, predicted | less time, the paper |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, published in PAPER_SPEEDUPS.items():
+        for factor, speedup in published.items():
+            config = recipe(name)
+            plan = replace(config, multigrid=replace(config.multigrid, epoch_factor=factor)).plan()
+            network = (config.model.name, config.model.options)
+            own = [row for row in rows if (row["model"], row["options"]) == network]
+            timed = {row["shape"] for row in own}
+            is_timed = all(str(each) in timed for each in {*plan.shapes, plan.baseline.shape})
+            predicted = seconds(plan, measured_steps(own)).reduction if is_timed else None
+            fewer = plan.baseline.steps / len(plan)
+            lines.append(
+                f"| `{name}` | {factor:g}x | {len(plan):,} | {fewer:.2f}x "
+                f"| {'-' if predicted is None else f'{predicted:.2f}x'} | {speedup:g}x |"
+            )
+    return "\n".join(lines)
+
+
+def recipe_steps_about(rows: list[dict[str, Any]]) -> str:
+    """What the steps of the recipes were timed on."""
+    (about,) = {(row["device"], row["precision"], row["torch"]) for row in rows}
+    device, precision, torch = about
+    clips = {row["clips"] for row in rows}
+    return (
+        f"{len(rows)} kinds of step, {min(clips)} to {max(clips)} clips each, on {device}, "
+        f"`{precision}`, torch {torch}."
+    )
+
+
 def norm_table(results: dict[str, Any]) -> str:
     """Seconds of sub-batch norm over those of plain batch norm, forward and backward."""
     lines = [
@@ -272,6 +319,11 @@ def main(arguments: list[str]) -> int:
     tables = [
         (ROOT / "README.md", "demo", demo_table(_result("demo"))),
         (ROOT / "docs" / "demo.md", "demo-rates", demo_rates_table(_result("demo_rates"))),
+        (
+            ROOT / "docs" / "demo.md",
+            "demo-half",
+            demo_half(_result("demo_rates"), _result("demo")),
+        ),
         (ROOT / "docs" / "data.md", "loader", loader_table(_result("loader"))),
         (ROOT / "docs" / "data.md", "slices", slices_table(_result("slices"))),
         *(
@@ -282,6 +334,12 @@ def main(arguments: list[str]) -> int:
         (ROOT / "docs" / "models.md", "models", models_table()),
         (ROOT / "docs" / "models.md", "weights", weights_table()),
         (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
+    ]
+    lines = (ROOT / "docs" / "results" / "recipe_steps.jsonl").read_text().splitlines()
+    steps, page = [json.loads(line) for line in lines], ROOT / "docs" / "gpu.md"
+    tables += [
+        (page, "recipe-steps", recipe_steps_about(steps)),
+        (page, "recipe-speedups", recipe_speedups_table(steps)),
     ]
     videos = _result("your_videos")
     page = ROOT / "docs" / "your_videos.md"
