@@ -287,10 +287,6 @@ def read_study(file: Path) -> Study:
         raise ValueError(f"{file}: {error}") from error
 
 
-def _with_tuples(fields: Values) -> dict[str, Any]:
-    return {name: tuple(each) if isinstance(each, list) else each for name, each in fields.items()}
-
-
 def _merged(*layers: Values) -> dict[str, Any]:
     """The layers over one another, mappings merged field by field."""
     merged: dict[str, Any] = {}

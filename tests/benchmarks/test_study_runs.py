@@ -287,7 +287,7 @@ def test_the_collected_table(study_file, done, tmp_path, capsys):
     assert (quiet["method"], quiet["length"], quiet["steps"]) == ("pass", 1, 6)
     assert quiet["top1"] == quiet["top1_before"]
     assert quiet["seconds"] == pytest.approx(expected)
-    assert 0 < quiet["took_seconds"] < 60
+    assert quiet["took_seconds"] > 0
     (iso,) = values["iso"]
     assert iso["method"] == "pass"
     assert iso["top1"]["steps"]["cells"] == 2

@@ -163,10 +163,9 @@ def _config(options: argparse.Namespace) -> RunConfig:
         is_own=options.recipe in USER_RECIPES,
     )
     config = _change_plan(config, options)
+    # A schedule that was asked for has no reason of the recipe's.
     if options.schedule is not None or config.multigrid != read.multigrid:
-        return replace(
-            config, schedule_notes=()
-        )  # what was asked for has no reason of the recipe's
+        return replace(config, schedule_notes=())
     return fitted_cycle(config) if config.schedule_notes else config
 
 

@@ -305,19 +305,11 @@ def timed(config: RunConfig, num_steps: int) -> RunConfig:
     """
     if not config.schedule_notes or num_steps >= TIMED_STEPS or config.multigrid.anneal is None:
         return config
-    old = config.multigrid
-    return replace(
-        config,
-        multigrid=replace(
-            Multigrid.off(norm_group=old.norm_group, rule=old.rule),
-            batch_exponent=old.batch_exponent,
-            rate_exponent=old.rate_exponent,
-        ),
-        schedule_notes=(
-            f"schedule off: {num_steps:,} steps of the anneal fit into the time, and fewer than "
-            f"{TIMED_STEPS} were never compared with a baseline",
-        ),
+    note = (
+        f"schedule off: {num_steps:,} steps of the anneal fit into the time, and fewer than "
+        f"{TIMED_STEPS} were never compared with a baseline"
     )
+    return replace(config, multigrid=config.multigrid.with_schedule("off"), schedule_notes=(note,))
 
 
 def _finetuning_epochs(num_videos: int) -> int:
