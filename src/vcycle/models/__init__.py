@@ -15,6 +15,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vcycle.models.batch_statistics import precise_bn
     from vcycle.models.build import build_model
+    from vcycle.models.deferred import (
+        commit_statistics,
+        defer_statistics,
+        discard_statistics,
+        has_deferred_statistics,
+    )
     from vcycle.models.dropout import (
         ClipKeys,
         SampleDropout,
@@ -28,11 +34,7 @@ if TYPE_CHECKING:
     from vcycle.models.norm import (
         SubBatchNorm3d,
         check_norm_group,
-        commit_statistics,
         convert_batch_norm,
-        defer_statistics,
-        discard_statistics,
-        has_deferred_statistics,
         set_norm_group,
     )
     from vcycle.models.optimizer_groups import parameter_groups
@@ -48,13 +50,13 @@ _MODULES = {
     "build_model": "build",
     "check_model": "external",
     "check_norm_group": "norm",
-    "commit_statistics": "norm",
+    "commit_statistics": "deferred",
     "convert_batch_norm": "norm",
     "convert_dropout": "dropout",
-    "defer_statistics": "norm",
-    "discard_statistics": "norm",
+    "defer_statistics": "deferred",
+    "discard_statistics": "deferred",
     "freeze": "frozen",
-    "has_deferred_statistics": "norm",
+    "has_deferred_statistics": "deferred",
     "load_weights": "weights",
     "memory_format": "memory_layout",
     "num_plain_dropout": "dropout",

@@ -7,16 +7,13 @@ clips, so that their noise does not depend on the size of the mini-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import lru_cache
-from itertools import accumulate
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
 from vcycle.models.norm_cpu import pooled
 from vcycle.models.norm_groups import normalise_across_ranks, normalise_groups
@@ -34,7 +31,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     Parameters, buffers and the state dict are those of ``nn.BatchNorm3d``. The running statistics
     are those of one plain layer over the whole batch: the mean of the groups' means, and the
     variance within groups plus the variance between their means. If the global batch is spread over
-    processes or micro-batches, see ``defer_statistics``.
+    processes or micro-batches, see ``deferred.defer_statistics``.
 
     Raises ValueError in training if the groups do not divide the batch or have one value per
     channel. Supports first derivatives by the backward pass, not ``torch.func``. ``torch.fx``
@@ -182,7 +179,7 @@ def _converted(plain: nn.BatchNorm3d) -> SubBatchNorm3d:
     return layer
 
 
-def _layers(model: nn.Module) -> list[SubBatchNorm3d]:
+def sub_batch_norms(model: nn.Module) -> list[SubBatchNorm3d]:
     return [module for module in model.modules() if isinstance(module, SubBatchNorm3d)]
 
 
@@ -194,114 +191,5 @@ def set_norm_group(model: nn.Module, clips: int | None) -> None:
     """
     if clips is not None and clips < 1:
         raise ValueError(f"norm_group {clips}: give at least 1, or None for the whole batch")
-    for layer in _layers(model):
+    for layer in sub_batch_norms(model):
         layer.norm_group = clips
-
-
-def defer_statistics(model: nn.Module, optimizer: Optimizer | None = None) -> None:
-    """Make training collect statistics, which ``commit_statistics`` applies once a step.
-
-    Needed if the global batch is spread over processes or micro-batches: the running statistics
-    are then those of one plain layer over the global batch, whatever the number of parts. With an
-    ``optimizer`` they are committed after each of its steps; without, call ``commit_statistics``.
-    """
-    if optimizer is not None:
-        optimizer.register_step_post_hook(lambda *_: commit_statistics(model))
-    for layers in _alike(model):
-        sizes = [2 * layer.num_features + 2 for layer in layers]
-        running_mean = layers[0].running_mean
-        assert running_mean is not None
-        flat = running_mean.new_zeros(sum(sizes), dtype=torch.float64)
-        for layer, own in zip(layers, torch.split(flat, sizes), strict=True):
-            layer._pending = own
-
-
-def discard_statistics(model: nn.Module) -> None:
-    """Forget what was collected since the last commit: the step is not taken, or begins again."""
-    for layer in _layers(model):
-        if layer._pending is not None:
-            layer._pending.zero_()
-
-
-def has_deferred_statistics(model: nn.Module) -> bool:
-    """Whether every layer with running statistics collects them for ``commit_statistics``."""
-    tracking = [layer for layer in _layers(model) if layer.running_mean is not None]
-    return all(layer._pending is not None for layer in tracking)
-
-
-@torch.no_grad()
-def commit_statistics(model: nn.Module) -> None:
-    """Move the running statistics by what all processes collected since the last commit.
-
-    All processes call it together. Layers that were not run do not change. The statistics of all
-    layers are exchanged and applied as one tensor.
-    """
-    for layers in _alike(model):
-        if collecting := [layer for layer in layers if layer._pending is not None]:
-            _commit(collecting)
-
-
-def _alike(model: nn.Module) -> Iterable[list[SubBatchNorm3d]]:
-    """The layers with running statistics, those of one momentum, precision and device together."""
-    alike: dict[tuple[object, ...], list[SubBatchNorm3d]] = {}
-    for layer in _layers(model):
-        if (mean := layer.running_mean) is not None:
-            alike.setdefault((layer.momentum, mean.dtype, mean.device), []).append(layer)
-    return alike.values()
-
-
-def _commit(layers: list[SubBatchNorm3d]) -> None:
-    """``commit_statistics`` of layers of one momentum, precision and device, in 13 operations."""
-    buffers = [(x._pending, x.running_mean, x.running_var, x.num_batches_tracked) for x in layers]
-    pending, means, variances, batches = (
-        [x for x in column if x is not None] for column in zip(*buffers, strict=True)
-    )
-    sizes, dtype = [len(mean) for mean in means], means[0].dtype
-    flat = _flat(pending)
-    if dist.is_available() and dist.is_initialized():
-        dist.all_reduce(flat)
-    sums = flat[_places(tuple(sizes), flat.device)]
-    sums[:3].div_(sums[2].clamp(min=1))
-    mean, variance, seen, values = sums  # ``seen`` is 0 in layers that were not run
-    variance.addcmul_(mean, mean, value=-1)  # from the mean square
-    variance.addcdiv_(variance, values.sub_(1).clamp_(min=1))  # unbiased
-    torch._foreach_add_(batches, [of_layer[0] for of_layer in torch.split(seen.long(), sizes)])
-    weight: float | Tensor | None = layers[0].momentum
-    if weight is None:  # the running statistics are then the mean over batches
-        every = torch.cat([b.expand(n) for b, n in zip(batches, sizes, strict=True)])
-        weight = 1 / every.clamp_(min=1)
-    seen.mul_(weight)
-    to_mean, to_variance, weights = (torch.split(row, sizes) for row in sums[:3].to(dtype))
-    torch._foreach_lerp_([*means, *variances], [*to_mean, *to_variance], [*weights, *weights])
-    if flat is pending[0]._base:
-        flat.zero_()
-    else:
-        torch._foreach_zero_(pending)
-
-
-def _flat(pending: list[Tensor]) -> Tensor:
-    """What layers collected, one after the other: the buffer that they share, or a copy.
-
-    A copy if the layers were moved or copied since they began to collect.
-    """
-    base = pending[0]._base
-    ends = list(accumulate(map(len, pending), initial=0))
-    shared = base is not None and ends[-1] == len(base)
-    for own, start in zip(pending, ends, strict=False):
-        shared = shared and own._base is base and own.storage_offset() == start
-    return base if shared and base is not None else torch.cat(pending)
-
-
-@lru_cache(maxsize=16)
-def _places(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """(4, channels of all layers): where mean, mean square, groups and values of each lie."""
-    rows: tuple[list[int], ...] = ([], [], [], [])
-    start = 0
-    for size in sizes:
-        end = start + 2 * size
-        rows[0].extend(range(start, start + size))
-        rows[1].extend(range(start + size, end))
-        rows[2].extend([end] * size)
-        rows[3].extend([end + 1] * size)
-        start = end + 2
-    return torch.tensor(rows, device=device)
