@@ -9,7 +9,6 @@ which runs were done leaves no trace in it.
 from __future__ import annotations
 
 import json
-import platform
 import statistics
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -19,7 +18,7 @@ from typing import Any
 
 from study_file import Run, Study, Task
 from study_iso import Curve, gain_at_equal_cost, iso_speedup
-from study_runs import StudyFolder
+from study_runs import StudyFolder, machine
 from study_timing import seconds_of
 from vcycle.data.atomic import write_atomic
 
@@ -180,12 +179,3 @@ def _is_of(row: Row, task: Task) -> bool:
 def _place(row: Row) -> tuple[Any, ...]:
     keys = (row[key] for key in ("dataset", "regime", "method", "length", "role"))
     return (*keys, row["seed"], -1 if row["fold"] is None else row["fold"], row["rate"])
-
-
-def machine() -> str:
-    """The processor and the system."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    processor = names[0] if names else platform.processor()
-    return f"{processor}, one thread, {platform.system()} {platform.machine()}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import platform
 import shutil
 import subprocess
 import time
@@ -202,6 +203,8 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
         "seed": run.seed,
         "fold": run.fold,
         "commit": commit(),
+        "machine": machine(),
+        "torch": torch.__version__,
         **costs(config, folder.study.baseline_clips(run.task)),
     }
     if (before := folder.study.pretraining(run)) is not None:
@@ -250,6 +253,17 @@ def costs(config: RunConfig, baseline_clips: int) -> dict[str, Any]:
         "epoch_factor": plan.num_clips / baseline_clips,
         "multiply_adds": total.plan,
     }
+
+
+def machine() -> str:
+    """What a run trains on: a GPU, or one thread of a processor."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor()
+    return f"{processor}, one thread, {platform.system()} {platform.machine()}"
 
 
 def commit() -> str:

@@ -31,7 +31,7 @@ from vcycle.schedule.plan import MiniBatch
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 CLASSES = 400
-_KEYS = ("model", "options", "precision", "compiled", "cuda_graphs", "norms")
+_KEYS = ("model", "options", "precision", "compiled", "cuda_graphs", "kernels_tried", "norms")
 _KIND = ("shape", "clips", "norm_group", "token_share")
 
 
@@ -46,9 +46,10 @@ def benches(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], RunCo
                 cuda_graphs="off" if options.eager else "auto",
             )
             for norms in options.norms:
+                on_gpu = torch.cuda.is_available()
+                graphs, kernels = on_gpu and not options.eager, options.kernels if on_gpu else None
                 values = (config.model.name, config.model.options, precision, options.compile)
-                graphs = torch.cuda.is_available() and not options.eager
-                yield dict(zip(_KEYS, (*values, graphs, norms), strict=True)), config
+                yield dict(zip(_KEYS, (*values, graphs, kernels, norms), strict=True)), config
 
 
 def rows(options: argparse.Namespace, known: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -64,9 +65,9 @@ def rows(options: argparse.Namespace, known: list[dict[str, Any]]) -> Iterator[d
             group = norm_group_of(kind, clips)
             shape, share = str(kind.shape), kind.token_share
             key = _key({**about, **dict(zip(_KIND, (shape, clips, group, share), strict=True))})
-            if key in seen:
+            if key in seen or shape not in (options.shapes or [shape]):
                 continue
-            bench = bench or _bench(config, about["norms"])
+            bench = bench or _bench(config, about)
             row = bench.row(kind, clips, num_devices=1, repeats=options.repeats)
             seen += [key, _key({**about, **asdict(row)})]
             yield {**about, "device": _device(), "torch": torch.__version__, **asdict(row)}
@@ -77,17 +78,18 @@ def _clips(kind: MiniBatch, devices: int, options: argparse.Namespace) -> int:
     return clips_of(kind, device, num_devices=devices, max_clips=options.max_clips)
 
 
-def _bench(config: RunConfig, norms: str) -> StepBench:
+def _bench(config: RunConfig, about: dict[str, Any]) -> StepBench:
     bench = StepBench(config, num_classes=CLASSES)
-    torch.backends.cudnn.benchmark = True
+    if about["kernels_tried"] is not None:
+        torch.backends.cudnn.benchmark_limit = about["kernels_tried"]
     for layer in bench.network.modules():
-        if norms == "plain" and isinstance(layer, SubBatchNorm3d):
+        if about["norms"] == "plain" and isinstance(layer, SubBatchNorm3d):
             layer._pending = None  # statistics that are not deferred are those of torch's kernel
     return bench
 
 
 def _key(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(str(row[name]) for name in (*_KEYS, *_KIND))
+    return tuple(str(row.get(name)) for name in (*_KEYS, *_KIND))
 
 
 def _device() -> str:
@@ -106,6 +108,8 @@ def main() -> None:
     parser.add_argument("--clips", type=int, default=8, help="of the full shape, on this GPU")
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
     parser.add_argument("--eager", action="store_true", help="without CUDA graphs")
+    parser.add_argument("--kernels", type=int, default=10, help="of each convolution to be tried")
+    parser.add_argument("--shapes", nargs="+", help="only these, such as 32x224x224")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--max-clips", type=int, help="at most so many clips at a time")
     parser.add_argument("--minutes", type=float, default=9.0, help="after which no row begins")

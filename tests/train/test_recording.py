@@ -301,7 +301,7 @@ gradients.flat_gradients = without_memory(gradients.flat_gradients, {1, 4})
 code = main(sys.argv[1:])
 if os.environ["RANK"] == "0":
     Path("replayed").write_text(str(made[-1].num_replayed))
-sys.exit(code)
+os._exit(code)  # as vcycle's own processes end: torch's threads may abort an exit
 """
 
 
