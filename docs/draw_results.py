@@ -11,6 +11,7 @@ import math
 import statistics
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,18 @@ def state(values: Row) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in values["versions"].items())
     finals = sum(row["role"] == "final" for row in values["rows"])
     commits = ", ".join(sorted({f"`{row['commit']}`" for row in values["rows"]}))
+    machines = Counter((row["machine"], row["torch"]) for row in values["rows"])
+    shares = "; ".join(
+        f"{number} on {name}, torch {torch}" for (name, torch), number in machines.most_common()
+    )
     failed = [row for row in values["rows"] if row.get("failed")]
     lines = [
         f"{values['complete']:,} of the grid's {values['runs']:,} runs are complete, {finals} of "
         f"them final and {values['complete'] - finals} for choosing rates. "
         + (f"{len(failed)} failed and count as guessing." if failed else "None failed."),
         "",
-        f"{values['machine']}; {versions}; commits {commits}.",
+        f"{shares}. Seconds are those of steps timed on {values['machine']}; {versions}; commits "
+        f"{commits}.",
     ]
     return "\n".join(lines)
 
@@ -367,8 +373,8 @@ def quiet_table(values: Row, titles: dict[str, str]) -> str:
 def rows_table(values: Row) -> str:
     """Every complete run, named as ``--only`` takes it."""
     lines = [
-        "| run | rate | steps | seconds | took | top-1 | loss | commit |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| run | rate | steps | seconds | took | top-1 | loss | on | commit |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for row in values["rows"]:
         part = f"rate{row['rate']:g}"
@@ -379,7 +385,7 @@ def rows_table(values: Row) -> str:
         lines.append(
             f"| `{name}` | {row['rate']:g} | {row['steps']:,} | {_seconds(row['seconds'])} "
             f"| {_seconds(row.get('busy_seconds'))} | {top1} | {row['loss']:.3f} "
-            f"| `{row['commit']}` |"
+            f"| {'GPU' if '+cu' in row['torch'] else 'CPU'} | `{row['commit']}` |"
         )
     return "\n".join(lines)
 
