@@ -35,8 +35,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 from study_file import Run, read_study
-from study_runs import machine
-from study_runs import StudyFolder, commit
+from study_runs import StudyFolder, commit, machine
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.batch import normalize

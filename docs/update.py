@@ -8,10 +8,7 @@ its ``curves.png``: ``make published-demo``. ``docs/results/demo_rates.json`` is
 ``benchmarks/demo_rates.py`` writes, ``docs/results/loader.json`` what
 ``vcycle bench loader --json`` prints, and ``docs/results/models.json`` what
 ``benchmarks/models.py`` and ``slices.json`` what ``benchmarks/slices.py`` does.
-``docs/results/recipe_steps.jsonl`` is what ``benchmarks/gpu/steps.py --recipes`` writes, here on a
-CPU.
-``docs/results/gpu.json`` was written down from a GPU's timings of ``StepBench``, a profile, and
-``benchmarks/gpu/equality.py``.
+``docs/gpu_tables.py`` says where its own come from.
 ``docs/results/your_videos.json`` is what ``docs/run_your_videos.py`` writes. The table of models
 comes from the builders' signatures and docstrings.
 """
@@ -22,19 +19,17 @@ import inspect
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vcycle.config.paper_speedups import PAPER_SPEEDUPS
-from vcycle.config.recipes import recipe
+from gpu_tables import gpu_parts
+
 from vcycle.demo.comparison import RATES
 from vcycle.models.build import FAMILIES
 from vcycle.models.entries import MODELS
-from vcycle.schedule.cost import measured_steps, seconds
-from vcycle.schedule.shape import Shape
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
 TITLES = {
     "baseline": "baseline: constant mini-batch shape",
     "baseline_short": "baseline of as few steps",
@@ -155,93 +150,6 @@ def launches_text(results: dict[str, Any]) -> str:
     )
 
 
-def gpu_about(results: dict[str, Any]) -> str:
-    """What the steps on a GPU were measured on, and what they say of the plan."""
-    plan = recipe(results["recipe"]).plan()
-    saving = plan.baseline.steps / len(plan)
-    full = max(results["steps"], key=lambda row: Shape.parse(row["shape"]).num_pixels)
-    return (
-        f"`{results['model']}`, a GPU's share of {full['clips']} clips of {full['shape']}, "
-        f"`{results['precision']}`, channels last, random clips: an {results['device']}, torch "
-        f"{results['torch']}, Triton {results['triton']}. The plan of `{results['recipe']}` has "
-        f"{saving:.2f} times fewer steps than its baseline; the paper's runs were "
-        f"{PAPER_SPEEDUPS[results['recipe']][plan.multigrid.epoch_factor]:g} times faster."
-    )
-
-
-def gpu_steps_table(results: dict[str, Any]) -> str:
-    """Milliseconds of a step on a GPU, a line a shape and number of kernels tried."""
-    lines = [
-        "| shape | clips | norm group | kernels tried | one by one, ms | replayed, ms "
-        "| host, ms | GiB |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for row in sorted(results["steps"], key=lambda row: -row["kernels_tried"]):
-        single = sum(row[f"{part}_ms"] for part in ("forward", "backward", "optimizer"))
-        lines.append(
-            f"| {row['shape']} | {row['clips']} | {row['norm_group']} | {row['kernels_tried']} "
-            f"| {single:.0f} | {row['replayed_ms']:.1f} | {row['replayed_host_ms']:.1f} "
-            f"| {row['gib']:.1f} |"
-        )
-    return "\n".join(lines)
-
-
-def gpu_profile(results: dict[str, Any]) -> str:
-    """Where the GPU's time goes in a step."""
-    step = results["profile"]
-    convolutions = step["convolution_ms"] + step["convolution_backward_ms"]
-    return (
-        f"Of the {step['total_ms']:.1f} ms that the GPU computes in a step of {step['clips']} "
-        f"clips of {step['shape']}, no kernels tried, convolutions take {convolutions:.1f}, "
-        f"{step['stem_of_fast_pathway_ms']:.1f} of these the fast pathway's first one, whose "
-        f"three channels fill no matrix unit; sub-batch norm takes {step['norm_ms']:.1f}."
-    )
-
-
-def gpu_equality_table(results: dict[str, Any]) -> str:
-    """The largest errors of norm layers on a GPU."""
-    lines = ["| precision | compared | cases | largest error |", "| --- | --- | ---: | ---: |"]
-    lines += [
-        f"| {row['precision']} | {row['compared']} | {row['cases']} | {row['largest_error']:.1e} |"
-        for row in results["norm_layers"]
-    ]
-    return "\n".join(lines)
-
-
-def recipe_speedups_table(rows: list[dict[str, Any]]) -> str:
-    """What the paper's recipes save: steps, predicted seconds on a CPU, seconds as it printed."""
-    lines = [
-        "| recipe | epochs | steps | fewer steps | less time, predicted | less time, the paper |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for name, published in PAPER_SPEEDUPS.items():
-        for factor, speedup in published.items():
-            config = recipe(name)
-            plan = replace(config, multigrid=replace(config.multigrid, epoch_factor=factor)).plan()
-            network = (config.model.name, config.model.options)
-            own = [row for row in rows if (row["model"], row["options"]) == network]
-            timed = {row["shape"] for row in own}
-            is_timed = all(str(each) in timed for each in {*plan.shapes, plan.baseline.shape})
-            predicted = seconds(plan, measured_steps(own)).reduction if is_timed else None
-            fewer = plan.baseline.steps / len(plan)
-            lines.append(
-                f"| `{name}` | {factor:g}x | {len(plan):,} | {fewer:.2f}x "
-                f"| {'-' if predicted is None else f'{predicted:.2f}x'} | {speedup:g}x |"
-            )
-    return "\n".join(lines)
-
-
-def recipe_steps_about(rows: list[dict[str, Any]]) -> str:
-    """What the steps of the recipes were timed on."""
-    (about,) = {(row["device"], row["precision"], row["torch"]) for row in rows}
-    device, precision, torch = about
-    clips = {row["clips"] for row in rows}
-    return (
-        f"{len(rows)} kinds of step, {min(clips)} to {max(clips)} clips each, on {device}, "
-        f"`{precision}`, torch {torch}."
-    )
-
-
 def norm_table(results: dict[str, Any]) -> str:
     """Seconds of sub-batch norm over those of plain batch norm, forward and backward."""
     lines = [
@@ -298,14 +206,6 @@ def _dims(shape: list[int]) -> str:
     return " x ".join(str(size) for size in shape)
 
 
-GPU_PARTS = {
-    "about": gpu_about,
-    "steps": gpu_steps_table,
-    "profile": gpu_profile,
-    "equality": gpu_equality_table,
-}
-
-
 def fill(text: str, mark: str, content: str) -> str:
     """``text`` with what stands between the two marks replaced."""
     pattern = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
@@ -326,20 +226,11 @@ def main(arguments: list[str]) -> int:
         ),
         (ROOT / "docs" / "data.md", "loader", loader_table(_result("loader"))),
         (ROOT / "docs" / "data.md", "slices", slices_table(_result("slices"))),
-        *(
-            (ROOT / "docs" / "gpu.md", f"gpu-{name}", content(_result("gpu")))
-            for name, content in GPU_PARTS.items()
-        ),
+        *((ROOT / "docs" / "gpu.md", mark, content) for mark, content in gpu_parts(RESULTS)),
         (ROOT / "docs" / "models.md", "launches", launches_text(_result("launches"))),
         (ROOT / "docs" / "models.md", "models", models_table()),
         (ROOT / "docs" / "models.md", "weights", weights_table()),
         (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
-    ]
-    lines = (ROOT / "docs" / "results" / "recipe_steps.jsonl").read_text().splitlines()
-    steps, page = [json.loads(line) for line in lines], ROOT / "docs" / "gpu.md"
-    tables += [
-        (page, "recipe-steps", recipe_steps_about(steps)),
-        (page, "recipe-speedups", recipe_speedups_table(steps)),
     ]
     videos = _result("your_videos")
     page = ROOT / "docs" / "your_videos.md"
@@ -357,7 +248,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _result(name: str) -> Any:
-    return json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text())
+    return json.loads((RESULTS / f"{name}.json").read_text())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,221 @@
+"""The tables of docs/gpu.md.
+
+In: docs/results. ``recipe_steps.jsonl`` is what ``benchmarks/gpu/steps.py --recipes`` writes on a
+CPU, ``recipe_steps_gpu.jsonl`` on a GPU; ``gpu.json`` was written down from timings of
+``StepBench``, a profile, and ``benchmarks/gpu/equality.py``; ``gpu_runs.jsonl`` are runs of
+``study.json`` that a GPU carried out too. Out: marks in the page and what stands between them.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vcycle.bench.step import step_kinds
+from vcycle.config.paper_speedups import PAPER_SPEEDUPS
+from vcycle.config.recipes import recipe
+from vcycle.config.run import RunConfig
+from vcycle.schedule.cost import measured_steps, seconds
+from vcycle.schedule.shape import Shape
+
+Row = dict[str, Any]
+
+_PARTS = ("forward", "backward", "optimizer")
+_CLIPS = 8
+"""Of the full shape, that the GPU took."""
+
+
+def gpu_parts(folder: Path) -> list[tuple[str, str]]:
+    """Each mark of the page with its content."""
+    gpu = json.loads((folder / "gpu.json").read_text())
+    on_cpu = _lines(folder / "recipe_steps.jsonl")
+    on_gpu = _lines(folder / "recipe_steps_gpu.jsonl")
+    study = json.loads((folder / "study.json").read_text())
+    return [
+        ("gpu-about", gpu_about(gpu)),
+        ("gpu-steps", gpu_steps_table(gpu)),
+        ("gpu-profile", gpu_profile(gpu)),
+        ("gpu-equality", gpu_equality_table(gpu)),
+        ("gpu-runs", gpu_runs_table(_lines(folder / "gpu_runs.jsonl"), study["rows"])),
+        ("gpu-precisions", gpu_precisions_table(on_gpu)),
+        ("recipe-speedups", recipe_speedups_table(on_cpu, on_gpu)),
+        ("recipe-steps", recipe_steps_about(on_cpu)),
+        ("recipe-gpu-steps", recipe_gpu_steps_table(on_gpu)),
+        ("recipe-gpu-about", recipe_steps_about(on_gpu)),
+    ]
+
+
+def _lines(file: Path) -> list[Row]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def gpu_about(results: Row) -> str:
+    """What the steps on a GPU were measured on, and what they say of the plan."""
+    plan = recipe(results["recipe"]).plan()
+    saving = plan.baseline.steps / len(plan)
+    full = max(results["steps"], key=lambda row: Shape.parse(row["shape"]).num_pixels)
+    return (
+        f"`{results['model']}`, a GPU's share of {full['clips']} clips of {full['shape']}, "
+        f"`{results['precision']}`, channels last, random clips: an {results['device']}, torch "
+        f"{results['torch']}, Triton {results['triton']}. The plan of `{results['recipe']}` has "
+        f"{saving:.2f} times fewer steps than its baseline; the paper's runs were "
+        f"{PAPER_SPEEDUPS[results['recipe']][plan.multigrid.epoch_factor]:g} times faster."
+    )
+
+
+def gpu_steps_table(results: Row) -> str:
+    """Milliseconds of a step on a GPU, a line a shape and number of kernels tried."""
+    lines = [
+        "| shape | clips | norm group | kernels tried | one by one, ms | replayed, ms "
+        "| host, ms | GiB |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in sorted(results["steps"], key=lambda row: -row["kernels_tried"]):
+        single = sum(row[f"{part}_ms"] for part in _PARTS)
+        lines.append(
+            f"| {row['shape']} | {row['clips']} | {row['norm_group']} | {row['kernels_tried']} "
+            f"| {single:.0f} | {row['replayed_ms']:.1f} | {row['replayed_host_ms']:.1f} "
+            f"| {row['gib']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def gpu_profile(results: Row) -> str:
+    """Where the GPU's time goes in a step."""
+    step = results["profile"]
+    convolutions = step["convolution_ms"] + step["convolution_backward_ms"]
+    return (
+        f"Of the {step['total_ms']:.1f} ms that the GPU computes in a step of {step['clips']} "
+        f"clips of {step['shape']}, no kernels tried, convolutions take {convolutions:.1f}, "
+        f"{step['stem_of_fast_pathway_ms']:.1f} of these the fast pathway's first one, whose "
+        f"three channels fill no matrix unit; sub-batch norm takes {step['norm_ms']:.1f}."
+    )
+
+
+def gpu_equality_table(results: Row) -> str:
+    """The largest errors of norm layers on a GPU."""
+    lines = ["| precision | compared | cases | largest error |", "| --- | --- | ---: | ---: |"]
+    lines += [
+        f"| {row['precision']} | {row['compared']} | {row['cases']} | {row['largest_error']:.1e} |"
+        for row in results["norm_layers"]
+    ]
+    return "\n".join(lines)
+
+
+def gpu_runs_table(on_gpu: list[Row], study: list[Row]) -> str:
+    """Top-1 and loss of the same runs on a GPU and on a CPU, means over their folds."""
+    names = ("dataset", "regime", "method", "length")
+    cells = (*names, "rate", "seed", "fold", "role")
+    on_cpu = {tuple(row[key] for key in cells): row for row in study if "+cpu" in row["torch"]}
+    pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]] = {}
+    for row in on_gpu:
+        same = on_cpu[tuple(row[key] for key in cells)]
+        pairs.setdefault(tuple(row[key] for key in names), []).append((same, row))
+    lines = [
+        "| task | schedule | length | runs | top-1: a CPU | this GPU | loss: a CPU | this GPU |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for (dataset, regime, method, length), found in pairs.items():
+        top1, loss = (
+            [statistics.mean(row[score] for row in side) for side in zip(*found, strict=True)]
+            for score in ("top1", "loss")
+        )
+        lines.append(
+            f"| {dataset}/{regime} | {method} | {length:g} | {len(found)} | {100 * top1[0]:.1f} "
+            f"| {100 * top1[1]:.1f} | {loss[0]:.3f} | {loss[1]:.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def recipe_steps_about(rows: list[Row]) -> str:
+    """What the steps of the recipes were timed on."""
+    (device,), (torch,) = ({row[key] for row in rows} for key in ("device", "torch"))
+    precision = rows[0]["precision"]
+    own = [row for row in rows if row["precision"] == precision]
+    clips = {row["clips"] for row in own}
+    kernels = own[0].get("kernels_tried")
+    tried = "" if kernels is None else f", {kernels} kernels of a convolution tried"
+    return (
+        f"{len(own)} kinds of step, {min(clips)} to {max(clips)} clips each, on {device}, "
+        f"`{precision}`, torch {torch}{tried}."
+    )
+
+
+def recipe_speedups_table(cpu: list[Row], gpu: list[Row]) -> str:
+    """What the paper's recipes save: steps, predicted seconds, seconds as it printed them."""
+    lines = [
+        "| recipe | epochs | steps | fewer steps | less time: this GPU | a CPU | the paper |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, published in PAPER_SPEEDUPS.items():
+        for factor, speedup in published.items():
+            config = recipe(name)
+            plan = replace(config, multigrid=replace(config.multigrid, epoch_factor=factor)).plan()
+            fewer = plan.baseline.steps / len(plan)
+            on_gpu = seconds(plan, measured_steps(_steps_of(gpu, config))).reduction
+            on_cpu = seconds(plan, measured_steps(_steps_of(cpu, config))).reduction
+            lines.append(
+                f"| `{name}` | {factor:g}x | {len(plan):,} | {fewer:.2f}x | {on_gpu:.2f}x "
+                f"| {on_cpu:.2f}x | {speedup:g}x |"
+            )
+    return "\n".join(lines)
+
+
+def recipe_gpu_steps_table(rows: list[Row]) -> str:
+    """Steps of the paper's recipes on a GPU: the baseline's, and all of the plan's."""
+    lines = [
+        "| recipe | baseline's step, ms | the plan's, ms | one by one, ms | host, ms | GiB |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name in PAPER_SPEEDUPS:
+        config = recipe(name)
+        plan = config.plan()
+        devices = max(1, plan.baseline.batch_size // _CLIPS)
+        kinds = {(str(each.shape), each.batch_size // devices) for each in step_kinds(plan)}
+        own = [row for row in _steps_of(rows, config) if (row["shape"], row["clips"]) in kinds]
+        full = str(plan.baseline.shape)
+        (whole,) = (row["seconds"] for row in own if row["shape"] == full)
+        single = [sum(row[f"{part}_seconds"] for part in _PARTS) for row in own]
+        lines.append(
+            f"| `{name}` | {1000 * whole:.1f} | {_range([row['seconds'] for row in own], 1)} "
+            f"| {_range(single)} | {_range([row['host_seconds'] for row in own])} "
+            f"| {max(row['bytes'] for row in own) / 2**30:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def _range(values: list[float], digits: int = 0) -> str:
+    low, high = (f"{1000 * end:.{digits}f}" for end in (min(values), max(values)))
+    return f"{low} to {high}"
+
+
+def gpu_precisions_table(rows: list[Row]) -> str:
+    """The kinds of step that were timed in every precision."""
+    precisions = list(dict.fromkeys(row["precision"] for row in rows))
+    kinds: dict[tuple[Any, ...], dict[str, Row]] = {}
+    for row in rows:
+        kind = tuple(row[key] for key in ("model", "shape", "clips", "norm_group"))
+        kinds.setdefault(kind, {})[row["precision"]] = row
+    titles = " | ".join(f"`{name}`, ms | GiB" for name in precisions)
+    lines = [
+        f"| model | shape | clips | norm group | {titles} |",
+        "| --- | --- |" + " ---: |" * (2 + 2 * len(precisions)),
+    ]
+    for (model, shape, clips, group), found in kinds.items():
+        if len(found) == len(precisions):
+            cells = " | ".join(
+                f"{1000 * found[name]['seconds']:.1f} | {found[name]['bytes'] / 2**30:.1f}"
+                for name in precisions
+            )
+            lines.append(f"| `{model}` | {shape} | {clips} | {group} | {cells} |")
+    return "\n".join(lines)
+
+
+def _steps_of(rows: list[Row], config: RunConfig) -> list[Row]:
+    """Those of a configuration's network, in the first precision that it was timed in."""
+    network = (config.model.name, config.model.options)
+    own = [row for row in rows if (row["model"], row["options"]) == network]
+    return [row for row in own if row["precision"] == own[0]["precision"]]
