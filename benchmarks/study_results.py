@@ -52,15 +52,17 @@ def collect(folder: StudyFolder, file: Path) -> None:
 
 
 def summary(study: Study, rows: list[Row]) -> Row:
-    """What the rows say together: ``iso`` and ``points``."""
-    iso, points = [], []
+    """What the rows say together: ``iso``, ``lengths`` and ``points``."""
+    iso, lengths, points = [], [], []
     for task in study.tasks:
         here = [row for row in rows if _is_of(row, task) and row["role"] == "final"]
         for method in study.methods:
             if method.name in task.methods:
                 iso += _iso(study, task, method.name, here)
+                if method.rate_of is None:
+                    lengths += _by_length(study, task, method.name, here)
                 points += _points(study, task, method.name, here)
-    return {"iso": iso, "points": points}
+    return {"iso": iso, "lengths": lengths, "points": points}
 
 
 def _iso(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
@@ -82,6 +84,25 @@ def _iso(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
     head = {"dataset": task.dataset, "regime": task.regime, "method": method}
     figures = {"speedup": main.get("factor"), "low": main.get("low"), "high": main.get("high")}
     return [{**head, **figures, **every}]
+
+
+def _by_length(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
+    """A row for each length of the baseline: the saving in multiply-adds at its scores."""
+    if method == study.baseline.name or not any(row["method"] == method for row in rows):
+        return []
+    own = [row for row in rows if row["method"] == study.baseline.name]
+    costs = {row["length"]: row["multiply_adds"] for row in own}
+    found = []
+    for length in sorted(costs):
+        row: Row = {"dataset": task.dataset, "regime": task.regime, "method": method}
+        row["baseline_length"] = length
+        for score in ("top1", "loss"):
+            baseline = curve(rows, study.baseline.name, score=score, cost="multiply_adds")
+            ours = curve(rows, method, score=score, cost="multiply_adds")
+            saving = iso_speedup(baseline, ours, whole=costs[length])
+            row[score] = None if saving is None else asdict(saving)
+        found.append(row)
+    return found
 
 
 def _points(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:

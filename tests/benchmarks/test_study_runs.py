@@ -9,13 +9,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from rich.console import Console
 
 from study import main
 from study_file import Study, read_study
 from study_results import collect, summary
-from study_runs import StudyFolder, row_name, run_study
+from study_runs import StudyFolder, machine, row_name, run_study
 from study_timing import check_times, time_steps
 from vcycle.train.nonfinite import Diverged
 
@@ -264,7 +265,11 @@ def test_the_collected_table(study_file, done, tmp_path, capsys):
     assert main([*flags, "--collect"]) == 0
     values = json.loads(table.read_text())
     assert (values["runs"], values["complete"]) == (20, 20)
-    assert {key: values[key] for key in ("iso", "points")} == summary(done.study, values["rows"])
+    said = summary(done.study, values["rows"])
+    assert {key: values[key] for key in said} == said
+    assert {(row["machine"], row["torch"]) for row in values["rows"]} == {
+        (machine(), torch.__version__)
+    }
     row = next(row for row in values["rows"] if row["method"] == "pass" and row["fold"] == 1)
     step_seconds = {
         (step["shape"], step["clips"]): step["seconds"]
@@ -291,6 +296,9 @@ def test_the_collected_table(study_file, done, tmp_path, capsys):
     (iso,) = values["iso"]
     assert iso["method"] == "pass"
     assert iso["top1"]["steps"]["cells"] == 2
+    savings = {each["baseline_length"]: each["top1"] for each in values["lengths"]}
+    assert savings[1] == iso["top1"]["multiply_adds"]
+    assert len(savings) == 2
     assert main([*flags, "--list"]) == 0
     assert "generated/scratch/pass-1/seed0-fold1" in capsys.readouterr().out
 
