@@ -28,7 +28,7 @@ SMALL = [
         "--shape",
         "4x32x32",
         "--epochs",
-        "8",
+        "16",
         "--schedule",
         "paper",
     ),
@@ -140,7 +140,7 @@ def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    small = [word for word in SMALL if word not in ("--epochs", "8", "--schedule", "paper")]
+    small = [word for word in SMALL if word not in ("--epochs", "16", "--schedule", "paper")]
     command = ["train", "strokes", *small, "--time", "15s", "--folder", str(tmp_path / "run")]
     assert main(command) == 0
     out = capsys.readouterr().out

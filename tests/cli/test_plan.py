@@ -244,7 +244,7 @@ def test_notes_give_the_reasons(run: Run, values: Callable[..., Any]) -> None:
     text = run("finetune", "--num-videos", "200", "--gpus", "2")
     assert "- batch size 16: a norm group of 8 clips on each of 2 GPUs" in text
     large = run("finetune", "--num-videos", "200", "--batch-size", "64")
-    assert "- batch exponent 0.5: equation 1 asks for 1024 clips" in large
+    assert "- schedule off: the anneal's first batches of 1,024 clips are more" in large
     assert "- schedule anneal, one pass from coarse to fine: in 5/9 of the steps" in text
     assert "baseline's steps" not in text  # which change with --time
     few = run("finetune", "--num-videos", "60", "--epochs", "10").replace("\n  ", " ")
@@ -591,8 +591,8 @@ def test_the_value_of_a_field_is_no_recipe(
             "batch",
         ),
         (
-            ["scratch", "--num-videos", "2", "--epochs", "12", "--schedule", "paper"],
-            "--epochs 12: 12 steps are too few for the schedule; give --epochs 15 or more, or "
+            ["scratch", "--num-videos", "10", "--epochs", "8", "--schedule", "paper"],
+            "--epochs 8: 40 steps are too few for the schedule; give --epochs 12 or more, or "
             "--baseline for no cycles",
         ),
         (
