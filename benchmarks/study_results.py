@@ -82,8 +82,8 @@ def _iso(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
                 every[score][cost] = asdict(found)
     main = every["top1"].get("seconds") or {}
     head = {"dataset": task.dataset, "regime": task.regime, "method": method}
-    figures = {"speedup": main.get("factor"), "low": main.get("low"), "high": main.get("high")}
-    return [{**head, **figures, **every}]
+    figures = {key: main.get(key) for key in ("low", "high", "at_least", "bound")}
+    return [{**head, "speedup": main.get("factor"), **figures, **every}]
 
 
 def _by_length(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
@@ -155,9 +155,10 @@ def _gains(study: Study, rows: list[Row], method: str, row: Row) -> Row:
         place = ours.costs.index(row["seconds"])
         gain = gain_at_equal_cost(baseline, ours, place, whole=whole)
         if gain is not None:
-            mean, low, high, cells = gain
-            # A lower loss is the gain: give it as the difference of the losses.
-            ends = [mean, low, high] if score == "top1" else [-mean, -high, -low]
+            *ends, cells = gain
+            if score == "loss":  # a lower one is the gain: give the difference of the losses
+                mean, low, high = (None if end is None else -end for end in ends)
+                ends = [mean, high, low]
             gains[score] = [*ends, cells]
     return gains
 

@@ -75,7 +75,7 @@ def iso_table(values: Row, titles: dict[str, str]) -> str:
             for score in SCORES
             for cost in ("seconds", "multiply_adds", "steps")
         ]
-        pairs = next((str(each["cells"]) for each in found if each), "0")
+        pairs = next((_pairs(each) for each in found if each), "0")
         cells = " | ".join(_saving(each) for each in found)
         lines.append(f"| {_task(row)} | {titles[row['method']]} | {pairs} | {cells} |")
     return "\n".join(lines)
@@ -94,14 +94,26 @@ def lengths_table(values: Row, titles: dict[str, str]) -> str:
         if point["method"] == "baseline"
     }
     for row in values["lengths"]:
-        if row["method"] in ("anneal", "tokens") and row["top1"] is not None:
+        found = row["top1"]
+        if row["method"] in ("anneal", "tokens") and found and not _is_censored(found):
             length = row["baseline_length"]
             lines.append(
                 f"| {_task(row)} | {titles[row['method']]} | {length:g} "
-                f"| {100 * means[_task(row), length]:.1f} | {row['top1']['cells']} "
-                f"| {_saving(row['top1'])} | {_saving(row['loss'])} |"
+                f"| {100 * means[_task(row), length]:.1f} | {_pairs(found)} "
+                f"| {_saving(found)} | {_saving(row['loss'])} |"
             )
     return "\n".join(lines)
+
+
+def _is_censored(found: Row) -> bool:
+    """Whether the shortest run reaches the score and costs about as much as the baseline."""
+    return found["at_least"] and found["factor"] < 1.1
+
+
+def _pairs(found: Row) -> str:
+    """Seeds and folds of the least and the most complete of the lengths that were compared."""
+    low, high = found["fewest"], found["cells"]
+    return f"{high}" if low == high else f"{low} to {high}"
 
 
 def _saving(found: Row | None) -> str:
@@ -131,7 +143,7 @@ def main_table(values: Row) -> str:
     for row in values["iso"]:
         found = [row["top1"].get(cost) for cost in ("seconds", "multiply_adds")]
         if row["method"] == "anneal" and any(each and each["cells"] > 1 for each in found):
-            pairs = next(each["cells"] for each in found if each)
+            pairs = next(_pairs(each) for each in found if each)
             cells = " | ".join(_saving(each) for each in found)
             lines.append(f"| {_task(row)} | {pairs} | {100 * whole[_task(row)]:.1f} | {cells} |")
     return "\n".join(lines)
@@ -224,34 +236,19 @@ def equal_table(values: Row, titles: dict[str, str]) -> str:
 
 def headline(values: Row) -> str:
     """In how many tasks the anneal came to the whole baseline's top-1, in how few of its steps."""
-    reached = _reached(values, "anneal")
+    anneals = [row for row in values["iso"] if row["method"] == "anneal"]
+    reached = {
+        _task(row): (row["top1"]["steps"]["factor"] or 0) >= 1 / _MOST_STEPS for row in anneals
+    }
     short = [task for task, is_reached in reached.items() if not is_reached]
-    others = f", and stayed below it in {', '.join(short)}" if short else ""
-    cycles = _reached(values, "paper")
-    found = [row["top1"].get("multiply_adds") for row in values["iso"] if row["method"] == "anneal"]
-    factors = [each["factor"] for each in found if each and each["factor"]]
+    others = f", and stayed below it in {' and '.join(short)}" if short else ""
+    factors = [row["top1"]["multiply_adds"]["factor"] for row in anneals]
+    factors = [factor for factor in factors if factor is not None]
     return (
         f"In five ninths of a tuned baseline's steps or fewer, `anneal` came to its top-1 or "
-        f"passed it in {sum(reached.values())} of {len(reached)} tasks{others}; the paper's cycles "
-        f"did in {sum(cycles.values())} of {len(cycles)}. Where `anneal` came to it, that took "
-        f"{min(factors):.1f} to {max(factors):.1f} times fewer multiply-adds:"
+        f"passed it in {sum(reached.values())} of {len(reached)} tasks{others}. Where it came to "
+        f"it, that took {min(factors):.1f} to {max(factors):.1f} times fewer multiply-adds:"
     )
-
-
-def _reached(values: Row, method: str) -> dict[str, bool]:
-    """Of each task, whether the method came to the whole baseline's top-1 in the same cells."""
-    costs = {
-        _task(point): point["steps"]
-        for point in values["points"]
-        if (point["method"], point["length"]) == ("baseline", 1)
-    }
-    reached: dict[str, bool] = {}
-    for point in values["points"]:
-        task, there = _task(point), point["whole_baseline"]
-        if point["method"] == method and point["steps"] <= _MOST_STEPS * costs[task]:
-            is_level = bool(there) and point["top1"] >= there["top1"]
-            reached[task] = reached.get(task, False) or is_level
-    return reached
 
 
 def epochs_table(values: Row, titles: dict[str, str]) -> str:
@@ -343,8 +340,9 @@ def _gain(gain: list[float] | None, score: str, *, runs: int) -> str:
         return ""
     scale, digits = (100, 1) if score == "top1" else (1, 2)
     *values, pairs = gain
-    mean, low, high = (f"{scale * value:+.{digits}f}" for value in values)
-    return f"{mean} [{low}, {high}]" + (f" ({pairs:g} pairs)" if pairs != runs else "")
+    mean, *ends = (f"{scale * value:+.{digits}f}" for value in values if value is not None)
+    interval = f" [{', '.join(ends)}]" if ends else ""
+    return mean + interval + (f" ({pairs:g} pairs)" if pairs != runs else "")
 
 
 def rates_table(values: Row, titles: dict[str, str]) -> str:

@@ -83,15 +83,52 @@ def test_a_baseline_that_gains_nothing_from_its_last_third_is_not_flattered():
     assert iso_speedup(baseline, method, whole=1500.0).factor == pytest.approx(2.0)
 
 
-def test_only_cells_with_the_whole_baseline_count_and_lengths_that_lack_some_are_left_out():
+def test_only_cells_with_the_whole_baseline_count():
     baseline = curve(COSTS, learnt)
     for number in (0, 4):  # the shortest, and the whole one
         baseline.scores[number].pop((4, 2))
     baseline.scores[1].pop((0, 0))
     method = curve([cost / 2 for cost in COSTS], lambda cost: learnt(cost * 2))
     found = iso_speedup(baseline, method, whole=1500.0)
-    assert found.cells == 14
+    assert (found.cells, found.fewest) == (14, 14)
     assert found.factor == pytest.approx(2.0)
+
+
+def test_lengths_may_have_run_in_different_cells_however_much_those_differ():
+    rng = np.random.default_rng(0)
+    of_cell = {cell: rng.normal(0, 3) for cell in CELLS}
+
+    def shifted(costs, saving, kept):
+        return Curve(
+            tuple(costs),
+            tuple(
+                {cell: learnt(cost * saving) + of_cell[cell] for cell in CELLS if cell in cells}
+                for cost, cells in zip(costs, kept, strict=True)
+            ),
+        )
+
+    first = [cell for cell in CELLS if cell[0] == 0]
+    baseline = shifted(COSTS, 1.0, [first, CELLS, CELLS[:9], first, CELLS])
+    method = shifted([cost / 2 for cost in COSTS], 2.0, [CELLS, CELLS, first, CELLS[3:], first])
+    found = iso_speedup(baseline, method, whole=1500.0)
+    assert found.factor == pytest.approx(2.0)
+    assert (found.low, found.high) == (pytest.approx(2.0), pytest.approx(2.0))
+    assert (found.cells, found.fewest) == (15, 3)
+    for place, cost in enumerate(method.costs[2:], 2):
+        mean, low, high, cells = gain_at_equal_cost(baseline, method, place, whole=1500.0)
+        gain = learnt(cost * 2) - learnt(cost)
+        assert (mean, low, high) == pytest.approx((gain, gain, gain))
+        assert cells == len(method.scores[place])
+
+
+def test_a_length_that_lacks_a_fold_is_left_out():
+    method = curve([cost / 2 for cost in COSTS], lambda cost: learnt(cost * 2) + (cost < 200))
+    for seed in range(5):
+        method.scores[0].pop((seed, 1))  # which would be above the level
+        method.scores[4].pop((seed, 2))  # without which it is not reached
+    found = iso_speedup(curve(COSTS, learnt), method, whole=1500.0)
+    assert found.factor is None
+    assert found.bound == pytest.approx(3.0)
 
 
 def test_one_cell_gives_no_interval():
@@ -99,6 +136,8 @@ def test_one_cell_gives_no_interval():
     found = iso_speedup(Curve(COSTS, tuple(one)), curve(COSTS, learnt), whole=1500.0)
     assert found.factor == pytest.approx(1.0)
     assert (found.low, found.high, found.cells) == (None, None, 1)
+    single = gain_at_equal_cost(Curve(COSTS, tuple(one)), curve(COSTS, learnt), 2, whole=1500.0)
+    assert single == (pytest.approx(0.0), None, None, 1)
 
 
 def test_nothing_can_be_said_without_the_whole_baseline():
