@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 
+from study_trials import Trial
 from vcycle.config.fields import config_from
 from vcycle.config.run import RunConfig
 from vcycle.schedule.multigrid import Multigrid
@@ -31,7 +32,7 @@ class Method:
     its own: it takes that of the method ``rate_of``. ``seeds`` are fewer than the study's where a
     method is a side question. ``schedule`` is one of the named schedules, ``config`` are further
     fields of a run's configuration, and ``full_shape`` those that change for a second evaluation,
-    at the full shape.
+    at the full shape. ``trial`` is what no configuration has: see study_trials.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Method:
     seeds: int | None = None
     config: Values = field(default_factory=dict)
     full_shape: Values | None = None
+    trial: Trial | None = None
 
     @property
     def first_length(self) -> float:
@@ -55,6 +57,8 @@ class Method:
             raise ValueError(f"tuned {self.tuned!r}: give each or first")
         if self.unit not in ("steps", "epochs"):
             raise ValueError(f"unit {self.unit!r}: give steps or epochs")
+        if self.trial not in (None, *get_args(Trial)):
+            raise ValueError(f"trial {self.trial!r}: give {' or '.join(get_args(Trial))}")
         if not self.lengths or not all(length > 0 for length in self.lengths):
             raise ValueError(f"lengths {self.lengths}: give positive numbers, each with its round")
 

@@ -25,6 +25,7 @@ from rich.console import Console
 from study_data import prepare_parts
 from study_file import Run, Study, at_full_shape
 from study_rates import best_rate, wanted_rates
+from study_trials import during
 from vcycle.config.fields import config_text
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
@@ -213,7 +214,10 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
     scores: dict[str, Any] = dict.fromkeys(("videos", "top1", "loss"))
     with path.with_name(f"{path.name}.log").open("a") as log:
         try:
-            result = train(config, path, resume=resume, title=run.name, console=Console(file=log))
+            with during(run.method.trial):
+                result = train(
+                    config, path, resume=resume, title=run.name, console=Console(file=log)
+                )
         except Diverged as error:
             row["failed"] = str(error).partition(";")[0]
             # It counts as guessing: left out, it would flatter a method that diverges.

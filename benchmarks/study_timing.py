@@ -23,6 +23,7 @@ from rich.console import Console
 
 from study_file import Run
 from study_runs import StudyFolder
+from study_trials import during
 from vcycle.bench.step import Clock, timed_step
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
@@ -72,7 +73,8 @@ def check_times(folder: StudyFolder, runs: list[Run]) -> None:
         steps = [step for step in folder.steps() if _is_of(step, run)]
         path = folder.path / "quiet" / run.name
         shutil.rmtree(path, ignore_errors=True)
-        result = train(config, path, title=run.name, console=Console(quiet=True))
+        with during(run.method.trial):
+            result = train(config, path, title=run.name, console=Console(quiet=True))
         rows.append(
             {
                 **{key: row[key] for key in ("dataset", "regime", "method", "length", "steps")},
@@ -102,8 +104,10 @@ def _rows(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:
     manifest = folder.manifest(run)
     num_videos = len(Manifest.read(manifest).split("train"))
     config = folder.study.config_of(run, rate=1e-4, manifest=str(manifest), num_videos=num_videos)
+    with during(run.method.trial):
+        timed = _timed(config)
     rows = []
-    for (shape, token_share, clips), times in sorted(_timed(config).items()):
+    for (shape, token_share, clips), times in sorted(timed.items()):
         seconds, decoding = zip(*times, strict=True)
         rows.append(
             {

@@ -132,6 +132,11 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
         (("methods", "pass", "schedule"), "pas", "schedule 'pas'"),
         (("methods", "pass", "lengths"), {-1: 0}, "give positive numbers"),
         (("methods", "pass", "tuned"), "never", "tuned 'never': give each or first"),
+        (
+            ("methods", "pass", "trial"),
+            "warmup",
+            "trial 'warmup': give phase-warmup or low-frequency",
+        ),
         (("methods", "pass", "lenghts"), {1: 0}, "no study in it"),
         (("tasks", 0, "methods"), ["baseline", "past"], "no method past in the study"),
         (("tasks", 0, "methods"), ["pass"], "add baseline, the baseline"),
