@@ -183,6 +183,21 @@ def variants_table(values: Row, methods: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
+def noise_table(phases: list[Row]) -> str:
+    """The gradient noise scale along an anneal, in clips."""
+    places = ("early", "middle", "late")
+    lines = [
+        "| shape | clips of a batch | " + " | ".join(places) + " |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for phase in phases:
+        cells = " | ".join(
+            f"{phase[place]['noise_scale']} ± {phase[place]['error']}" for place in places
+        )
+        lines.append(f"| {phase['shape']} | {phase['batch_size']} | {cells} |")
+    return "\n".join(lines)
+
+
 def _multiply_adds(rows: dict[tuple[int, int], Row]) -> float:
     """Of one run of a point."""
     return float(next(iter(rows.values()))["multiply_adds"])
@@ -486,6 +501,7 @@ def main(arguments: list[str]) -> int:
     """Update the page and the figures, or only check them."""
     check = "--check" in arguments
     values = json.loads((DOCS / "results" / "study.json").read_text())
+    lines = (DOCS / "results" / "noise_scale.jsonl").read_text().splitlines()
     end_to_end = json.loads((DOCS / "results" / "end_to_end.json").read_text())
     methods = yaml.safe_load(PROOF.read_text())["methods"]
     titles = {name: fields["title"] for name, fields in methods.items()}
@@ -521,6 +537,7 @@ def main(arguments: list[str]) -> int:
             "saving": iso_table({**values, "iso": named}, titles),
             "equal": equal_table(values, titles),
             "variants": variants_table(values, methods),
+            "noise": noise_table([json.loads(line) for line in lines]),
             "end_to_end": end_to_end_table(end_to_end),
         },
         DOCS.parent / "README.md": {
