@@ -106,14 +106,14 @@ def gpu_equality_table(results: Row) -> str:
 
 
 def gpu_runs_table(on_gpu: list[Row], study: list[Row]) -> str:
-    """Top-1 and loss of the same runs on a GPU and on a CPU, means over their folds."""
+    """Top-1 and loss of the runs that a GPU and a CPU carried out, means over their folds."""
     names = ("dataset", "regime", "method", "length")
     cells = (*names, "rate", "seed", "fold", "role")
     on_cpu = {tuple(row[key] for key in cells): row for row in study if "+cpu" in row["torch"]}
     pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]] = {}
     for row in on_gpu:
-        same = on_cpu[tuple(row[key] for key in cells)]
-        pairs.setdefault(tuple(row[key] for key in names), []).append((same, row))
+        if (same := on_cpu.get(tuple(row[key] for key in cells))) is not None:
+            pairs.setdefault(tuple(row[key] for key in names), []).append((same, row))
     lines = [
         "| task | schedule | length | runs | top-1: a CPU | this GPU | loss: a CPU | this GPU |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
