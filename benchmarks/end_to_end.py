@@ -199,7 +199,7 @@ def main(arguments: list[str]) -> int:
             except ValueError as error:
                 print(f"end_to_end: {error}", file=sys.stderr)
                 return 2
-            values |= {"machine": machine()}
+            values |= {"machine": machine(on_gpu=False)}
             write_atomic(options.out, json.dumps(values, indent=1) + "\n")
             found = values["rows"][-1]
             print(

@@ -95,6 +95,7 @@ def group_gradients(
     A batch's gradient is the mean of its groups': batch norm ties the clips of a group together.
     """
     group = plan[step].norm_group
+    assert group is not None, "the study's runs have norm groups"
     network.train()
     set_norm_group(network, group)
     rows = []

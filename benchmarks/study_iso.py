@@ -4,16 +4,18 @@ In: two curves, each of whole runs with schedules of their own: cost and score o
 cells of (seed, fold). Out: the horizontal distance between the curves at the level that the whole
 baseline reaches, with a bootstrap interval over folds and seeds.
 
-Every score counts as its difference to that of the whole baseline in the same cell: what cells
-differ by leaves no trace, and lengths may have run in different ones. A curve is the mean of the
-differences over cells, made monotone (a longer run is never worse: neighbours that contradict this
-are pooled), and straight between its points over the logarithm of the cost. It is never extended
-beyond its points: a level above them all is 'not reached', and its longest run gives a bound
-instead of a number.
+A curve is the mean over folds of the mean over each fold's seeds, made monotone (a longer run is
+never worse: neighbours that contradict this are pooled), and straight between its points over the
+logarithm of the cost. Lengths may have run in different seeds; all that are compared have run in
+the same folds. A curve is never extended beyond its points: a level above them all is 'not
+reached', and its longest run gives a bound instead of a number.
 
-A bootstrap of few folds is too sure of itself: 2.5% of the samples of three are one fold thrice, so
-that no interval goes beyond the best and the worst of them. Where folds differ by as much as seeds
-or more, its 95% are the truth in about three of four studies.
+A resample draws folds, the same for all lengths, and in each drawn fold the noise of as many seeds
+as a length has there, from all runs' differences to the mean of their length and fold: so a length
+of one seed is not taken for exact. A bootstrap of few folds is too sure of itself: 2.5% of the
+samples of three are one fold thrice, so that what folds differ by takes no interval beyond the best
+and the worst of them. Where folds differ by as much as seeds or more, its 95% are the truth in
+about three of four studies.
 """
 
 from __future__ import annotations
@@ -37,46 +39,26 @@ class Curve:
     costs: tuple[float, ...]
     scores: tuple[Mapping[Cell, float], ...]
 
-    def beyond(self, level: Mapping[Cell, float]) -> Curve:
-        """The differences to ``level`` in its cells, of the lengths that have any there."""
-        pairs = [
-            (cost, {cell: score - level[cell] for cell, score in scores.items() if cell in level})
-            for cost, scores in zip(self.costs, self.scores, strict=True)
-        ]
-        return _curve([pair for pair in pairs if pair[1]])
-
-    def of_folds(self, folds: set[int]) -> Curve:
+    def in_folds(self, folds: set[int]) -> Curve:
         """The lengths that have run in all of ``folds``, and what they did there."""
-        pairs = [
-            (cost, {cell: score for cell, score in scores.items() if cell[1] in folds})
-            for cost, scores in zip(self.costs, self.scores, strict=True)
-            if folds <= _folds(scores)
-        ]
-        return _curve(pairs)
+        return _curve(
+            [
+                (cost, {cell: score for cell, score in scores.items() if cell[1] in folds})
+                for cost, scores in zip(self.costs, self.scores, strict=True)
+                if folds <= _folds(scores)
+            ]
+        )
 
     def up_to(self, cost: float) -> Curve:
         """The lengths that cost no more."""
         pairs = zip(self.costs, self.scores, strict=True)
         return _curve([pair for pair in pairs if pair[0] <= cost])
 
-    def means(self, cells: Sequence[Cell], weights: Floats) -> Floats:
-        """(samples, lengths) monotone means for (samples, cells) ``weights``.
-
-        A length that lacks a fold's drawn seeds counts with all that it has there.
-        """
-        folds = np.array([fold for _, fold in cells])
-        table = np.empty((len(weights), len(self.scores)))
-        for number, scores in enumerate(self.scores):
-            has = np.array([cell in scores for cell in cells])
-            values = np.array([scores.get(cell, 0.0) for cell in cells])
-            table[:, number] = 0.0
-            for fold in np.unique(folds):
-                drawn, own = weights[:, folds == fold], has[folds == fold]
-                kept = drawn * own
-                kept = np.where(kept.sum(1, keepdims=True) > 0, kept, own.astype(float))
-                means = kept @ values[folds == fold] / kept.sum(1)
-                table[:, number] += drawn.sum(1) * means
-        return np.array([monotone(means) for means in table])
+    def of_fold(self, fold: int) -> list[list[float]]:
+        """The scores of each length's seeds."""
+        return [
+            [score for (_, each), score in scores.items() if each == fold] for scores in self.scores
+        ]
 
 
 def _curve(pairs: Sequence[tuple[float, Mapping[Cell, float]]]) -> Curve:
@@ -93,9 +75,9 @@ class Speedup:
 
     ``factor`` is None if the method's runs do not reach it: they save less than ``bound`` times.
     With ``at_least`` its shortest run reaches it already, so ``factor`` is a lower bound. ``low``
-    and ``high`` are the 95% interval's ends, None if there is one cell only, or if they are open:
+    and ``high`` are the 95% interval's ends, None if there is one run only, or if they are open:
     the lower one where the level is not reached, the upper one where the shortest run is above it.
-    ``reached`` is the share of the resamples that reach it. ``cells`` are those of the method's
+    ``reached`` is the share of the resamples that reach it. ``cells`` are the runs of the method's
     most complete length, ``fewest`` those of its least complete one.
     """
 
@@ -112,23 +94,19 @@ class Speedup:
 def iso_speedup(
     baseline: Curve, method: Curve, *, whole: float, resamples: int = 2000, seed: int = 0
 ) -> Speedup | None:
-    """The method's saving; None if no cell has the whole baseline and a run of the method.
+    """The method's saving; None if no fold has the whole baseline and a run of the method.
 
-    ``whole`` is the cost of the baseline's run whose score is to be reached. The lengths of the
-    method that ran in fewer folds than another are left out, and so are the baseline's.
+    ``whole`` is the cost of the baseline's run whose score is to be reached. Lengths that have not
+    run in as many folds as another of the method are left out, and the baseline's that lack these.
     """
-    level = _level(baseline, whole)
-    ours = method.beyond(level)
-    if not ours.costs:
+    folds = _shared_folds(baseline, method, whole)
+    if not folds:
         return None
-    folds = max((_folds(scores) for scores in ours.scores), key=len)
-    ours = ours.of_folds(folds)
+    ours = method.in_folds(folds)
     # A longer baseline does not move the level, were it worse.
-    theirs = baseline.up_to(whole).beyond(level).of_folds(folds)
-    cells = sorted({cell for scores in (*ours.scores, *theirs.scores) for cell in scores})
-    # The first sample is every cell once: the estimate itself.
-    weights = np.vstack([equal(cells), resampled(cells, resamples, seed=seed)])
-    our_means, their_means = ours.means(cells, weights), theirs.means(cells, weights)
+    theirs = baseline.up_to(whole).in_folds(folds)
+    # The first sample is the estimate itself.
+    our_means, their_means = samples(ours, theirs, folds, resamples, seed=seed)
     levels = their_means[:, theirs.costs.index(whole)]
     factors = np.array(
         [
@@ -165,51 +143,71 @@ def gain_at_equal_cost(
 ) -> tuple[float, float | None, float | None, int] | None:
     """Score of the method's length ``place`` less the baseline's at its cost.
 
-    Mean, low, high (None of one cell), and the number of cells compared. A length that costs up to
-    a tenth less than the shortest baseline is compared with that. None for other lengths outside
-    the baseline's costs, and if no cell has both.
+    Mean, low, high (None of one run), and the number of runs. A length that costs up to a tenth
+    less than the shortest baseline is compared with that. None for other lengths outside the
+    baseline's costs, and if no fold has both.
     """
-    level = _level(baseline, whole)
-    point = Curve((method.costs[place],), (method.scores[place],)).beyond(level)
-    if not point.costs:
+    point = Curve((method.costs[place],), (method.scores[place],))
+    folds = _shared_folds(baseline, point, whole)
+    if not folds:
         return None
-    theirs = baseline.beyond(level).of_folds(_folds(point.scores[0]))
+    point, theirs = point.in_folds(folds), baseline.in_folds(folds)
     cost = point.costs[0]
     if not 0.9 * theirs.costs[0] <= cost <= theirs.costs[-1]:
         return None
-    cells = sorted({cell for scores in (*point.scores, *theirs.scores) for cell in scores})
-    weights = np.vstack([equal(cells), resampled(cells, resamples, seed=seed)])
-    means = theirs.means(cells, weights)
-    levels = [np.interp(math.log(cost), np.log(theirs.costs), each) for each in means]
-    gains = point.means(cells, weights)[:, 0] - levels
+    our_means, their_means = samples(point, theirs, folds, resamples, seed=seed)
+    levels = [np.interp(math.log(cost), np.log(theirs.costs), means) for means in their_means]
+    gains = our_means[:, 0] - levels
     number = len(point.scores[0])
     low, high = (float(end) for end in np.quantile(gains[1:], (0.025, 0.975)))
     return float(gains[0]), *((None, None) if number == 1 else (low, high)), number
 
 
-def _level(baseline: Curve, whole: float) -> Mapping[Cell, float]:
-    """The scores of the baseline's run of that cost; empty if there is none."""
-    return baseline.scores[baseline.costs.index(whole)] if whole in baseline.costs else {}
+def _shared_folds(baseline: Curve, method: Curve, whole: float) -> set[int]:
+    """The folds of the whole baseline that most lengths of the method can be compared in.
+
+    As many as any of its lengths has there; of several such sets that of the costliest.
+    """
+    if whole not in baseline.costs:
+        return set()
+    there = _folds(baseline.scores[baseline.costs.index(whole)])
+    sets = [there & _folds(scores) for scores in method.scores]
+    return max(reversed(sets), key=len, default=set())
 
 
-def equal(cells: Sequence[Cell]) -> Floats:
-    """(1, cells) weights that give every fold the same, and within it every seed."""
-    folds = [fold for _, fold in cells]
-    return np.array([[1 / (len(set(folds)) * folds.count(fold)) for fold in folds]])
-
-
-def resampled(cells: Sequence[Cell], times: int, *, seed: int) -> Floats:
-    """(times, cells) weights of bootstrap samples: folds drawn, then seeds of each drawn fold."""
+def samples(
+    ours: Curve, theirs: Curve, folds: set[int], times: int, *, seed: int
+) -> tuple[Floats, Floats]:
+    """(1 + times, lengths) monotone means of both curves: as they are, then of resamples."""
     rng = np.random.default_rng(seed)
-    folds = sorted({fold for _, fold in cells})
-    places = [[i for i, cell in enumerate(cells) if cell[1] == fold] for fold in folds]
-    weights = np.zeros((times, len(cells)))
-    for sample in weights:
-        for number in rng.integers(0, len(folds), len(folds)):
-            own = places[number]
-            for draw in rng.integers(0, len(own), len(own)):
-                sample[own[draw]] += 1 / (len(folds) * len(own))
-    return weights
+    split = len(ours.costs)
+    cells = [[*ours.of_fold(fold), *theirs.of_fold(fold)] for fold in sorted(folds)]
+    means = np.array([[np.mean(scores) for scores in lengths] for lengths in cells])
+    numbers = np.array([[len(scores) for scores in lengths] for lengths in cells])  # like means
+    drawn = rng.integers(0, len(cells), (times, len(cells)))
+    noise = rng.choice(_seed_noise(cells), (*drawn.shape, means.shape[1], numbers.max()))
+    is_there = np.arange(numbers.max()) < numbers[drawn][..., None]
+    of_seeds = np.where(is_there, noise, 0.0).sum(-1) / numbers[drawn]
+    table = np.vstack([means.mean(0), (means[drawn] + of_seeds).mean(1)])
+    return (
+        np.array([monotone(row) for row in table[:, :split]]),
+        np.array([monotone(row) for row in table[:, split:]]),
+    )
+
+
+def _seed_noise(cells: Sequence[Sequence[Sequence[float]]]) -> Floats:
+    """What seeds differ by: each run's difference to the mean of its length and fold.
+
+    Scaled up for the mean being that of the same few runs; 0 alone if all lengths have one seed.
+    """
+    found = [
+        math.sqrt(len(scores) / (len(scores) - 1)) * (score - np.mean(scores))
+        for lengths in cells
+        for scores in lengths
+        if len(scores) > 1
+        for score in scores
+    ]
+    return np.array(found or [0.0])
 
 
 def monotone(values: Sequence[float] | Floats) -> Floats:

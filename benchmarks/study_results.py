@@ -18,7 +18,7 @@ from typing import Any
 
 from study_file import Run, Study, Task
 from study_iso import Curve, gain_at_equal_cost, iso_speedup
-from study_runs import StudyFolder, machine
+from study_runs import StudyFolder
 from study_timing import seconds_of
 from vcycle.data.atomic import write_atomic
 
@@ -39,7 +39,6 @@ def collect(folder: StudyFolder, file: Path) -> None:
         "study": study.name,
         "runs": len(rows) + left,
         "complete": len(rows),
-        "machine": machine(),
         "versions": {name: version(name) for name in PACKAGES},
         **summary(study, rows),
         "steps": steps,

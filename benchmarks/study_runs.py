@@ -204,7 +204,7 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
         "seed": run.seed,
         "fold": run.fold,
         "commit": commit(),
-        "machine": machine(),
+        "machine": machine(on_gpu=torch.cuda.is_available()),
         "torch": torch.__version__,
         **costs(config, folder.study.baseline_clips(run.task)),
     }
@@ -259,9 +259,9 @@ def costs(config: RunConfig, baseline_clips: int) -> dict[str, Any]:
     }
 
 
-def machine() -> str:
-    """What a run trains on: a GPU, or one thread of a processor."""
-    if torch.cuda.is_available():
+def machine(*, on_gpu: bool) -> str:
+    """This machine's GPU, or one thread of its processor."""
+    if on_gpu:
         return torch.cuda.get_device_name()
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []

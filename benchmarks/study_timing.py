@@ -19,10 +19,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from study_file import Run
-from study_runs import StudyFolder
+from study_runs import StudyFolder, machine
 from study_trials import during
 from vcycle.bench.step import Clock, timed_step
 from vcycle.config.run import RunConfig
@@ -121,6 +122,7 @@ def _rows(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:
                 "decode_seconds": _quartile(decoding),
                 "steps": len(times),
                 "load": os.getloadavg()[0],
+                "machine": machine(on_gpu=torch.cuda.is_available()),
             }
         )
     return rows

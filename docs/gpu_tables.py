@@ -109,23 +109,26 @@ def gpu_runs_table(on_gpu: list[Row], study: list[Row]) -> str:
     """Top-1 and loss of the runs that a GPU and a CPU carried out, means over their folds."""
     names = ("dataset", "regime", "method", "length")
     cells = (*names, "rate", "seed", "fold", "role")
-    on_cpu = {tuple(row[key] for key in cells): row for row in study if "+cpu" in row["torch"]}
+    here = {row["machine"] for row in on_gpu}
+    others = {tuple(row[key] for key in cells): row for row in study if row["machine"] not in here}
     pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]] = {}
     for row in on_gpu:
-        if (same := on_cpu.get(tuple(row[key] for key in cells))) is not None:
+        if (same := others.get(tuple(row[key] for key in cells))) is not None:
             pairs.setdefault(tuple(row[key] for key in names), []).append((same, row))
     lines = [
-        "| task | schedule | length | runs | top-1: a CPU | this GPU | loss: a CPU | this GPU |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| task | schedule | length | runs | top-1: a CPU | this GPU | loss: a CPU | this GPU "
+        "| top-1 of single runs differs by |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for (dataset, regime, method, length), found in pairs.items():
         top1, loss = (
             [statistics.mean(row[score] for row in side) for side in zip(*found, strict=True)]
             for score in ("top1", "loss")
         )
+        apart = statistics.mean(abs(ours["top1"] - theirs["top1"]) for ours, theirs in found)
         lines.append(
             f"| {dataset}/{regime} | {method} | {length:g} | {len(found)} | {100 * top1[0]:.1f} "
-            f"| {100 * top1[1]:.1f} | {loss[0]:.3f} | {loss[1]:.3f} |"
+            f"| {100 * top1[1]:.1f} | {loss[0]:.3f} | {loss[1]:.3f} | {100 * apart:.1f} |"
         )
     return "\n".join(lines)
 
@@ -177,7 +180,7 @@ def recipe_gpu_steps_table(rows: list[Row]) -> str:
         kinds = {(str(each.shape), each.batch_size // devices) for each in step_kinds(plan)}
         own = [row for row in _steps_of(rows, config) if (row["shape"], row["clips"]) in kinds]
         full = str(plan.baseline.shape)
-        (whole,) = (row["seconds"] for row in own if row["shape"] == full)
+        whole = statistics.median(row["seconds"] for row in own if row["shape"] == full)
         single = [sum(row[f"{part}_seconds"] for part in _PARTS) for row in own]
         lines.append(
             f"| `{name}` | {1000 * whole:.1f} | {_range([row['seconds'] for row in own], 1)} "

@@ -67,3 +67,23 @@ def test_the_check_sees_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     values["rows"][0]["loss"] += 0.001
     (copy / "results" / "study.json").write_text(json.dumps(values))
     assert main(["--check"]) == 1
+
+
+def test_the_headline_counts_tasks_by_their_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And leaves out a task whose anneal has no run beside the whole baseline."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    headline = runpy.run_path(str(DOCS / "draw_results.py"))["headline"]
+
+    def row(name: str, factor: float | None, low: float | None) -> dict:
+        saving = {"factor": factor, "low": low}
+        scores = {"steps": saving, "multiply_adds": saving}
+        return {"dataset": name, "regime": "r", "method": "anneal", "top1": scores}
+
+    rows = [row("a", 4.0, 3.0), row("b", 2.0, 1.8), row("c", 2.5, None), row("d", None, None)]
+    rows += [row("e", 1.5, 1.4), {**row("f", None, None), "top1": {}}]
+    rows += [{**row("a", 9.0, 9.0), "method": "pass"}]
+    text = headline({"iso": rows})
+    assert "in 2 of 5 tasks" in text
+    assert "with 2.0 to 4.0 times fewer multiply-adds" in text
+    assert "on average, but with an open interval, in c/r;" in text
+    assert text.endswith("it stayed below in d/r and e/r:")

@@ -114,6 +114,10 @@ def main() -> None:
     parser.add_argument("--max-clips", type=int, help="at most so many clips at a time")
     parser.add_argument("--minutes", type=float, default=9.0, help="after which no row begins")
     options = parser.parse_args()
+    plans = [config.plan() for _, config in benches(options)]
+    shapes = {str(kind.shape) for plan in plans for kind in step_kinds(plan)}
+    if unknown := sorted(set(options.shapes or ()) - shapes):
+        parser.error(f"--shapes {' '.join(unknown)}: choose from {' '.join(sorted(shapes))}")
     began = time.monotonic()
     known = [json.loads(line) for line in _lines(options.out)]
     for row in rows(options, known):

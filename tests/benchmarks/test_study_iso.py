@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study_iso import Curve, cost_of, equal, gain_at_equal_cost, iso_speedup, monotone, resampled
+from study_iso import Curve, cost_of, gain_at_equal_cost, iso_speedup, monotone, samples
 
 CELLS = [(seed, fold) for seed in range(5) for fold in range(3)]
 COSTS = (300.0, 450.0, 750.0, 1000.0, 1500.0)
@@ -83,33 +83,21 @@ def test_a_baseline_that_gains_nothing_from_its_last_third_is_not_flattered():
     assert iso_speedup(baseline, method, whole=1500.0).factor == pytest.approx(2.0)
 
 
-def test_only_cells_with_the_whole_baseline_count():
-    baseline = curve(COSTS, learnt)
-    for number in (0, 4):  # the shortest, and the whole one
-        baseline.scores[number].pop((4, 2))
-    baseline.scores[1].pop((0, 0))
-    method = curve([cost / 2 for cost in COSTS], lambda cost: learnt(cost * 2))
-    found = iso_speedup(baseline, method, whole=1500.0)
-    assert (found.cells, found.fewest) == (14, 14)
-    assert found.factor == pytest.approx(2.0)
-
-
-def test_lengths_may_have_run_in_different_cells_however_much_those_differ():
-    rng = np.random.default_rng(0)
-    of_cell = {cell: rng.normal(0, 3) for cell in CELLS}
+def test_lengths_may_have_run_in_other_seeds_however_much_folds_differ():
+    of_fold = np.random.default_rng(0).normal(0, 3, 3)
 
     def shifted(costs, saving, kept):
         return Curve(
             tuple(costs),
             tuple(
-                {cell: learnt(cost * saving) + of_cell[cell] for cell in CELLS if cell in cells}
+                {cell: learnt(cost * saving) + of_fold[cell[1]] for cell in cells}
                 for cost, cells in zip(costs, kept, strict=True)
             ),
         )
 
     first = [cell for cell in CELLS if cell[0] == 0]
-    baseline = shifted(COSTS, 1.0, [first, CELLS, CELLS[:9], first, CELLS])
-    method = shifted([cost / 2 for cost in COSTS], 2.0, [CELLS, CELLS, first, CELLS[3:], first])
+    baseline = shifted(COSTS, 1.0, [first, CELLS, CELLS[:9], CELLS[3:6], CELLS[:7]])
+    method = shifted([cost / 2 for cost in COSTS], 2.0, [CELLS, CELLS, first, CELLS[4:], first])
     found = iso_speedup(baseline, method, whole=1500.0)
     assert found.factor == pytest.approx(2.0)
     assert (found.low, found.high) == (pytest.approx(2.0), pytest.approx(2.0))
@@ -121,7 +109,7 @@ def test_lengths_may_have_run_in_different_cells_however_much_those_differ():
         assert cells == len(method.scores[place])
 
 
-def test_a_length_that_lacks_a_fold_is_left_out():
+def test_lengths_that_lack_a_fold_are_left_out():
     method = curve([cost / 2 for cost in COSTS], lambda cost: learnt(cost * 2) + (cost < 200))
     for seed in range(5):
         method.scores[0].pop((seed, 1))  # which would be above the level
@@ -131,12 +119,21 @@ def test_a_length_that_lacks_a_fold_is_left_out():
     assert found.bound == pytest.approx(3.0)
 
 
-def test_one_cell_gives_no_interval():
-    one = [{(0, 0): learnt(cost)} for cost in COSTS]
-    found = iso_speedup(Curve(COSTS, tuple(one)), curve(COSTS, learnt), whole=1500.0)
+def test_of_two_sets_of_folds_that_of_the_costlier_length_counts():
+    method = curve([100.0, 200.0], lambda cost: learnt(1500.0) + (cost - 150) / 100)
+    for seed in range(5):
+        method.scores[0].pop((seed, 2))
+        method.scores[1].pop((seed, 1))
+    found = iso_speedup(curve(COSTS, learnt), method, whole=1500.0)
+    assert (found.factor, found.at_least, found.cells) == (pytest.approx(7.5), True, 10)
+
+
+def test_one_run_gives_no_interval():
+    one = Curve(COSTS, tuple({(0, 0): learnt(cost)} for cost in COSTS))
+    found = iso_speedup(one, one, whole=1500.0)
     assert found.factor == pytest.approx(1.0)
     assert (found.low, found.high, found.cells) == (None, None, 1)
-    single = gain_at_equal_cost(Curve(COSTS, tuple(one)), curve(COSTS, learnt), 2, whole=1500.0)
+    single = gain_at_equal_cost(one, one, 2, whole=1500.0)
     assert single == (pytest.approx(0.0), None, None, 1)
 
 
@@ -207,15 +204,37 @@ def test_there_is_no_gain_beyond_the_costs_of_the_baseline():
     assert found[:3] == pytest.approx((0, 0, 0), abs=1e-12)
 
 
-def test_a_resample_draws_folds_and_then_seeds_of_each():
-    """Two folds, of two seeds and of one."""
-    cells = [(0, 0), (1, 0), (0, 1)]
-    weights = resampled(cells, 50, seed=0)
-    assert weights.sum(1) == pytest.approx(np.ones(50))
-    of_fold = weights[:, :2].sum(1)
-    assert set(np.round(of_fold, 9)) == {0.0, 0.5, 1.0}
-    assert np.round(weights[:, :2] / 0.25) == pytest.approx(weights[:, :2] / 0.25)
-    assert equal(cells).tolist() == [[0.25, 0.25, 0.5]]
+def test_a_resample_draws_folds_and_then_the_noise_of_seeds():
+    """Two folds, 0 and 100 on average: one of two seeds, -1 and 1, one of a single seed."""
+    scores = {(0, 0): -1.0, (1, 0): 1.0, (0, 1): 100.0}
+    same = {(0, 0): 0.0, (0, 1): 100.0}
+    ours, theirs = samples(Curve((1.0,), (scores,)), Curve((1.0,), (same,)), {0, 1}, 500, seed=0)
+    assert ours[0] == theirs[0] == pytest.approx(50.0)
+    of_folds = np.round(theirs[1:, 0] / 50) * 50  # what is drawn of the noise is far smaller
+    assert set(of_folds) == {0.0, 50.0, 100.0}
+    assert np.all(np.abs(ours[1:, 0] - of_folds) <= math.sqrt(2) + 1e-9)
+    noise = theirs[1:, 0] - of_folds
+    assert noise.std() == pytest.approx(1.0, rel=0.1)  # sqrt(2), of the mean of two single seeds
+    assert noise.mean() == pytest.approx(0.0, abs=0.15)
+
+
+def test_lengths_of_one_seed_are_not_taken_for_exact():
+    """40 studies whose method has five seeds at its shortest length and one at the others."""
+    covered = 0
+    for study in range(40):
+        baseline = curve(COSTS, learnt, noise=0.05, seed=2 * study)
+        method = curve(
+            [cost / 2 for cost in (*COSTS, 2500.0)],
+            lambda cost: learnt(cost * 2),
+            noise=0.05,
+            seed=2 * study + 1,
+        )
+        for scores in method.scores[1:]:
+            for cell in CELLS[3:]:
+                scores.pop(cell)
+        found = iso_speedup(baseline, method, whole=1500.0, resamples=200)
+        covered += (found.low or 0.0) <= 2.0 <= (found.high or math.inf)
+    assert covered >= 34
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=8))

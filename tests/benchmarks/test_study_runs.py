@@ -267,9 +267,9 @@ def test_the_collected_table(study_file, done, tmp_path, capsys):
     assert (values["runs"], values["complete"]) == (20, 20)
     said = summary(done.study, values["rows"])
     assert {key: values[key] for key in said} == said
-    assert {(row["machine"], row["torch"]) for row in values["rows"]} == {
-        (machine(), torch.__version__)
-    }
+    here = machine(on_gpu=torch.cuda.is_available())
+    assert {(row["machine"], row["torch"]) for row in values["rows"]} == {(here, torch.__version__)}
+    assert {step["machine"] for step in values["steps"]} == {here}
     row = next(row for row in values["rows"] if row["method"] == "pass" and row["fold"] == 1)
     step_seconds = {
         (step["shape"], step["clips"]): step["seconds"]

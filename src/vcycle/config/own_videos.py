@@ -49,7 +49,8 @@ _TRANSFORMER = _Evidence(
 )
 _FEW_VIDEOS = _Evidence(
     Fraction(5, 9),
-    "it came to the baseline's accuracy with a 3D ResNet from random weights, 60 videos",
+    "it came to the baseline's accuracy on average with a 3D ResNet from random weights, 60 videos",
+    timed="it was ahead of the baseline on average, 60 videos",
 )
 _OTHERS = _Evidence(
     Fraction(5, 9),
@@ -58,14 +59,14 @@ _OTHERS = _Evidence(
 )
 _FROM_WEIGHTS = _Evidence(
     Fraction(5, 9),
-    "it came to the baseline's accuracy, not to its loss, with a 3D ResNet from another task's "
-    "weights, 60 videos",
+    "it came to the baseline's accuracy on average, not to its loss, with a 3D ResNet from another "
+    "task's weights, 60 videos",
     timed="it was ahead of the baseline on average, 60 videos from another task's weights",
 )
 _MOST_CLIPS = Fraction(128, 60)
-"""Of a batch over the videos, that were tried."""
+"""The largest batch that was tried, over the videos that it was drawn from."""
 LEAST_STEPS = 300
-"""Below which it mostly did not."""
+"""Of an anneal that is to come to the baseline's accuracy: in fewer it mostly did not."""
 TIMED_STEPS = 221
 """The fewest that were compared with a baseline of equal time."""
 
@@ -159,7 +160,7 @@ def scratch(
     entry = Model(model).entry
     families = {"TinyResNet3d": _RESNET, "VideoTransformer": _TRANSFORMER}
     evidence = families.get(entry.family, _OTHERS) if entry is not None else _OTHERS
-    if size.num_videos < _MANY_VIDEOS:
+    if size.num_videos < _MANY_VIDEOS and evidence is not _OTHERS:
         evidence = _FEW_VIDEOS
     schedule = _schedule(size, steps, evidence, is_timed=asked.is_timed)
     config = _run("scratch", baseline, model, size, training, schedule, steps_note)
@@ -282,34 +283,36 @@ def _schedule(
     share = math.ceil(steps * evidence.share)
     kept = share if is_timed else max(LEAST_STEPS, share)
     if clips > _MOST_CLIPS * size.num_videos:
-        why = (
-            f"off: the anneal's first batches of {clips:,} clips are more than twice the "
-            f"{size.num_videos:,} videos, which was not tried; with a smaller batch size it is "
-            f"planned"
+        enough = int(_MOST_CLIPS * size.num_videos / _LARGEST_FACTOR)
+        fix = f"; it is planned for batches of {enough} or fewer" if enough else ""
+        return _off(
+            size,
+            f"the anneal's first batches of {clips:,} clips are more than twice the "
+            f"{size.num_videos:,} videos, which was not tried{fix}",
         )
-    elif kept >= steps and not is_timed:
+    if kept >= steps and not is_timed:
+        return _off(
+            size,
+            f"{steps:,} steps of the baseline are too few to save some; in fewer than "
+            f"{LEAST_STEPS} most schedules fell short of its accuracy",
+        )
+    if is_timed:
+        why = f"in the same time {evidence.timed}"
+    elif kept > share:
         why = (
-            f"off: {steps:,} steps of the baseline are too few to save some; in fewer than "
-            f"{LEAST_STEPS} most schedules fell short of its accuracy"
+            f"in {LEAST_STEPS} steps, the fewest in which it was shown to come near the baseline's "
+            f"accuracy"
         )
     else:
-        why = "anneal, one pass from coarse to fine: "
-        if is_timed:
-            why += f"in the same time {evidence.timed}"
-        elif kept > share:
-            why += (
-                f"in {LEAST_STEPS} steps, the fewest in which it was shown to come near the "
-                f"baseline's accuracy"
-            )
-        else:
-            why += f"in {evidence.share} of the steps {evidence.found}"
-    saves = why.startswith("anneal")
-    multigrid = replace(
-        Multigrid.named("anneal" if saves else "off"),
-        steps=kept if saves else None,
-        norm_group=size.norm_group,
-    )
-    return multigrid, (f"schedule {why}",)
+        why = f"in {evidence.share} of the steps {evidence.found}"
+    multigrid = replace(Multigrid.named("anneal"), steps=kept, norm_group=size.norm_group)
+    return multigrid, (f"schedule anneal, one pass from coarse to fine: {why}",)
+
+
+def _off(size: _Size, why: str) -> tuple[Multigrid, tuple[str, ...]]:
+    """The baseline, in norm groups all the same."""
+    multigrid = replace(Multigrid.named("off"), norm_group=size.norm_group)
+    return multigrid, (f"schedule off: {why}",)
 
 
 def timed(config: RunConfig, num_steps: int) -> RunConfig:
