@@ -78,6 +78,11 @@ def test_every_mini_batch_of_a_plan_is_timed_once(run: Run, tmp_path: Path) -> N
     assert rows(run("steps", *size)) == []
     plain = rows(run("steps", *size, "--norms", "plain", "--minutes", "0"))
     assert [(row["norms"], row["norm_group"]) for row in plain] == [("plain", None)]
+    out.write_text("")
+    some = rows(run("steps", *size, "--shapes", shapes[-1]))
+    assert {row["shape"] for row in some} == {shapes[-1]}
+    with pytest.raises(SystemExit):
+        run("steps", *size, "--shapes", "9x9x9")
 
 
 def test_a_baseline_and_multigrid_are_trained(
