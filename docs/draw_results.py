@@ -268,7 +268,7 @@ def headline(values: Row) -> str:
             kind = "not" if not in_few else "on average" if steps["low"] is None else "surely"
             reached[kind].append(_task(row))
             factors += [macs["factor"]] if kind == "surely" else []
-    average, short = (" and ".join(reached[kind]) for kind in ("on average", "not"))
+    average, short = (", ".join(reached[kind]) for kind in ("on average", "not"))
     return (
         f"In five ninths of a tuned baseline's steps or fewer, `anneal` came to its top-1 in "
         f"{len(reached['surely'])} of {sum(map(len, reached.values()))} tasks, by all but a few of "

@@ -86,4 +86,4 @@ def test_the_headline_counts_tasks_by_their_intervals(monkeypatch: pytest.Monkey
     assert "in 2 of 5 tasks" in text
     assert "with 2.0 to 4.0 times fewer multiply-adds" in text
     assert "on average, but with an open interval, in c/r;" in text
-    assert text.endswith("it stayed below in d/r and e/r:")
+    assert text.endswith("it stayed below in d/r, e/r:")
