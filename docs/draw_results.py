@@ -48,9 +48,8 @@ def state(values: Row) -> str:
     commits = ", ".join(sorted({f"`{row['commit']}`" for row in values["rows"]}))
     counts = Counter((row["machine"], row["torch"]) for row in values["rows"])
     shares = "; ".join(
-        f"{number} on {letter}, {name}, torch {torch}"
+        f"{counts[name, torch]} on {letter}, {name}, torch {torch}"
         for (name, torch), letter in _machines(values).items()
-        for number in [counts[name, torch]]
     )
     timed = " and ".join(sorted({step["machine"] for step in values["steps"]}))
     failed = [row for row in values["rows"] if row.get("failed")]
@@ -83,9 +82,9 @@ def iso_table(values: Row, titles: dict[str, str]) -> str:
             for score in SCORES
             for cost in ("seconds", "multiply_adds", "steps")
         ]
-        pairs = next((_runs(each) for each in found if each), "0")
+        runs = next((_runs(each) for each in found if each), "0")
         cells = " | ".join(_saving(each) for each in found)
-        lines.append(f"| {_task(row)} | {titles[row['method']]} | {pairs} | {cells} |")
+        lines.append(f"| {_task(row)} | {titles[row['method']]} | {runs} | {cells} |")
     return "\n".join(lines)
 
 
@@ -96,21 +95,26 @@ def lengths_table(values: Row, titles: dict[str, str]) -> str:
         "| loss: multiply-adds |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    means = {
-        (_task(point), point["length"]): point["top1"]
-        for point in values["points"]
-        if point["method"] == "baseline"
-    }
+    baselines = _baselines(values)
     for row in values["lengths"]:
         found = row["top1"]
         if row["method"] in NAMED and found and not _is_censored(found):
             length = row["baseline_length"]
             lines.append(
                 f"| {_task(row)} | {titles[row['method']]} | {length:g} "
-                f"| {100 * means[_task(row), length]:.1f} | {_runs(found)} "
+                f"| {100 * baselines[_task(row), length]['top1']:.1f} | {_runs(found)} "
                 f"| {_saving(found)} | {_saving(row['loss'])} |"
             )
     return "\n".join(lines)
+
+
+def _baselines(values: Row) -> dict[tuple[str, float], Row]:
+    """The points of the baseline by task and length."""
+    return {
+        (_task(point), point["length"]): point
+        for point in values["points"]
+        if point["method"] == "baseline"
+    }
 
 
 def _is_censored(found: Row) -> bool:
@@ -143,17 +147,14 @@ def main_table(values: Row) -> str:
         "| task | runs | whole baseline's top-1 | saves seconds | multiply-adds |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
-    whole = {
-        _task(point): point["top1"]
-        for point in values["points"]
-        if (point["method"], point["length"]) == ("baseline", 1)
-    }
+    baselines = _baselines(values)
     for row in values["iso"]:
         found = [row["top1"].get(cost) for cost in ("seconds", "multiply_adds")]
         if row["method"] == "anneal" and any(each and each["cells"] > 1 for each in found):
-            pairs = next(_runs(each) for each in found if each)
+            runs = next(_runs(each) for each in found if each)
+            top1 = f"{100 * baselines[_task(row), 1]['top1']:.1f}"
             cells = " | ".join(_saving(each) for each in found)
-            lines.append(f"| {_task(row)} | {pairs} | {100 * whole[_task(row)]:.1f} | {cells} |")
+            lines.append(f"| {_task(row)} | {runs} | {top1} | {cells} |")
     return "\n".join(lines)
 
 
@@ -269,11 +270,12 @@ def headline(values: Row) -> str:
             reached[kind].append(_task(row))
             factors += [macs["factor"]] if kind == "surely" else []
     average, short = (", ".join(reached[kind]) for kind in ("on average", "not"))
+    ends = [f"{end:.1f}" for end in (min(factors), max(factors))] if factors else []
     return (
         f"In five ninths of a tuned baseline's steps or fewer, `anneal` came to its top-1 in "
         f"{len(reached['surely'])} of {sum(map(len, reached.values()))} tasks, by all but a few of "
-        f"the resamples of folds and seeds, with {min(factors):.1f} to {max(factors):.1f} times "
-        f"fewer multiply-adds"
+        f"the resamples of folds and seeds"
+        + (f", with {' to '.join(ends)} times fewer multiply-adds" if ends else "")
         + (f"; on average, but with an open interval, in {average}" if average else "")
         + (f"; it stayed below in {short}" if short else "")
         + ":"
@@ -290,13 +292,9 @@ def epochs_table(values: Row, titles: dict[str, str]) -> str:
         "| less time | top-1 | whole baseline there |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    wholes = {
-        _task(point): point
-        for point in values["points"]
-        if (point["method"], point["length"]) == ("baseline", 1)
-    }
+    baselines = _baselines(values)
     for point in values["points"]:
-        whole = wholes.get(_task(point))
+        whole = baselines.get((_task(point), 1))
         if point["method"] not in NAMED or whole is None:
             continue
         epochs = point["epoch_factor"]

@@ -14,6 +14,7 @@ from rich.console import Console
 from study_file import read_study
 from study_runs import StudyFolder, run_study
 from study_trials import during, low_frequencies
+from tests.benchmarks.test_study_runs import STUDY as SMALL
 from vcycle.config.recipes import recipe
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
@@ -26,20 +27,7 @@ STUDY = {
     "seeds": 1,
     "folds": 1,
     "rates": [0.001],
-    "config": {
-        "threads": 1,
-        "baseline": {
-            "shape": {"frames": 4, "height": 24, "width": 24},
-            "batch_size": 2,
-            "steps": 6,
-            "learning_rate": {"decay": "cosine"},
-        },
-        "data": {"stride": 1, "short_side": [26, 34], "num_workers": 0},
-        "model": {"name": "resnet3d_tiny", "options": {"width": 2}},
-        "optimizer": {"name": "adamw"},
-        "evaluation": {"times": 1, "batch_size": 4},
-        "multigrid": {"norm_group": 2},
-    },
+    "config": SMALL["config"],
     "methods": {
         name: {
             "title": name,
