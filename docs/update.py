@@ -150,6 +150,20 @@ def launches_text(results: dict[str, Any]) -> str:
     )
 
 
+def short_clips_table(results: dict[str, Any]) -> str:
+    """Seconds of a forward and a backward pass, with torch's convolutions and with ours."""
+    lines = [
+        "| model | mini-batch | torch, ms | with frames as channels, ms | ratio |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| `{row['model']}` | {row['clips']} x {row['shape']} | {1e3 * row['plain']:,.0f} "
+        f"| {1e3 * row['short_clips']:,.0f} | {row['ratio']:.2f} |"
+        for row in results["rows"]
+    ]
+    return "\n".join(lines)
+
+
 def norm_table(results: dict[str, Any]) -> str:
     """Seconds of sub-batch norm over those of plain batch norm, forward and backward."""
     lines = [
@@ -230,6 +244,11 @@ def main(arguments: list[str]) -> int:
         (ROOT / "docs" / "models.md", "launches", launches_text(_result("launches"))),
         (ROOT / "docs" / "models.md", "models", models_table()),
         (ROOT / "docs" / "models.md", "weights", weights_table()),
+        (
+            ROOT / "docs" / "models.md",
+            "short_clips",
+            short_clips_table(_result("short_clips")),
+        ),
         (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
     ]
     videos = _result("your_videos")

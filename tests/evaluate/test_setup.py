@@ -1,12 +1,16 @@
-"""What several processes exchange: no buffers, unless some may differ between them."""
+"""Which layers a network has; which buffers processes exchange: none but those that may differ."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from lightning_fabric import Fabric
 from torch import nn
 
+from tests.conftest import small_run
 from vcycle.evaluate import setup
-from vcycle.evaluate.setup import stop_broadcasting_buffers
+from vcycle.evaluate.setup import make_network, stop_broadcasting_buffers
 from vcycle.models import convert_batch_norm
 
 
@@ -35,3 +39,10 @@ def test_buffers_that_processes_have_alike_are_not_broadcast(
     model = Wrapper(network)
     stop_broadcasting_buffers(nn.Sequential(model))
     assert model.broadcast_buffers == expected
+
+
+def test_layers_of_torch_are_replaced_by_ours() -> None:
+    config = small_run(Path("videos"))
+    network = make_network(config, num_classes=3, fabric=Fabric(accelerator="cpu", devices=1))
+    plain = {nn.Conv3d, nn.BatchNorm3d, nn.Dropout}
+    assert not plain & {type(layer) for layer in network.modules()}

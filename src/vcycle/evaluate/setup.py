@@ -34,6 +34,7 @@ from vcycle.models import (
     SubBatchNorm3d,
     build_model,
     convert_batch_norm,
+    convert_convolutions,
     convert_dropout,
     defer_statistics,
     load_weights,
@@ -137,7 +138,9 @@ def read_manifest(config: RunConfig) -> Manifest:
 def make_network(
     config: RunConfig, *, num_classes: int, fabric: Fabric, fresh: bool = True
 ) -> nn.Module:
-    """The network with norms by group, dropout by clip and its first weights, on the CPU.
+    """The network with our layers in place of torch's and with its first weights, on the CPU.
+
+    Norms are by group, dropout by clip, and convolutions take short clips.
 
     With ``fresh`` False, no pre-trained weights are read: a checkpoint replaces them at once.
     Raises ValueError if the configuration asks for pre-trained weights and names no file of them.
@@ -146,7 +149,7 @@ def make_network(
         check_weights(config)
     torch.manual_seed(config.seed)
     network = build_model(config.model.name, num_classes=num_classes, **config.model.options)
-    network = convert_dropout(convert_batch_norm(network))
+    network = convert_convolutions(convert_dropout(convert_batch_norm(network)))
     if fresh and config.model.weights is not None:
         fabric.print(load_weights(network, config.model.weights))
     others = sum(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         set_norm_group,
     )
     from vcycle.models.optimizer_groups import parameter_groups
+    from vcycle.models.short_clips import convert_convolutions
     from vcycle.models.tokens import TokenDrop, set_token_share
     from vcycle.models.weights import LoadReport, load_weights
 
@@ -52,6 +53,7 @@ _MODULES = {
     "check_norm_group": "norm",
     "commit_statistics": "deferred",
     "convert_batch_norm": "norm",
+    "convert_convolutions": "short_clips",
     "convert_dropout": "dropout",
     "defer_statistics": "deferred",
     "discard_statistics": "deferred",
@@ -78,6 +80,7 @@ __all__ = [
     "check_norm_group",
     "commit_statistics",
     "convert_batch_norm",
+    "convert_convolutions",
     "convert_dropout",
     "defer_statistics",
     "discard_statistics",

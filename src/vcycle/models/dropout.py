@@ -9,6 +9,7 @@ clips keep their masks; they are the same on a CPU and on a GPU.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_PER_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+from vcycle.models.replace import replace_layers
+
 _WORD = 0xFFFFFFFF
 
 
@@ -28,7 +30,7 @@ class ClipKeys:
 
 
 class SampleDropout(ClipKeys, nn.Dropout):
-    """``nn.Dropout``, or with ``per_channel`` ``nn.Dropout3d``, with one mask for each sample.
+    """``nn.Dropout`` with one mask for each sample.
 
     In and out: (B, ...), B clips one after the other; with S seeds, B a multiple of S: B / S rows
     of a clip follow each other. Without seeds (``set_dropout_seeds``), or if B is no multiple of S,
@@ -36,24 +38,38 @@ class SampleDropout(ClipKeys, nn.Dropout):
     second call drops the same places.
     """
 
-    per_channel: bool = False
-
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return input
         if self._keys is None or len(input) % len(self._keys) or not input.numel():
             return self._plain(input)
-        shape = [*input.shape[:2], *(1,) * (input.ndim - 2)] if self.per_channel else input.shape
+        shape = self._mask_shape(input)
         kept = _kept(self._keys.to(input.device), self.p, math.prod(shape)).view(shape)
         scale = kept.to(input.dtype).div_(max(1 - self.p, 2**-32))
         return input.mul_(scale) if self.inplace else input * scale
 
+    def _mask_shape(self, input: Tensor) -> Sequence[int]:
+        return input.shape
+
     def _plain(self, input: Tensor) -> Tensor:
-        if not self.per_channel:
-            return F.dropout(input, self.p, True, self.inplace)
-        return (torch.feature_dropout_ if self.inplace else torch.feature_dropout)(
-            input, self.p, True
-        )
+        return F.dropout(input, self.p, True, self.inplace)
+
+
+class SampleChannelDropout(SampleDropout):
+    """``nn.Dropout1d``, ``2d`` and ``3d``, which drop whole channels, likewise."""
+
+    def _mask_shape(self, input: Tensor) -> Sequence[int]:
+        return [*input.shape[:2], *(1,) * (input.ndim - 2)]
+
+    def _plain(self, input: Tensor) -> Tensor:
+        drop = torch.feature_dropout_ if self.inplace else torch.feature_dropout
+        return drop(input, self.p, True)
+
+
+_BY_SAMPLE: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Dropout: SampleDropout,
+    **dict.fromkeys((nn.Dropout1d, nn.Dropout2d, nn.Dropout3d), SampleChannelDropout),
+}
 
 
 def _kept(keys: Tensor, p: float, size: int) -> Tensor:
@@ -80,31 +96,13 @@ def convert_dropout(model: nn.Module) -> nn.Module:
     Returns ``model``. Dropout that a model computes by functions (``F.dropout``, attention with
     ``dropout_p``, stochastic depth) is not replaced, and neither are subclasses.
     """
-    swapped: dict[nn.Module, nn.Module] = {}
-    for parent in list(model.modules()):
-        for name, child in parent._modules.items():
-            if child is not None and type(child) in (nn.Dropout, *_PER_CHANNEL):
-                if child not in swapped:
-                    swapped[child] = _converted(child)
-                parent._modules[name] = swapped[child]
-    return _converted(model) if type(model) in (nn.Dropout, *_PER_CHANNEL) else model
+    return replace_layers(model, _BY_SAMPLE)
 
 
 def num_plain_dropout(model: nn.Module) -> int:
     """The layers that ``convert_dropout`` would replace and that drop something as they are."""
-    layers = [
-        module
-        for module in model.modules()
-        if isinstance(module, (nn.Dropout, *_PER_CHANNEL)) and module.training and module.p > 0
-    ]
-    return sum(type(layer) in (nn.Dropout, *_PER_CHANNEL) for layer in layers)
-
-
-def _converted(plain: nn.Module) -> SampleDropout:
-    layer = SampleDropout.__new__(SampleDropout)
-    layer.__dict__.update(plain.__dict__)
-    layer.per_channel = isinstance(plain, _PER_CHANNEL)
-    return layer
+    layers = (module for module in model.modules() if type(module) in _BY_SAMPLE)
+    return sum(bool(layer.training and layer.p) for layer in layers)
 
 
 def set_dropout_seeds(model: nn.Module, seeds: NDArray[np.uint64] | None) -> None:

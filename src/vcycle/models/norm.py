@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from vcycle.models.norm_cpu import pooled
 from vcycle.models.norm_groups import normalise_across_ranks, normalise_groups
 from vcycle.models.norm_ops import collect, ops
+from vcycle.models.replace import replace_layers
 
 
 class SubBatchNorm3d(nn.BatchNorm3d):
@@ -159,24 +160,10 @@ def convert_batch_norm(model: nn.Module) -> nn.Module:
     """Replace every ``nn.BatchNorm3d`` of ``model`` by a ``SubBatchNorm3d``, in place.
 
     Parameters, buffers and hooks are the same objects as before, so an optimizer of the plain model
-    stays valid. A layer used in two places stays one layer. Returns ``model``; only if ``model``
-    itself is an ``nn.BatchNorm3d`` is it a new module. A model without batch norm, such as a video
-    transformer, is unchanged.
+    stays valid. Returns ``model``; only if ``model`` itself is an ``nn.BatchNorm3d`` is it a new
+    module. A model without batch norm, such as a video transformer, is unchanged.
     """
-    swapped: dict[nn.Module, nn.Module] = {}
-    for parent in list(model.modules()):
-        for name, child in parent._modules.items():
-            if type(child) is nn.BatchNorm3d:
-                if child not in swapped:
-                    swapped[child] = _converted(child)
-                parent._modules[name] = swapped[child]
-    return _converted(model) if type(model) is nn.BatchNorm3d else model
-
-
-def _converted(plain: nn.BatchNorm3d) -> SubBatchNorm3d:
-    layer = SubBatchNorm3d.__new__(SubBatchNorm3d)
-    layer.__dict__.update(plain.__dict__)
-    return layer
+    return replace_layers(model, {nn.BatchNorm3d: SubBatchNorm3d})
 
 
 def sub_batch_norms(model: nn.Module) -> list[SubBatchNorm3d]:
