@@ -1,0 +1,96 @@
+"""The recipes' shares of the steps, and what they say of them, are what the study found.
+
+Each is checked on the means of the runs so far. One that further runs undo fails here, and is to be
+changed together with docs/which_schedule.md, which says the same.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vcycle.config.own_videos import LEAST_STEPS, TIMED_STEPS, finetune, scratch
+from vcycle.config.run import RunConfig
+from vcycle.config.sizing import Asked
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "study.json"
+POINTS: list[dict[str, Any]] = json.loads(RESULTS.read_text())["points"]
+ANNEALS = [point for point in POINTS if point["method"] == "anneal" and point["runs"] > 1]
+
+RESNET, SLOWFAST, TRANSFORMER = "resnet3d_tiny", "slowfast_tiny", "video_vit_tiny"
+LONG = Asked(steps=4000)
+
+
+def share_of(config: RunConfig, note: str) -> float:
+    """Of the baseline's steps; the recipe gives ``note`` as its reason."""
+    (reason,) = config.schedule_notes
+    assert note in reason
+    return len(config.plan()) / config.baseline.steps
+
+
+def anneal_of(task: str, share: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The longest anneal of at most that share of the steps, and the baseline of the same runs."""
+    own = [p for p in ANNEALS if f"{p['dataset']}/{p['regime']}" == task]
+    point = max((p for p in own if p["length"] <= share), key=lambda p: p["length"])
+    assert point["runs"] >= 3
+    return point, point["whole_baseline"]
+
+
+@pytest.mark.parametrize(
+    ("model", "note", "tasks"),
+    [
+        (RESNET, "it came to", ["isl_emergency8/scratch", "generated/scratch"]),
+        (TRANSFORMER, "it passed", ["isl_emergency8/transformer"]),
+    ],
+)
+def test_many_videos(model: str, note: str, tasks: list[str]) -> None:
+    share = share_of(scratch(num_videos=285, model=model, asked=LONG), f"{note} the baseline's acc")
+    assert share == 3 / 8
+    for anneal, baseline in (anneal_of(task, share) for task in tasks):
+        assert anneal["top1"] >= baseline["top1"]
+        assert anneal["loss"] <= baseline["loss"]
+
+
+def test_few_videos() -> None:
+    share = share_of(scratch(num_videos=60, model=RESNET, asked=LONG), "came to the baseline's acc")
+    assert share == pytest.approx(5 / 9, abs=1e-3)
+    anneal, baseline = anneal_of("weizmann10/scratch", share)
+    assert anneal["top1"] >= baseline["top1"]
+    shorter, baseline = anneal_of("weizmann10/scratch", 3 / 8)
+    assert shorter["top1"] < baseline["top1"]
+
+
+def test_a_slowfast() -> None:
+    note = "it came to the baseline's loss, and near its accuracy"
+    share = share_of(scratch(num_videos=285, model=SLOWFAST, asked=LONG), note)
+    anneal, baseline = anneal_of("isl_emergency8/slowfast", share)
+    assert anneal["loss"] <= baseline["loss"]
+    assert baseline["top1"] - 0.03 < anneal["top1"] < baseline["top1"]
+    shorter, baseline = anneal_of("isl_emergency8/slowfast", 3 / 8)
+    assert shorter["loss"] > baseline["loss"]
+    assert shorter["top1"] < baseline["top1"]
+
+
+def test_from_weights() -> None:
+    note = "it came to the baseline's accuracy on average, not to its loss"
+    share = share_of(finetune(num_videos=60, model=RESNET, asked=LONG), note)
+    anneal, baseline = anneal_of("weizmann10/finetune", share)
+    assert anneal["top1"] >= baseline["top1"]
+    assert anneal["loss"] > baseline["loss"]
+
+
+def test_in_fewer_than_the_least_steps_it_mostly_fell_short() -> None:
+    short = [point for point in ANNEALS if point["steps"] < LEAST_STEPS]
+    reached = [point["top1"] >= point["whole_baseline"]["top1"] for point in short]
+    assert len(reached) >= 5
+    assert sum(reached) < len(reached) / 2
+
+
+def test_it_was_ahead_of_a_baseline_of_equal_time_wherever_they_were_compared() -> None:
+    compared = [point for point in ANNEALS if point["gain"]]
+    assert len(compared) >= 15
+    assert min(point["steps"] for point in compared) == TIMED_STEPS
+    assert all(point["gain"]["top1"][0] > 0 for point in compared)
