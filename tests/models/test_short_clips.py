@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.models import build_model, convert_convolutions
+from vcycle.models.count import multiply_adds
 from vcycle.models.short_clips import ShortClipConv3d
+from vcycle.schedule.shape import Shape
 
 FORMATS = [torch.contiguous_format, torch.channels_last_3d]
 LAYERS: list[dict[str, Any]] = [
@@ -50,10 +52,36 @@ def test_equals_torch(
     if frames < plain.kernel_size[0]:
         monkeypatch.delattr(torch, "conv3d")  # it is not what computes them
         monkeypatch.delattr(torch.nn.functional, "conv3d")
-    result = gradients(ours, clips)
-    if frames < plain.kernel_size[0]:
-        assert result[0].is_contiguous(memory_format=memory_format)
-    torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradients(ours, clips), expected, rtol=1e-12, atol=1e-12)
+
+
+def memories() -> dict[str, Tensor]:
+    """Short clips as they may lie in memory."""
+    clips, one = torch.randn(2, 3, 2, 9, 8), torch.randn(2, 1, 2, 9, 8)
+    last = clips.contiguous(memory_format=torch.channels_last_3d)
+    long = torch.randn(2, 3, 8, 9, 8).contiguous(memory_format=torch.channels_last_3d)
+    return {
+        "contiguous": clips,
+        "channels last": last,
+        "one frame": last[:, :, :1].contiguous(memory_format=torch.channels_last_3d),
+        "one contiguous frame": clips[:, :, :1].contiguous(),
+        "one contiguous channel": one,
+        "every fourth frame": long[:, :, ::4],
+    }
+
+
+@pytest.mark.parametrize("name", memories())
+def test_results_lie_in_memory_as_torchs_do(name: str) -> None:
+    clips = memories()[name]
+    plain = nn.Conv3d(clips.shape[1], 5, 3, padding=1)
+    if clips.stride(1) == 1:
+        plain.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
+    ours = convert_convolutions(copy.deepcopy(plain))
+    out, expected = ours(clips), plain(clips)
+    assert out.stride() == expected.stride()
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        ours(clips).mul_(torch.ones(1, requires_grad=True))  # it is no view
 
 
 @pytest.mark.parametrize(
@@ -64,6 +92,7 @@ def test_equals_torch(
         {"kernel_size": 3, "padding": 1, "groups": 2},
         {"kernel_size": 3, "padding": "same"},
         {"kernel_size": 3, "padding": 1, "padding_mode": "circular"},
+        {"kernel_size": (5, 1, 1), "padding": (2, 0, 0), "stride": (2, 1, 1)},
     ],
 )
 def test_other_convolutions_are_left_to_torch(options: dict[str, Any]) -> None:
@@ -85,17 +114,53 @@ def test_an_empty_batch_passes() -> None:
     assert ours(torch.randn(0, 3, 2, 8, 8)).shape == (0, 4, 2, 8, 8)
 
 
+def test_a_clip_without_a_batch_is_left_to_torch() -> None:
+    plain = nn.Conv3d(3, 4, 3, padding=1)
+    clip = torch.randn(3, 9, 2, 8)
+    torch.testing.assert_close(convert_convolutions(copy.deepcopy(plain))(clip), plain(clip))
+
+
+@pytest.mark.parametrize("memory_format", FORMATS)
 @pytest.mark.parametrize("name", ["resnet3d_tiny", "slowfast_tiny"])
 @pytest.mark.parametrize("shape", [(2, 48, 48), (4, 32, 32)])
-def test_models_train_as_before(name: str, shape: tuple[int, int, int]) -> None:
+def test_models_train_as_before(
+    name: str, shape: tuple[int, int, int], memory_format: torch.memory_format
+) -> None:
     torch.manual_seed(0)
     plain = build_model(name, num_classes=5, dropout=0.0).double()
+    plain.to(memory_format=memory_format)  # type: ignore[call-overload]
     ours = convert_convolutions(copy.deepcopy(plain))
     assert list(ours.state_dict()) == list(plain.state_dict())
-    clips = torch.randn(4, 3, *shape, dtype=torch.float64)
+    clips = torch.randn(4, 3, *shape, dtype=torch.float64).contiguous(memory_format=memory_format)
     torch.testing.assert_close(
         gradients(ours, clips), gradients(plain, clips), rtol=1e-9, atol=1e-9
     )
+
+
+def test_multiply_adds_are_those_of_the_plain_model() -> None:
+    plain = build_model("resnet3d_tiny", num_classes=5)
+    ours = convert_convolutions(copy.deepcopy(plain))
+    shape = Shape(2, 48, 48)
+    assert multiply_adds(ours, shape) == multiply_adds(plain, shape)
+
+
+def test_a_parametrized_kernel_is_made_once() -> None:
+    calls = []
+
+    class Scaled(nn.Module):
+        def forward(self, weight: Tensor) -> Tensor:
+            calls.append(1)
+            return 2 * weight
+
+    plain = nn.Conv3d(3, 4, 3, padding=1)
+    ours = convert_convolutions(copy.deepcopy(plain))
+    nn.utils.parametrize.register_parametrization(plain, "weight", Scaled())
+    nn.utils.parametrize.register_parametrization(ours, "weight", Scaled())
+    calls.clear()
+    clips = torch.randn(2, 3, 2, 8, 8)
+    out = ours(clips)
+    assert len(calls) == 1
+    torch.testing.assert_close(out, plain(clips), rtol=1e-4, atol=1e-5)
 
 
 def test_bfloat16_steps_stay_bfloat16() -> None:
@@ -121,10 +186,21 @@ def test_layers_keep_their_parameters_and_places() -> None:
     assert not torch.equal(model[0].weight, before)
 
 
-def test_a_compiled_model_is_torchs() -> None:
-    """What is exported or compiled is not cut to the number of frames that it was shown."""
-    ours = convert_convolutions(nn.Conv3d(3, 4, 3, padding=1))
-    program = torch.export.export(ours, (torch.randn(1, 3, 2, 8, 8),))
-    names = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
-    assert any("conv3d" in name for name in names)
-    assert not any("conv2d" in name for name in names)
+@pytest.mark.parametrize("frames", [2, 8])
+def test_an_exported_model_takes_clips_of_any_length(frames: int) -> None:
+    plain = nn.Conv3d(3, 4, 3, padding=1)
+    ours = convert_convolutions(copy.deepcopy(plain))
+    dims = ({2: torch.export.Dim("frames", min=1, max=64)},)
+    program = torch.export.export(ours, (torch.randn(2, 3, frames, 8, 8),), dynamic_shapes=dims)
+    for length in (1, 2, 3, 9):
+        clips = torch.randn(2, 3, length, 8, 8)
+        torch.testing.assert_close(program.module()(clips), plain(clips))
+
+
+def test_fx_traces_it_as_a_leaf() -> None:
+    model = convert_convolutions(nn.Sequential(nn.Conv3d(3, 4, 3, padding=1), nn.ReLU()))
+    traced = torch.fx.symbolic_trace(model)
+    assert [node.target for node in traced.graph.nodes] == ["input", "0", "1", "output"]
+    for frames in (2, 8):
+        clips = torch.randn(2, 3, frames, 8, 8)
+        torch.testing.assert_close(traced(clips), model(clips), rtol=0, atol=0)

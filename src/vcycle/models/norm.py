@@ -8,7 +8,6 @@ clips, so that their noise does not depend on the size of the mini-batch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,7 +17,7 @@ from torch.nn import functional as F
 from vcycle.models.norm_cpu import pooled
 from vcycle.models.norm_groups import normalise_across_ranks, normalise_groups
 from vcycle.models.norm_ops import collect, ops
-from vcycle.models.replace import replace_layers
+from vcycle.models.replace import replace_layers, traced_as_leaf
 
 
 class SubBatchNorm3d(nn.BatchNorm3d):
@@ -47,7 +46,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
         output: Tensor
         traced: object = input
         if isinstance(traced, fx.Proxy):
-            output = _leaf_call(self, traced)
+            output = traced_as_leaf(self, traced)
             return output
         if not self.training:
             return super().forward(input)
@@ -114,15 +113,6 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     def extra_repr(self) -> str:
         plain: str = super().extra_repr()  # type: ignore[no-untyped-call]
         return f"{plain}, norm_group={self.norm_group}"
-
-
-def _leaf_call(layer: nn.Module, clips: fx.Proxy) -> Any:
-    """Trace ``layer`` as one node of a ``torch.fx`` graph, as ``nn.BatchNorm3d`` is.
-
-    What it computes depends on the number of clips and the norm group of the step.
-    """
-    tracer: Any = clips.tracer
-    return tracer.create_proxy("call_module", tracer.path_of_module(layer), (clips,), {})
 
 
 def _ranks_per_group(norm_group: int, num_clips: int) -> int:

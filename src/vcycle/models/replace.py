@@ -1,13 +1,15 @@
 """Replace layers of a model by layers of ours that hold the same parameters.
 
-In: a model, and which class takes the place of which. Out: the model, changed in place.
+In: a model, and which class takes the place of which. Out: the model, changed in place. Where our
+layers depend on the clips that they are given, ``torch.fx`` is to trace them as torch's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from torch import nn
+from torch import fx, nn
 
 
 def replace_layers(
@@ -33,3 +35,9 @@ def _as(kind: type[nn.Module], plain: nn.Module) -> nn.Module:
     layer = kind.__new__(kind)
     layer.__dict__.update(plain.__dict__)
     return layer
+
+
+def traced_as_leaf(layer: nn.Module, clips: fx.Proxy) -> Any:
+    """Trace ``layer`` as one node of a ``torch.fx`` graph, as torch's own layers are."""
+    tracer: Any = clips.tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(layer), (clips,), {})

@@ -1,69 +1,67 @@
 """Convolve clips that have fewer frames than a kernel, on a CPU.
 
-In: a model with ``nn.Conv3d`` layers. Out: the same model and state dict, which takes less time on
-the coarsest grids.
+In: a model with ``nn.Conv3d`` layers. Out: the same model and state dict, which trains in less time
+on the coarsest grids.
 
 Of the products of two frames with a kernel of three, a third are with padding, and what torch has
-on a CPU for the gradient by the weights takes nearly three times as long there as on more frames.
-Such a clip is a picture with the channels of all its frames: a 2-D convolution makes every frame of
-the result of every frame of the clip, and there is no padding in time.
+on a CPU for the gradient by the weights takes longer there than on more frames. Such a clip is a
+picture with the channels of all its frames: a 2-D convolution makes every frame of the result of
+every frame of the clip, and there is no padding in time.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from vcycle.models.replace import replace_layers
+from vcycle.models.replace import replace_layers, traced_as_leaf
 
 
 class ShortClipConv3d(nn.Conv3d):
     """``nn.Conv3d`` that, on a CPU, takes frames as channels if the kernel has more of them.
 
     In: (B, C, T, H, W) floating point; out: that of ``nn.Conv3d`` up to rounding, in the memory
-    format of the input. Strides and dilations in time, groups, and padding by anything but numbers
-    of zeros are left to ``nn.Conv3d``.
+    format of the input. Strides and dilations in time, groups, padding given as text or not of
+    zeros, and models that are compiled or exported are left to ``nn.Conv3d``. ``torch.fx`` traces
+    it as a leaf.
     """
 
     def forward(self, input: Tensor) -> Tensor:
+        traced: object = input
+        if isinstance(traced, fx.Proxy):
+            output: Tensor = traced_as_leaf(self, traced)
+            return output
         padding = self.padding
         if isinstance(padding, str) or not self._is_short(input, padding[0]):
             return super().forward(input)
-        memory = torch.contiguous_format
-        if input.is_contiguous(memory_format=torch.channels_last_3d):
-            memory = torch.channels_last_3d
         frames = input.shape[2]
         frames_out = frames + 2 * padding[0] - self.kernel_size[0] + 1
         # Frame i of the clip meets tap i - j + padding of frame j of the result, if there is one.
+        taps = dict(enumerate(self.weight.unbind(2)))  # (out, in, height, width) each
+        none = torch.zeros_like(taps[0])
         rows = [
-            torch.cat([self._tap(i - j + padding[0]) for i in range(frames)], 1)
+            torch.cat([taps.get(i - j + padding[0], none) for i in range(frames)], 1)
             for j in range(frames_out)
         ]
-        weight = torch.cat(rows).contiguous(memory_format=torch.channels_last)
         bias = None if self.bias is None else self.bias.repeat(frames_out)
         picture = input.permute(0, 3, 4, 2, 1).flatten(3).permute(0, 3, 1, 2)  # (B, T * C, H, W)
         in_space = self.stride[1:], padding[1:], self.dilation[1:]
-        out = F.conv2d(picture, weight, bias, *in_space)
-        out = out.view(len(out), frames_out, -1, *out.shape[2:])
-        return out.transpose(1, 2).contiguous(memory_format=memory)
+        out = F.conv2d(picture, torch.cat(rows), bias, *in_space)
+        out = out.view(len(out), frames_out, -1, *out.shape[2:]).transpose(1, 2)
+        memory = torch.channels_last_3d if input.stride(1) == 1 else torch.contiguous_format
+        return out.clone(memory_format=memory)
 
     def _is_short(self, clips: Tensor, padding: int) -> bool:
         return (
-            clips.device.type == "cpu"
+            not torch.compiler.is_compiling()  # first, lest an exported model be bound to T
+            and clips.device.type == "cpu"
             and clips.ndim == 5
             and clips.numel() > 0
             and clips.shape[2] < self.kernel_size[0] <= clips.shape[2] + 2 * padding
             and self.padding_mode == "zeros"
             and (self.stride[0], self.dilation[0], self.groups) == (1, 1, 1)
-            and not torch.compiler.is_compiling()
         )
-
-    def _tap(self, number: int) -> Tensor:
-        """(out, in, height, width) of the kernel, zeros beyond it."""
-        if 0 <= number < self.kernel_size[0]:
-            return self.weight[:, :, number]
-        return torch.zeros_like(self.weight[:, :, 0])
 
 
 def convert_convolutions(model: nn.Module) -> nn.Module:
