@@ -12,11 +12,12 @@ import tempfile
 from pathlib import Path
 
 import matplotlib
+import savings_tables as savings
 import study_tables as tables
 import yaml
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
-from study_tables import Row
+from savings_tables import Row
 from update import fill
 
 DOCS = Path(__file__).parent
@@ -35,7 +36,7 @@ def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path)
     style = {"svg.hashsalt": "vcycle", "font.size": 10, "svg.fonttype": "none"}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(11.5, 4.4), layout="constrained")
-        for axes, score in zip(figure.subplots(1, 2), tables.SCORES, strict=True):
+        for axes, score in zip(figure.subplots(1, 2), savings.SCORES, strict=True):
             scale = 100 if score == "top1" else 1
             for number, name in methods.items():
                 others = max(0, number - len(COLOURS) + 1)
@@ -104,13 +105,13 @@ def main(arguments: list[str]) -> int:
             f"### {' / '.join(task)}\n\n![Accuracy over seconds](figures/{name})\n\n"
             f"{tables.points_table(values, task, titles)}"
         )
-    named = [row for row in values["iso"] if row["method"] in tables.NAMED]
+    named = [row for row in values["iso"] if row["method"] in savings.NAMED]
     pages = {
         DOCS / "results.md": {
             "state": tables.state(values),
-            "iso": tables.iso_table(values, titles),
-            "lengths": tables.lengths_table(values, titles),
-            "epochs": tables.epochs_table(values, titles),
+            "iso": savings.iso_table(values, titles),
+            "lengths": savings.lengths_table(values, titles),
+            "epochs": savings.epochs_table(values, titles),
             "points": "\n\n".join(parts),
             "rates": tables.rates_table(values, titles),
             "steps": tables.steps_table(values, titles),
@@ -118,15 +119,15 @@ def main(arguments: list[str]) -> int:
             "rows": tables.rows_table(values),
         },
         DOCS / "which_schedule.md": {
-            "saving": tables.iso_table({**values, "iso": named}, titles),
-            "equal": tables.equal_table(values, titles),
+            "saving": savings.iso_table({**values, "iso": named}, titles),
+            "equal": savings.equal_table(values, titles),
             "variants": tables.variants_table(values, methods),
             "noise": tables.noise_table([json.loads(line) for line in lines]),
             "end_to_end": tables.end_to_end_table(end_to_end),
         },
         DOCS.parent / "README.md": {
-            "headline": tables.headline(values),
-            "study": tables.main_table(values),
+            "headline": savings.headline(values),
+            "study": savings.main_table(values),
         },
     }
     for page, contents in pages.items():

@@ -72,7 +72,7 @@ def test_the_check_sees_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_headline_counts_tasks_by_their_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """And leaves out a task whose anneal has no run beside the whole baseline."""
     monkeypatch.syspath_prepend(str(DOCS))
-    headline = runpy.run_path(str(DOCS / "study_tables.py"))["headline"]
+    headline = runpy.run_path(str(DOCS / "savings_tables.py"))["headline"]
 
     def row(name: str, factor: float | None, low: float | None) -> dict:
         saving = {"factor": factor, "low": low}
