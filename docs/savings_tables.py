@@ -11,8 +11,8 @@ from typing import Any
 _MOST_STEPS = 0.56
 """Over the baseline's, in which a schedule is to come to its top-1."""
 
-NAMED = ("paper", "pass", "anneal", "tokens")
-"""The methods that are schedules with a name, and the anneal that drops tokens."""
+NAMED = ("paper", "pass", "anneal", "anneal-retuned", "tokens")
+"""Schedules with a name, the anneal that is tuned at each length, and the one that drops tokens."""
 
 SCORES = ("top1", "loss")
 
