@@ -61,6 +61,9 @@ def test_few_videos() -> None:
     assert anneal["top1"] >= baseline["top1"]
     shorter, baseline = anneal_of("weizmann10/scratch", 3 / 8)
     assert shorter["top1"] < baseline["top1"]
+    as_long, baseline = anneal_of("weizmann10/scratch", 1)
+    assert as_long["steps"] == 800
+    assert as_long["top1"] > baseline["top1"] + 0.15
 
 
 def test_a_slowfast() -> None:
