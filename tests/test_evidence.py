@@ -97,3 +97,15 @@ def test_it_was_ahead_of_a_baseline_of_equal_time_wherever_they_were_compared() 
     assert len(compared) >= 15
     assert min(point["steps"] for point in compared) == TIMED_STEPS
     assert all(point["gain"]["top1"][0] > 0 for point in compared)
+
+
+def test_beside_a_baseline_of_twice_the_steps() -> None:
+    of = {
+        (f"{point['dataset']}/{point['regime']}", point["method"], point["length"]): point["top1"]
+        for point in POINTS
+    }
+    few, many = "weizmann10/scratch", "isl_emergency8/scratch"
+    assert of[few, "anneal", 1] > of[few, "baseline", 2]
+    assert of[many, "anneal", 0.555] < of[many, "baseline", 2]
+    assert abs(of[many, "anneal-retuned", 0.555] - of[many, "baseline", 2]) < 0.01
+    assert of[many, "anneal-retuned", 0.555] > of[many, "anneal", 0.555]

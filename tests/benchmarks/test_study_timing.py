@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
-from study_timing import seconds_of
+from study_file import read_study
+from study_timing import quickest, seconds_of
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Model
 from vcycle.schedule.cycles import LongCycle
@@ -32,3 +34,20 @@ def test_a_mini_batch_has_the_seconds_of_its_share_of_the_tokens() -> None:
     expected = sum(kind.steps * 100.0**number for number, kind in enumerate(kinds))
     assert found == {"seconds": expected, "decode_seconds": 400.0}
     assert seconds_of(config, rows[1:])["seconds"] is None
+
+
+def test_a_mini_batch_takes_the_least_of_its_timings_in_all_methods() -> None:
+    """Of one task, machine and precision."""
+    study = read_study(Path(__file__).parents[2] / "benchmarks" / "study" / "proof.yaml")
+
+    def row(method: str, seconds: float, **others: object) -> dict[str, object]:
+        task = {"dataset": "d", "regime": "r", "method": method, "machine": "m"}
+        kind = {"shape": "8x96x96", "token_share": 1.0, "clips": 8, "seconds": seconds}
+        return {**task, **kind, "decode_seconds": seconds, **others}
+
+    rows = [row("baseline", 3.0), row("anneal", 2.0), row("anneal-bfloat16", 1.0)]
+    rows += [row("anneal", 0.5, machine="n"), row("anneal", 0.6, clips=16)]
+    rows += [row("anneal", 0.7, regime="s"), row("anneal", 0.8, shape="4x68x68")]
+    found = quickest(study, rows)
+    assert [each["seconds"] for each in found] == [2.0, 2.0, 1.0, 0.5, 0.6, 0.7, 0.8]
+    assert [each["decode_seconds"] for each in found] == [each["seconds"] for each in rows]
