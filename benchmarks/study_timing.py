@@ -71,7 +71,7 @@ def check_times(folder: StudyFolder, runs: list[Run]) -> None:
         row = folder.row(run)
         assert config is not None
         assert row is not None
-        steps = [row for row in quickest(folder.study, folder.steps()) if _is_of(row, run)]
+        steps = [step for step in quickest(folder.study, folder.steps()) if _is_of(step, run)]
         path = folder.path / "quiet" / run.name
         shutil.rmtree(path, ignore_errors=True)
         with during(run.method.trial):
@@ -163,14 +163,26 @@ def _quartile(values: tuple[float, ...]) -> float:
 def quickest(study: Study, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows, each with the least seconds that any method of its task took on its mini-batch.
 
-    A step on one mini-batch is the same computation in every method of one precision. What one of
-    two timings on a machine has more is the machine's.
+    A step on a mini-batch is the same computation in all methods of one precision in which its norm
+    groups are of one size. What one of their timings on a machine has more is the machine's.
     """
+    tasks = {(task.dataset, task.regime): task for task in study.tasks}
+    configs: dict[tuple[str, str, str], RunConfig] = {}
 
     def kind(row: dict[str, Any]) -> tuple[Any, ...]:
-        precision = study.method(row["method"]).config.get("precision")
-        keys = ("dataset", "regime", "shape", "token_share", "clips", "machine")
-        return (precision, *(row[key] for key in keys))
+        task, method = tasks[row["dataset"], row["regime"]], study.method(row["method"])
+        place = (task.dataset, task.regime, method.name)
+        if place not in configs:
+            run = Run(task, method, method.first_length, 0, 0)
+            configs[place] = study.config_of(run, rate=1.0)
+        own = (row["shape"], row["token_share"], row["clips"])
+        groups = [
+            each.norm_group
+            for each in configs[place].plan().mini_batches()
+            if (str(each.shape), each.token_share, each.batch_size) == own
+        ]
+        same = (configs[place].precision, method.trial, *groups)
+        return (task.name, row["machine"], *own, *(same if len(groups) == 1 else place))
 
     least: dict[tuple[Any, ...], float] = {}
     for row in rows:

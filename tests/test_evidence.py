@@ -7,6 +7,7 @@ changed together with docs/which_schedule.md, which says the same.
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from vcycle.config.run import RunConfig
 from vcycle.config.sizing import Asked
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "study.json"
-POINTS: list[dict[str, Any]] = json.loads(RESULTS.read_text())["points"]
+VALUES: dict[str, Any] = json.loads(RESULTS.read_text())
+POINTS: list[dict[str, Any]] = VALUES["points"]
 ANNEALS = [point for point in POINTS if point["method"] == "anneal" and point["runs"] > 1]
 
 RESNET, SLOWFAST, TRANSFORMER = "resnet3d_tiny", "slowfast_tiny", "video_vit_tiny"
@@ -99,13 +101,46 @@ def test_it_was_ahead_of_a_baseline_of_equal_time_wherever_they_were_compared() 
     assert all(point["gain"]["top1"][0] > 0 for point in compared)
 
 
+def means(task: str, score: str, *points: tuple[str, float]) -> list[float]:
+    """Of final runs of several methods and lengths, over the seeds and folds that all have."""
+    scores: list[dict[tuple[int, int], float]] = [
+        {
+            (row["seed"], row["fold"]): row[score]
+            for row in VALUES["rows"]
+            if (f"{row['dataset']}/{row['regime']}", row["role"]) == (task, "final")
+            and (row["method"], row["length"]) == point
+        }
+        for point in points
+    ]
+    shared = set.intersection(*(set(each) for each in scores))
+    assert len({fold for _, fold in shared}) == 3
+    return [statistics.mean(each[cell] for cell in shared) for each in scores]
+
+
 def test_beside_a_baseline_of_twice_the_steps() -> None:
-    of = {
-        (f"{point['dataset']}/{point['regime']}", point["method"], point["length"]): point["top1"]
+    twice = ("baseline", 2)
+    whole, longer, anneal = means(
+        "weizmann10/scratch", "top1", ("baseline", 1), twice, ("anneal", 1)
+    )
+    assert whole < longer < anneal
+    lengths = (twice, ("anneal", 0.555), ("anneal-retuned", 0.555))
+    longer, anneal, retuned = means("isl_emergency8/scratch", "top1", *lengths)
+    assert anneal < longer <= retuned + 1e-6
+    longer, _, retuned = means("isl_emergency8/scratch", "loss", *lengths)
+    assert retuned > longer
+
+
+@pytest.mark.parametrize("length", [0.184, 0.555])
+def test_a_rate_chosen_at_its_own_length(length: float) -> None:
+    task = "isl_emergency8/scratch"
+    methods = [(name, length) for name in ("anneal", "anneal-retuned")]
+    anneal, retuned = means(task, "top1", *methods)
+    assert 0.02 < retuned - anneal < 0.035
+    rates = {
+        point["method"]: point["rate"]
         for point in POINTS
+        if (point["dataset"], point["regime"], point["length"]) == (*task.split("/"), length)
     }
-    few, many = "weizmann10/scratch", "isl_emergency8/scratch"
-    assert of[few, "anneal", 1] > of[few, "baseline", 2]
-    assert of[many, "anneal", 0.555] < of[many, "baseline", 2]
-    assert abs(of[many, "anneal-retuned", 0.555] - of[many, "baseline", 2]) < 0.01
-    assert of[many, "anneal-retuned", 0.555] > of[many, "anneal", 0.555]
+    assert rates["anneal-retuned"] == rates["anneal"] / 2
+    (whole,) = means(task, "top1", ("baseline", 1))
+    assert (retuned < whole) == (length == 0.184)
