@@ -15,6 +15,7 @@ import torch
 from vcycle.cli.main import main
 from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder
 from vcycle.cli.train import parse_time
+from vcycle.config import own_videos
 from vcycle.config.fields import config_text, read_values
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
@@ -141,6 +142,7 @@ def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = [word for word in SMALL if word not in ("--epochs", "16", "--schedule", "paper")]
+    monkeypatch.setattr(own_videos, "TIMED_STEPS", 1)  # the anneal, however slow the machine is
     command = ["train", "strokes", *small, "--time", "15s", "--folder", str(tmp_path / "run")]
     assert main(command) == 0
     out = capsys.readouterr().out
