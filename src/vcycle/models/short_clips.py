@@ -21,8 +21,8 @@ from vcycle.models.replace import replace_layers, traced_as_leaf
 class ShortClipConv3d(nn.Conv3d):
     """``nn.Conv3d`` that, on a CPU, takes frames as channels if the kernel has more of them.
 
-    In: (B, C, T, H, W) floating point; out: that of ``nn.Conv3d`` up to rounding, in the memory
-    format of the input. Strides and dilations in time, groups, padding given as text or not of
+    In: (B, C, T, H, W) floating point; out: that of ``nn.Conv3d`` up to rounding, in its memory
+    format. Strides and dilations in time, groups, padding given as text or not of
     zeros, and models that are compiled or exported are left to ``nn.Conv3d``. ``torch.fx`` traces
     it as a leaf.
     """
@@ -35,10 +35,10 @@ class ShortClipConv3d(nn.Conv3d):
         padding = self.padding
         if isinstance(padding, str) or not self._is_short(input, padding[0]):
             return super().forward(input)
-        frames = input.shape[2]
+        frames, kernel = input.shape[2], self.weight
         frames_out = frames + 2 * padding[0] - self.kernel_size[0] + 1
         # Frame i of the clip meets tap i - j + padding of frame j of the result, if there is one.
-        taps = dict(enumerate(self.weight.unbind(2)))  # (out, in, height, width) each
+        taps = dict(enumerate(kernel.unbind(2)))  # (out, in, height, width) each
         none = torch.zeros_like(taps[0])
         rows = [
             torch.cat([taps.get(i - j + padding[0], none) for i in range(frames)], 1)
@@ -49,7 +49,8 @@ class ShortClipConv3d(nn.Conv3d):
         in_space = self.stride[1:], padding[1:], self.dilation[1:]
         out = F.conv2d(picture, torch.cat(rows), bias, *in_space)
         out = out.view(len(out), frames_out, -1, *out.shape[2:]).transpose(1, 2)
-        memory = torch.channels_last_3d if input.stride(1) == 1 else torch.contiguous_format
+        last = 1 in (input.stride(1), kernel.stride(1))  # of either, as torch decides
+        memory = torch.channels_last_3d if last else torch.contiguous_format
         return out.clone(memory_format=memory)
 
     def _is_short(self, clips: Tensor, padding: int) -> bool:
