@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from markdown_table import table
 from update import fill
 
 from vcycle.cli.plan import PlanReport, plan_text, plan_values
@@ -149,8 +150,8 @@ def _shares(plan: Plan) -> str:
 
 
 def _table(heading: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    rules = ("---", *("---:" for _ in heading[1:]))
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heading, rules, *rows))
+    align = "l" + "r" * (len(heading) - 1)
+    return table(" | ".join(heading), align, (" | ".join(row) for row in rows))
 
 
 def figure2() -> dict[str, Plan]:

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from markdown_table import table
+
 from vcycle.bench.step import step_kinds
 from vcycle.config.paper_speedups import PAPER_SPEEDUPS
 from vcycle.config.recipes import recipe
@@ -68,19 +70,20 @@ def gpu_about(results: Row) -> str:
 
 def gpu_steps_table(results: Row) -> str:
     """Milliseconds of a step on a GPU, a line a shape and number of kernels tried."""
-    lines = [
-        "| shape | clips | norm group | kernels tried | one by one, ms | replayed, ms "
-        "| host, ms | GiB |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     for row in sorted(results["steps"], key=lambda row: -row["kernels_tried"]):
         single = sum(row[f"{part}_ms"] for part in _PARTS)
         lines.append(
-            f"| {row['shape']} | {row['clips']} | {row['norm_group']} | {row['kernels_tried']} "
+            f"{row['shape']} | {row['clips']} | {row['norm_group']} | {row['kernels_tried']} "
             f"| {single:.0f} | {row['replayed_ms']:.1f} | {row['replayed_host_ms']:.1f} "
-            f"| {row['gib']:.1f} |"
+            f"| {row['gib']:.1f}"
         )
-    return "\n".join(lines)
+    return table(
+        "shape | clips | norm group | kernels tried | one by one, ms | "
+        "replayed, ms | host, ms | GiB",
+        "lrrrrrrr",
+        lines,
+    )
 
 
 def gpu_profile(results: Row) -> str:
@@ -97,12 +100,11 @@ def gpu_profile(results: Row) -> str:
 
 def gpu_equality_table(results: Row) -> str:
     """The largest errors of norm layers on a GPU."""
-    lines = ["| precision | compared | cases | largest error |", "| --- | --- | ---: | ---: |"]
-    lines += [
-        f"| {row['precision']} | {row['compared']} | {row['cases']} | {row['largest_error']:.1e} |"
+    lines = [
+        f"{row['precision']} | {row['compared']} | {row['cases']} | {row['largest_error']:.1e}"
         for row in results["norm_layers"]
     ]
-    return "\n".join(lines)
+    return table("precision | compared | cases | largest error", "llrr", lines)
 
 
 def gpu_runs_table(on_gpu: list[Row], study: list[Row]) -> str:
@@ -115,11 +117,7 @@ def gpu_runs_table(on_gpu: list[Row], study: list[Row]) -> str:
     for row in on_gpu:
         if (same := others.get(tuple(row[key] for key in cells))) is not None:
             pairs.setdefault(tuple(row[key] for key in names), []).append((same, row))
-    lines = [
-        "| task | schedule | length | runs | top-1: a CPU | this GPU | loss: a CPU | this GPU "
-        "| top-1 of single runs differs by |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     for (dataset, regime, method, length), found in pairs.items():
         top1, loss = (
             [statistics.mean(row[score] for row in side) for side in zip(*found, strict=True)]
@@ -127,10 +125,15 @@ def gpu_runs_table(on_gpu: list[Row], study: list[Row]) -> str:
         )
         apart = statistics.mean(abs(ours["top1"] - theirs["top1"]) for ours, theirs in found)
         lines.append(
-            f"| {dataset}/{regime} | {method} | {length:g} | {len(found)} | {100 * top1[0]:.1f} "
-            f"| {100 * top1[1]:.1f} | {loss[0]:.3f} | {loss[1]:.3f} | {100 * apart:.1f} |"
+            f"{dataset}/{regime} | {method} | {length:g} | {len(found)} | {100 * top1[0]:.1f} "
+            f"| {100 * top1[1]:.1f} | {loss[0]:.3f} | {loss[1]:.3f} | {100 * apart:.1f}"
         )
-    return "\n".join(lines)
+    return table(
+        "task | schedule | length | runs | top-1: a CPU | this GPU | loss: a CPU | "
+        "this GPU | top-1 of single runs differs by",
+        "llrrrrrrr",
+        lines,
+    )
 
 
 def recipe_steps_about(rows: list[Row]) -> str:
@@ -149,10 +152,7 @@ def recipe_steps_about(rows: list[Row]) -> str:
 
 def recipe_speedups_table(cpu: list[Row], gpu: list[Row]) -> str:
     """What the paper's recipes save: steps, predicted seconds, seconds as it printed them."""
-    lines = [
-        "| recipe | epochs | steps | fewer steps | less time: this GPU | a CPU | the paper |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     for name, published in PAPER_SPEEDUPS.items():
         for factor, speedup in published.items():
             config = recipe(name)
@@ -161,18 +161,19 @@ def recipe_speedups_table(cpu: list[Row], gpu: list[Row]) -> str:
             on_gpu = seconds(plan, measured_steps(_steps_of(gpu, config))).reduction
             on_cpu = seconds(plan, measured_steps(_steps_of(cpu, config))).reduction
             lines.append(
-                f"| `{name}` | {factor:g}x | {len(plan):,} | {fewer:.2f}x | {on_gpu:.2f}x "
-                f"| {on_cpu:.2f}x | {speedup:g}x |"
+                f"`{name}` | {factor:g}x | {len(plan):,} | {fewer:.2f}x | {on_gpu:.2f}x "
+                f"| {on_cpu:.2f}x | {speedup:g}x"
             )
-    return "\n".join(lines)
+    return table(
+        "recipe | epochs | steps | fewer steps | less time: this GPU | a CPU | the paper",
+        "lrrrrrr",
+        lines,
+    )
 
 
 def recipe_gpu_steps_table(rows: list[Row]) -> str:
     """Steps of the paper's recipes on a GPU: the baseline's, and all of the plan's."""
-    lines = [
-        "| recipe | baseline's step, ms | the plan's, ms | one by one, ms | host, ms | GiB |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     for name in PAPER_SPEEDUPS:
         config = recipe(name)
         plan = config.plan()
@@ -183,11 +184,15 @@ def recipe_gpu_steps_table(rows: list[Row]) -> str:
         whole = statistics.median(row["seconds"] for row in own if row["shape"] == full)
         single = [sum(row[f"{part}_seconds"] for part in _PARTS) for row in own]
         lines.append(
-            f"| `{name}` | {1000 * whole:.1f} | {_range([row['seconds'] for row in own], 1)} "
+            f"`{name}` | {1000 * whole:.1f} | {_range([row['seconds'] for row in own], 1)} "
             f"| {_range(single)} | {_range([row['host_seconds'] for row in own])} "
-            f"| {max(row['bytes'] for row in own) / 2**30:.1f} |"
+            f"| {max(row['bytes'] for row in own) / 2**30:.1f}"
         )
-    return "\n".join(lines)
+    return table(
+        "recipe | baseline's step, ms | the plan's, ms | one by one, ms | host, ms | GiB",
+        "lrrrrr",
+        lines,
+    )
 
 
 def _range(values: list[float], digits: int = 0) -> str:
@@ -203,18 +208,16 @@ def gpu_precisions_table(rows: list[Row]) -> str:
         kind = tuple(row[key] for key in ("model", "shape", "clips", "norm_group"))
         kinds.setdefault(kind, {})[row["precision"]] = row
     titles = " | ".join(f"`{name}`, ms | GiB" for name in precisions)
-    lines = [
-        f"| model | shape | clips | norm group | {titles} |",
-        "| --- | --- |" + " ---: |" * (2 + 2 * len(precisions)),
-    ]
+    lines = []
     for (model, shape, clips, group), found in kinds.items():
         if len(found) == len(precisions):
             cells = " | ".join(
                 f"{1000 * found[name]['seconds']:.1f} | {found[name]['bytes'] / 2**30:.1f}"
                 for name in precisions
             )
-            lines.append(f"| `{model}` | {shape} | {clips} | {group} | {cells} |")
-    return "\n".join(lines)
+            lines.append(f"`{model}` | {shape} | {clips} | {group} | {cells}")
+    align = "llrr" + "rr" * len(precisions)
+    return table(f"model | shape | clips | norm group | {titles}", align, lines)
 
 
 def _steps_of(rows: list[Row], config: RunConfig) -> list[Row]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from markdown_table import table
+
 _MOST_STEPS = 0.56
 """Over the baseline's, in which a schedule is to come to its top-1."""
 
@@ -21,11 +23,7 @@ Row = dict[str, Any]
 
 def iso_table(values: Row, titles: dict[str, str]) -> str:
     """Savings at the whole baseline's result, by top-1 and by loss, in each cost."""
-    lines = [
-        "| task | method | runs | top-1: seconds | multiply-adds | steps "
-        "| loss: seconds | multiply-adds | steps |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     for row in values["iso"]:
         found = [
             row[score].get(cost)
@@ -34,36 +32,39 @@ def iso_table(values: Row, titles: dict[str, str]) -> str:
         ]
         runs = next((_runs(each) for each in found if each), "0")
         cells = " | ".join(_saving(each) for each in found)
-        lines.append(f"| {task_name(row)} | {titles[row['method']]} | {runs} | {cells} |")
-    return "\n".join(lines)
+        lines.append(f"{task_name(row)} | {titles[row['method']]} | {runs} | {cells}")
+    return table(
+        "task | method | runs | top-1: seconds | multiply-adds | steps | "
+        "loss: seconds | multiply-adds | steps",
+        "llrrrrrrr",
+        lines,
+    )
 
 
 def lengths_table(values: Row, titles: dict[str, str]) -> str:
     """Savings at the result of every length of the baseline."""
-    lines = [
-        "| task | method | baseline's length | its top-1 | runs | top-1: multiply-adds "
-        "| loss: multiply-adds |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     baselines = _baselines(values)
     for row in values["lengths"]:
         found = row["top1"]
         if row["method"] in NAMED and found and not _is_censored(found):
             length = row["baseline_length"]
             lines.append(
-                f"| {task_name(row)} | {titles[row['method']]} | {length:g} "
+                f"{task_name(row)} | {titles[row['method']]} | {length:g} "
                 f"| {100 * baselines[task_name(row), length]['top1']:.1f} | {_runs(found)} "
-                f"| {_saving(found)} | {_saving(row['loss'])} |"
+                f"| {_saving(found)} | {_saving(row['loss'])}"
             )
-    return "\n".join(lines)
+    return table(
+        "task | method | baseline's length | its top-1 | runs | "
+        "top-1: multiply-adds | loss: multiply-adds",
+        "llrrrrr",
+        lines,
+    )
 
 
 def main_table(values: Row) -> str:
     """The anneal's savings by top-1, in seconds and multiply-adds, and what is to be reached."""
-    lines = [
-        "| task | runs | whole baseline's top-1 | saves seconds | multiply-adds |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     baselines = _baselines(values)
     for row in values["iso"]:
         found = [row["top1"].get(cost) for cost in ("seconds", "multiply_adds")]
@@ -71,25 +72,28 @@ def main_table(values: Row) -> str:
             runs = next(_runs(each) for each in found if each)
             top1 = f"{100 * baselines[task_name(row), 1]['top1']:.1f}"
             cells = " | ".join(_saving(each) for each in found)
-            lines.append(f"| {task_name(row)} | {runs} | {top1} | {cells} |")
-    return "\n".join(lines)
+            lines.append(f"{task_name(row)} | {runs} | {top1} | {cells}")
+    return table(
+        "task | runs | whole baseline's top-1 | saves seconds | multiply-adds", "lrrrr", lines
+    )
 
 
 def equal_table(values: Row, titles: dict[str, str]) -> str:
     """What each length of the named schedules gains over the baseline in the same seconds."""
-    lines = [
-        "| task | schedule | steps | seconds | runs | top-1 | gain in top-1 | gain in loss |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     for point in values["points"]:
         gains = [gain_text(point["gain"].get(score), score, runs=point["runs"]) for score in SCORES]
         if point["method"] in NAMED and any(gains):
             lines.append(
-                f"| {task_name(point)} | {titles[point['method']]} | {point['steps']:,} "
+                f"{task_name(point)} | {titles[point['method']]} | {point['steps']:,} "
                 f"| {seconds_text(point['seconds'])} | {point['runs']} "
-                f"| {score_text(point, 'top1')} | {gains[0]} | {gains[1]} |"
+                f"| {score_text(point, 'top1')} | {gains[0]} | {gains[1]}"
             )
-    return "\n".join(lines)
+    return table(
+        "task | schedule | steps | seconds | runs | top-1 | gain in top-1 | gain in loss",
+        "llrrrrrr",
+        lines,
+    )
 
 
 def headline(values: Row) -> str:
@@ -121,11 +125,7 @@ def epochs_table(values: Row, titles: dict[str, str]) -> str:
 
     A baseline of e times the epochs takes e times the steps and seconds of the whole one.
     """
-    lines = [
-        "| task | schedule | epochs | fewer steps | less time | at equal epochs: fewer steps "
-        "| less time | top-1 | whole baseline there |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     baselines = _baselines(values)
     for point in values["points"]:
         whole = baselines.get((task_name(point), 1))
@@ -143,10 +143,15 @@ def epochs_table(values: Row, titles: dict[str, str]) -> str:
         )
         there = point["whole_baseline"]
         lines.append(
-            f"| {task_name(point)} | {titles[point['method']]} | {epochs:.2f}x | {cells} "
-            f"| {100 * point['top1']:.1f} | {_top1(there)} |"
+            f"{task_name(point)} | {titles[point['method']]} | {epochs:.2f}x | {cells} "
+            f"| {100 * point['top1']:.1f} | {_top1(there)}"
         )
-    return "\n".join(lines)
+    return table(
+        "task | schedule | epochs | fewer steps | less time | "
+        "at equal epochs: fewer steps | less time | top-1 | whole baseline there",
+        "llrrrrrrr",
+        lines,
+    )
 
 
 def _is_censored(found: Row) -> bool:

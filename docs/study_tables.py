@@ -11,6 +11,7 @@ import statistics
 from collections import Counter
 from typing import Any
 
+from markdown_table import table
 from savings_tables import SCORES, Row, gain_text, score_text, seconds_text, task_name
 
 
@@ -49,10 +50,7 @@ def _machines(values: Row) -> dict[tuple[str, str], str]:
 
 def variants_table(values: Row, methods: dict[str, Row]) -> str:
     """Variants of a schedule beside the schedule at about their cost, where both were run."""
-    lines = [
-        "| task | variant | steps | runs | top-1 | its schedule's | loss | its schedule's |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     finals = [row for row in values["rows"] if row["role"] == "final"]
     groups: dict[tuple[Any, ...], dict[tuple[int, int], Row]] = {}
     for row in finals:
@@ -77,23 +75,24 @@ def variants_table(values: Row, methods: dict[str, Row]) -> str:
             )
             steps = rows[both[0]]["steps"]
             title = methods[name]["title"]
-            lines.append(f"| {'/'.join(task)} | {title} | {steps:,} | {len(both)} | {cells} |")
-    return "\n".join(lines)
+            lines.append(f"{'/'.join(task)} | {title} | {steps:,} | {len(both)} | {cells}")
+    return table(
+        "task | variant | steps | runs | top-1 | its schedule's | loss | its schedule's",
+        "llrrrrrr",
+        lines,
+    )
 
 
 def noise_table(phases: list[Row]) -> str:
     """The gradient noise scale along an anneal, in clips."""
     places = ("early", "middle", "late")
-    lines = [
-        "| shape | clips of a batch | " + " | ".join(places) + " |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     for phase in phases:
         cells = " | ".join(
             f"{phase[place]['noise_scale']} ± {phase[place]['error']}" for place in places
         )
-        lines.append(f"| {phase['shape']} | {phase['batch_size']} | {cells} |")
-    return "\n".join(lines)
+        lines.append(f"{phase['shape']} | {phase['batch_size']} | {cells}")
+    return table("shape | clips of a batch | " + " | ".join(places), "lrrrr", lines)
 
 
 def _multiply_adds(rows: dict[tuple[int, int], Row]) -> float:
@@ -116,44 +115,44 @@ def end_to_end_table(values: Row) -> str:
     top1 = {title: statistics.mean(row["top1"] for row in rows) for title, rows in shared.items()}
     plain = next(iter(shared))
     lines = [
-        "| form | folds | steps | seconds | times as fast | top-1 | loss "
-        "| to the plain loop's top-1, seconds |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    lines += [
-        f"| {title} | {len(rows)} | {rows[0]['steps']:,} | {seconds[title]:.0f} "
+        f"{title} | {len(rows)} | {rows[0]['steps']:,} | {seconds[title]:.0f} "
         f"| {seconds[plain] / seconds[title]:.1f} | {100 * top1[title]:.1f} "
         f"| {statistics.mean(row['loss'] for row in rows):.3f} "
-        f"| {f'{seconds[title]:.0f}' if top1[title] >= top1[plain] else 'not reached'} |"
+        f"| {f'{seconds[title]:.0f}' if top1[title] >= top1[plain] else 'not reached'}"
         for title, rows in shared.items()
     ]
-    return "\n".join(lines)
+    return table(
+        "form | folds | steps | seconds | times as fast | top-1 | loss | "
+        "to the plain loop's top-1, seconds",
+        "lrrrrrrr",
+        lines,
+    )
 
 
 def points_table(values: Row, task: tuple[str, str], titles: dict[str, str]) -> str:
     """Every length of every method: its cost, its scores, what it gains at equal seconds."""
-    lines = [
-        "| method | length | rate | steps | epochs | multiply-adds | seconds | decoding | runs "
-        "| top-1 | loss | whole baseline there | at equal seconds: top-1 | loss |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
-        "| ---: | ---: |",
-    ]
+    lines = []
     for point in values["points"]:
         if (point["dataset"], point["regime"]) != task:
             continue
         gains = [gain_text(point["gain"].get(score), score, runs=point["runs"]) for score in SCORES]
         lines.append(
-            f"| {titles[point['method']]} | {point['length']:g} | {point['rate']:g} "
+            f"{titles[point['method']]} | {point['length']:g} | {point['rate']:g} "
             f"| {point['steps']:,} | {point['epoch_factor']:.2f}x "
             f"| {point['multiply_adds'] / 1e12:.2f}T | {seconds_text(point['seconds'])} "
             f"| {seconds_text(point['decode_seconds'])} | {point['runs']} "
             f"| {score_text(point, 'top1')} | {score_text(point, 'loss')} "
-            f"| {_there(point['whole_baseline'])} | {gains[0]} | {gains[1]} |"
+            f"| {_there(point['whole_baseline'])} | {gains[0]} | {gains[1]}"
         )
         if "full_shape_top1" in point:
             scores = " | ".join(score_text(point, f"full_shape_{score}") for score in SCORES)
-            lines.append(f"| - at the full shape | |{' |' * 7} {scores} | | | |")
-    return "\n".join(lines)
+            lines.append(f"- at the full shape | |{' |' * 7} {scores} | | |")
+    return table(
+        "method | length | rate | steps | epochs | multiply-adds | seconds | "
+        "decoding | runs | top-1 | loss | whole baseline there | at equal seconds: top-1 | loss",
+        "lrrrrrrrrrrrrr",
+        lines,
+    )
 
 
 def _there(whole: Row) -> str:
@@ -167,8 +166,7 @@ def rates_table(values: Row, titles: dict[str, str]) -> str:
         if row["role"] == "tuning":
             point = groups.setdefault((task_name(row), row["method"], row["length"]), {})
             point[row["rate"]] = row["loss"]
-    lines = ["| task | method | length | loss on the tuning people at each rate | best so far |"]
-    lines += ["| --- | --- | ---: | --- | --- |"]
+    lines = []
     places = []
     for (task, method, length), losses in groups.items():
         least = min(losses.values())
@@ -176,15 +174,18 @@ def rates_table(values: Row, titles: dict[str, str]) -> str:
         chosen = next(rate for rate, loss in losses.items() if loss == least)
         place = {min(losses): "the least", max(losses): "the largest"}.get(chosen, "")
         places.append(place)
-        row = f"| {task} | {titles[method]} | {length:g} | {', '.join(texts)} | {place} |"
-        lines.append(row)
+        lines.append(f"{task} | {titles[method]} | {length:g} | {', '.join(texts)} | {place}")
     edges = sum(place != "" for place in places)
     return "\n".join(
         [
             f"Of {edges} of these {len(places)} the best is the least or the largest rate that was "
             f"tried so far: the next one is still to be, if the study has one.",
             "",
-            *lines,
+            table(
+                "task | method | length | loss on the tuning people at each rate | best so far",
+                "llrll",
+                lines,
+            ),
         ]
     )
 
@@ -197,38 +198,31 @@ def _rate(rate: float, loss: float, *, least: float) -> str:
 def steps_table(values: Row, titles: dict[str, str]) -> str:
     """Milliseconds of a step and of decoding its clips, at each mini-batch."""
     lines = [
-        "| task | method | clip | clips a step | step, ms | decoding, ms |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    lines += [
-        f"| {task_name(row)} | {titles[row['method']]} | {row['shape']} | {row['clips']} "
-        f"| {1000 * row['seconds']:.0f} | {1000 * row['decode_seconds']:.0f} |"
+        f"{task_name(row)} | {titles[row['method']]} | {row['shape']} | {row['clips']} "
+        f"| {1000 * row['seconds']:.0f} | {1000 * row['decode_seconds']:.0f}"
         for row in values["steps"]
     ]
-    return "\n".join(lines)
+    return table("task | method | clip | clips a step | step, ms | decoding, ms", "llrrrr", lines)
 
 
 def quiet_table(values: Row, titles: dict[str, str]) -> str:
     """Whole runs on an idle machine beside the seconds that their steps' timings add up to."""
     lines = [
-        "| task | method | steps | seconds, by the steps | took | top-1 | the first time |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    lines += [
-        f"| {task_name(row)} | {titles[row['method']]} | {row['steps']:,} "
+        f"{task_name(row)} | {titles[row['method']]} | {row['steps']:,} "
         f"| {seconds_text(row['seconds'])} | {seconds_text(row['took_seconds'])} "
-        f"| {100 * row['top1']:.1f} | {100 * row['top1_before']:.1f} |"
+        f"| {100 * row['top1']:.1f} | {100 * row['top1_before']:.1f}"
         for row in values["quiet"]
     ]
-    return "\n".join(lines)
+    return table(
+        "task | method | steps | seconds, by the steps | took | top-1 | the first time",
+        "llrrrrr",
+        lines,
+    )
 
 
 def rows_table(values: Row) -> str:
     """Every complete run, named as ``--only`` takes it."""
-    lines = [
-        "| run | rate | steps | seconds | took | top-1 | loss | on | commit |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |",
-    ]
+    lines = []
     machines = _machines(values)
     for row in values["rows"]:
         part = f"rate{row['rate']:g}"
@@ -237,8 +231,10 @@ def rows_table(values: Row) -> str:
         name = f"{task_name(row)}/{row['method']}-{row['length']:g}/{part}"
         top1 = "failed" if row.get("failed") else f"{100 * row['top1']:.1f}"
         lines.append(
-            f"| `{name}` | {row['rate']:g} | {row['steps']:,} | {seconds_text(row['seconds'])} "
+            f"`{name}` | {row['rate']:g} | {row['steps']:,} | {seconds_text(row['seconds'])} "
             f"| {seconds_text(row.get('busy_seconds'))} | {top1} | {row['loss']:.3f} "
-            f"| {machines[row['machine'], row['torch']]} | `{row['commit']}` |"
+            f"| {machines[row['machine'], row['torch']]} | `{row['commit']}`"
         )
-    return "\n".join(lines)
+    return table(
+        "run | rate | steps | seconds | took | top-1 | loss | on | commit", "lrrrrrrll", lines
+    )

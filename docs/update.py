@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_tables import gpu_parts
+from markdown_table import table
 
 from vcycle.demo.comparison import RATES
 from vcycle.models.build import FAMILIES
@@ -51,15 +52,13 @@ SOURCES = {
 def demo_table(summary: dict[str, Any]) -> str:
     """The rows of the demo as a Markdown table, with what it was measured on."""
     lines = [
-        "| `make demo` | steps | epochs | clips | seconds | speed-up | top-1 |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    lines += [
-        f"| {TITLES[row['name']]} | {row['steps']:,} | {row['epochs']:.1f} | {row['clips']:,} "
-        f"| {row['seconds']:.0f} | {row['speedup']:.1f}x | {_scores(row)} |"
+        f"{TITLES[row['name']]} | {row['steps']:,} | {row['epochs']:.1f} | {row['clips']:,} "
+        f"| {row['seconds']:.0f} | {row['speedup']:.1f}x | {_scores(row)}"
         for row in summary["rows"]
     ]
-    return "\n".join(lines)
+    return table(
+        "`make demo` | steps | epochs | clips | seconds | speed-up | top-1", "lrrrrrr", lines
+    )
 
 
 def _scores(row: dict[str, Any]) -> str:
@@ -71,10 +70,7 @@ def _scores(row: dict[str, Any]) -> str:
 def demo_rates_table(results: dict[str, Any]) -> str:
     """Top-1 and loss of every row of the demo at every rate on the tuning videos."""
     tried = results["tried"]
-    lines = [
-        "| loss (top-1) at rate | " + " | ".join(f"{rate:g}" for rate in tried) + " | chosen |",
-        "| --- |" + " ---: |" * (len(tried) + 1),
-    ]
+    lines = []
     runs = {(run["row"], run["rate"]): run for run in results["runs"]}
     for name in RATES:
         cells = [
@@ -82,8 +78,9 @@ def demo_rates_table(results: dict[str, Any]) -> str:
             for rate in tried
         ]
         chosen = results["chosen"].get(name)
-        lines.append(f"| `{name}` | {' | '.join(cells)} | {f'{chosen:g}' if chosen else '-'} |")
-    return "\n".join(lines)
+        lines.append(f"`{name}` | {' | '.join(cells)} | {f'{chosen:g}' if chosen else '-'}")
+    rates = " | ".join(f"{rate:g}" for rate in tried)
+    return table(f"loss (top-1) at rate | {rates} | chosen", "l" + "r" * (len(tried) + 1), lines)
 
 
 def demo_half(results: dict[str, Any], summary: dict[str, Any]) -> str:
@@ -100,14 +97,11 @@ def loader_table(rows: list[dict[str, Any]]) -> str:
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
     cost = {(row["source"], row["shape"]): row["cpu_ms_per_clip"] for row in rows}
     sources = [name for name in SOURCES if (name, shapes[0]) in cost]
-    lines = [
-        "| CPU ms a clip | " + " | ".join(shapes) + " |",
-        "| --- |" + " ---: |" * len(shapes),
-    ]
+    lines = []
     for name in sources:
         cells = " | ".join(f"{cost[name, shape]:.1f}" for shape in shapes)
-        lines.append(f"| {SOURCES[name]} | {cells} |")
-    return "\n".join(lines)
+        lines.append(f"{SOURCES[name]} | {cells}")
+    return table("CPU ms a clip | " + " | ".join(shapes), "l" + "r" * len(shapes), lines)
 
 
 def slices_table(rows: list[dict[str, Any]]) -> str:
@@ -116,16 +110,14 @@ def slices_table(rows: list[dict[str, Any]]) -> str:
     And the share of scaling in it.
     """
     lines = [
-        "| video | bytes a frame | shape | CPU ms | with slices | of it, scaling |",
-        "| --- | ---: | --- | ---: | ---: | ---: |",
-    ]
-    lines += [
-        f"| {row['video']}, {row['size']} | {row['whole_bytes']:,.0f} | {row['shape']} "
+        f"{row['video']}, {row['size']} | {row['whole_bytes']:,.0f} | {row['shape']} "
         f"| {row['whole_ms']:.1f} | {row['sliced_ms'] / row['whole_ms'] - 1:+.0%} "
-        f"| {row['scaling_ms'] / row['whole_ms']:.0%} |"
+        f"| {row['scaling_ms'] / row['whole_ms']:.0%}"
         for row in rows
     ]
-    return "\n".join(lines)
+    return table(
+        "video | bytes a frame | shape | CPU ms | with slices | of it, scaling", "lrlrrr", lines
+    )
 
 
 def kills_text(results: dict[str, Any]) -> str:
@@ -153,29 +145,24 @@ def launches_text(results: dict[str, Any]) -> str:
 def short_clips_table(results: dict[str, Any]) -> str:
     """Seconds of a forward and a backward pass, with torch's convolutions and with ours."""
     lines = [
-        "| model | mini-batch | torch, ms | with frames as channels, ms | ratio |",
-        "| --- | --- | ---: | ---: | ---: |",
-    ]
-    lines += [
-        f"| `{row['model']}` | {row['clips']} x {row['shape']} | {1e3 * row['plain']:,.0f} "
-        f"| {1e3 * row['short_clips']:,.0f} | {row['ratio']:.2f} |"
+        f"`{row['model']}` | {row['clips']} x {row['shape']} | {1e3 * row['plain']:,.0f} "
+        f"| {1e3 * row['short_clips']:,.0f} | {row['ratio']:.2f}"
         for row in results["rows"]
     ]
-    return "\n".join(lines)
+    return table(
+        "model | mini-batch | torch, ms | with frames as channels, ms | ratio", "llrrr", lines
+    )
 
 
 def norm_table(results: dict[str, Any]) -> str:
     """Seconds of sub-batch norm over those of plain batch norm, forward and backward."""
-    lines = [
-        "| input or model | contiguous | channels_last_3d |",
-        "| --- | ---: | ---: |",
-    ]
+    lines = []
     ratios: dict[str, list[str]] = {}
     for row in (*results["norm_layers"], *results["norm_models"]):
         name = f"`{row['model']}` at {row['shape']}" if "model" in row else _dims(row["shape"])
         ratios.setdefault(name, []).append(f"{row['ratio']:.2f}")
-    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in ratios.items()]
-    return "\n".join(lines)
+    lines += [f"{name} | {' | '.join(cells)}" for name, cells in ratios.items()]
+    return table("input or model | contiguous | channels_last_3d", "lrr", lines)
 
 
 def models_table() -> str:
@@ -193,22 +180,19 @@ def models_table() -> str:
             )
             text = f"`{entry.name}`" + (f" (`{fixed}`)" if fixed else "")
             names.setdefault(builder, []).append(text)
-    lines = ["| names | what it is | options |", "| --- | --- | --- |"]
+    lines = []
     for builder, texts in names.items():
         summary = inspect.getdoc(builder).split("\n")[0].rstrip(".").replace("``", "`")
         parameters = inspect.signature(builder).parameters.values()
         options = [f"`{p.name}={p.default!r}`" for p in parameters if p.name != "num_classes"]
-        lines.append(f"| {', '.join(texts)} | {summary} | {', '.join(options)} |")
-    return "\n".join(lines)
+        lines.append(f"{', '.join(texts)} | {summary} | {', '.join(options)}")
+    return table("names | what it is | options", "lll", lines)
 
 
 def weights_table() -> str:
     """A line for each model that published Kinetics weights fit, with their file."""
-    lines = ["| model | file |", "| --- | --- |"]
-    lines += [
-        f"| `{entry.name}` | `{entry.kinetics_file}` |" for entry in MODELS if entry.kinetics_file
-    ]
-    return "\n".join(lines)
+    lines = [f"`{entry.name}` | `{entry.kinetics_file}`" for entry in MODELS if entry.kinetics_file]
+    return table("model | file", "ll", lines)
 
 
 def transcript(run: dict[str, str]) -> str:
@@ -257,9 +241,9 @@ def main(arguments: list[str]) -> int:
     tables.append((page, "kills", kills_text(_result("kills"))))
     tables.append((page, "about", f"Here it is on {videos['about']}:"))
     outdated = 0
-    for page, mark, table in tables:
+    for page, mark, content in tables:
         before = page.read_text()
-        after = fill(before, mark, table)
+        after = fill(before, mark, content)
         outdated += after != before
         if "--check" not in arguments:
             page.write_text(after)
