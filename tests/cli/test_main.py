@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache, partial
@@ -64,6 +65,16 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert message in error
     assert error.count("\n") == 1
     assert error.startswith("vcycle: ")
+
+
+@pytest.mark.parametrize("rest", [[], ["--data", "/no/such/file"]])
+def test_training_without_videos_is_refused_before_pytorch_starts(rest: list[str]) -> None:
+    code = f"""import sys; sys.modules["torch"] = None
+from vcycle.cli.main import main
+sys.exit(main({["train", "demo", *rest]}))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "vcycle data index" in done.stderr
 
 
 @pytest.mark.parametrize("decoder", ["torchcodec", "nvdec"])

@@ -77,6 +77,7 @@ def run_train_command(options: argparse.Namespace) -> None:
         seconds = None
     else:
         config = _absolute(run_config(options))  # what a user got wrong must not wait for torch
+        config.data.given_manifest()
         if options.recipe in USER_RECIPES and "precision" not in options.fields:
             config = _in_fastest_precision(config, options)
         folder, config, kept = _folder(options, config, name, seconds)

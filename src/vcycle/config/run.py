@@ -62,6 +62,14 @@ class Data:
         if not self.cache_gib >= 0:
             raise ValueError(f"data.cache_gib {self.cache_gib}: give a number of at least 0")
 
+    def given_manifest(self) -> str:
+        """The manifest. Raises ValueError if none is given."""
+        if not self.manifest:
+            raise ValueError(
+                "data.manifest: give --data FILE, a manifest as `vcycle data index` writes"
+            )
+        return self.manifest
+
 
 @dataclass(frozen=True)
 class Model:

@@ -113,11 +113,7 @@ def read_manifest(config: RunConfig) -> Manifest:
     Raises ValueError if none is given, it is not enough to train on, or a store of its videos
     cannot be read.
     """
-    if not config.data.manifest:
-        raise ValueError(
-            "data.manifest: give --data FILE, a manifest as `vcycle data index` writes"
-        )
-    manifest = Manifest.read(config.data.manifest)
+    manifest = Manifest.read(config.data.given_manifest())
     if manifest.num_classes < 2 and not manifest.multi_label:
         raise ValueError(
             f"{manifest.root / 'classes.txt'}: names one class; index videos of at least two"
