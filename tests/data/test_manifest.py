@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcycle.data import manifest as manifest_module
+from vcycle.data import tables as tables_module
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, Video
 
@@ -52,6 +53,12 @@ def test_what_is_written_is_read(tmp_path_factory, path, split, labels, flip):
     assert Manifest.read(folder / "manifest.csv") == manifest
 
 
+def test_splits_of_any_name_are_read_back(tmp_path):
+    manifest = dataclasses.replace(make(tmp_path, VIDEO), listed=(('fold "1", people', 2),))
+    manifest.write()
+    assert Manifest.read(tmp_path) == manifest
+
+
 @pytest.mark.parametrize("classes", [("run", "sit"), ("lie", "run", "sit")])
 def test_no_moment_pairs_old_labels_with_new_classes(tmp_path, monkeypatch, classes):
     """Whichever file a killed run could not write, what it leaves is the old, new or nothing."""
@@ -67,9 +74,11 @@ def test_no_moment_pairs_old_labels_with_new_classes(tmp_path, monkeypatch, clas
             left.pop()
             write_atomic(path, text)
 
-        monkeypatch.setattr(manifest_module, "write_atomic", write_atomic)
+        for module in (manifest_module, tables_module):
+            monkeypatch.setattr(module, "write_atomic", write_atomic)
         before.write()
-        monkeypatch.setattr(manifest_module, "write_atomic", killed)
+        for module in (manifest_module, tables_module):
+            monkeypatch.setattr(module, "write_atomic", killed)
         with contextlib.suppress(KeyboardInterrupt):
             after.write()
         if (tmp_path / "manifest.csv").exists():

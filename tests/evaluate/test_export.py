@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import vcycle
@@ -73,6 +74,24 @@ def test_safetensors_round_trip(model: LoadedModel, tmp_path: Path) -> None:
     clips = torch.randn(1, 3, 8, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(again.module(clips), model.module(clips))
+
+
+class Counted(nn.Linear):
+    """It keeps a number beside its tensors."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": 3}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        pass
+
+
+def test_safetensors_hold_the_tensors_of_a_model_that_keeps_more(
+    model: LoadedModel, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.safetensors"
+    export_model(replace(model, module=Counted(2, 3)), file, format="safetensors")
+    assert set(load_file(file)) == {"weight", "bias"}
 
 
 class FlattenedHead(nn.Module):

@@ -6,8 +6,6 @@ sort and edit. In memory it is a frozen ``Manifest`` that workers share.
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from collections.abc import Mapping
@@ -25,6 +23,7 @@ from vcycle.data.tables import (
     quoted,
     read_text,
     whole_number,
+    write_table,
 )
 
 # A manifest on disk, with the lists of what is not in it.
@@ -125,19 +124,14 @@ class Manifest:
             for video in self.videos:
                 check_path(video.path)
         classes = "".join(f"{name}\n" for name in self.classes)
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(_COLUMNS)
-        table.writerows(_row_of_video(video) for video in self.videos)
         folder.mkdir(parents=True, exist_ok=True)
         file, classes_file = folder / "manifest.csv", folder / "classes.txt"
         if not classes_file.is_file() or classes_file.read_bytes() != classes.encode():
             file.unlink(missing_ok=True)  # its labels index the old classes
             write_atomic(classes_file, classes)
         if self.listed:
-            rows = "".join(f"{split},{count}\n" for split, count in self.listed)
-            write_atomic(folder / "listed.csv", "split,videos\n" + rows)
-        write_atomic(file, text.getvalue())
+            write_table(folder / "listed.csv", ("split", "videos"), self.listed)
+        write_table(file, _COLUMNS, (_row_of_video(video) for video in self.videos))
         return file
 
 
@@ -156,11 +150,7 @@ def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:
     if not reasons:
         path.unlink(missing_ok=True)
         return
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(("path", "reason"))
-    table.writerows(sorted(reasons.items()))
-    write_atomic(path, text.getvalue())
+    write_table(path, ("path", "reason"), sorted(reasons.items()))
 
 
 def check_path(path: str) -> None:

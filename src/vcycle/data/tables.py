@@ -1,4 +1,4 @@
-"""Read text, CSV and JSON files that people and datasets write.
+"""Read text, CSV and JSON files that people and datasets write, and write CSV.
 
 A file and a function that parses one row go in, the parsed rows come out. A mistake is one
 ValueError: file and line, the mistake, and ``fix``, what to do.
@@ -11,10 +11,12 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+
+from vcycle.data.atomic import write_atomic
 
 T = TypeVar("T")
 
@@ -77,6 +79,17 @@ def parse_table(
         hint = ", is a quotation mark left open?" if isinstance(error, csv.Error) else ""
         raise ValueError(f"{where}: {error}{hint}; {fix}") from None
     return found
+
+
+def write_table(
+    path: str | os.PathLike[str], columns: Iterable[str], rows: Iterable[Iterable[object]]
+) -> None:
+    """Write a CSV file, atomically: the names of its columns, then its rows."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(columns)
+    table.writerows(rows)
+    write_atomic(Path(path), text.getvalue())
 
 
 def parse_items(

@@ -1,4 +1,4 @@
-"""Reading a checkpoint of ``vcycle train``, and what it says of the model in it.
+"""Reading a checkpoint of ``vcycle train``, and what it says of the model in it; its weights file.
 
 In: a file, or a run folder. Out: a plain dictionary of tensors and numbers; the TrainedModel, which
 is all that predicting takes beside the weights. ``vcycle.train.checkpoint`` writes both.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import pickle
 import zipfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 from vcycle.config.run import RunConfig
@@ -90,12 +91,12 @@ def read_trained_model(path: Path) -> TrainedModel:
 
     Raises ValueError if the file is neither.
     """
-    if path.suffix != ".safetensors":
-        return TrainedModel.from_dict(load_checkpoint(path)["trained"])
     trained = find_trained_model(path)
-    if trained is None:
-        raise ValueError(f"weights {path}: not written by vcycle train; {_GIVE_ANOTHER}")
-    return trained
+    if trained is not None:
+        return trained
+    if path.suffix != ".safetensors":
+        load_checkpoint(path)  # says what is wrong with it
+    raise ValueError(f"weights {path}: not written by vcycle train; {_GIVE_ANOTHER}")
 
 
 def find_trained_model(path: Path) -> TrainedModel | None:
@@ -107,8 +108,10 @@ def find_trained_model(path: Path) -> TrainedModel | None:
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except Exception:  # what torch may raise for a file that it did not write is not said
             return None
-        is_own = isinstance(state, dict) and {"format", "trained"} <= state.keys()
-        return read_trained_model(path) if is_own else None
+        if not isinstance(state, dict) or not {"format", "trained"} <= state.keys():
+            return None
+        _check_format(state, path)
+        return TrainedModel.from_dict(state["trained"])
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -145,22 +148,27 @@ def load_tensors(
         ) from None
 
 
-def load_checkpoint(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
+def weights_bytes(state: Mapping[str, Any], trained: Mapping[str, Any]) -> bytes:
+    """A safetensors file of the tensors in a module's state, with its TrainedModel as metadata."""
+    tensors = {
+        name: value.detach().cpu().contiguous().clone()
+        for name, value in state.items()
+        if isinstance(value, torch.Tensor)
+    }
+    return save(tensors, {"format": "pt", "vcycle": json.dumps(trained)})
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint. Code inside it never runs. Raises ValueError if the file is none."""
     check_intact(path)
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "unreadable"
         raise ValueError(
             f"checkpoint {path}: it is damaged or unsafe ({reason}); {_GIVE_ANOTHER}"
         ) from None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise ValueError(
-            f"checkpoint {path}: not of this version of vcycle train; train again, or install the "
-            f"version that wrote it"
-        )
-    return state
+    return _check_format(state, path)
 
 
 def weights_of(state: dict[str, Any], *, averaged: bool = True) -> dict[str, Any]:
@@ -171,6 +179,15 @@ def weights_of(state: dict[str, Any], *, averaged: bool = True) -> dict[str, Any
     ema = state.get("ema") if averaged else None
     weights: dict[str, Any] = state["model"] if ema is None else ema["average"]
     return weights
+
+
+def _check_format(state: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise ValueError(
+            f"checkpoint {path}: not of this version of vcycle train; train again, or install the "
+            f"version that wrote it"
+        )
+    return state
 
 
 def check_intact(path: Path) -> None:

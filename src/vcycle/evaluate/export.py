@@ -14,15 +14,15 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from vcycle.config.run import Model
 from vcycle.data.atomic import atomic
+from vcycle.evaluate.checkpoint import weights_bytes
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.schedule.shape import Shape
 
@@ -174,13 +174,9 @@ def _require_onnx() -> None:
 
 def write_weights(model: LoadedModel, file: Path) -> None:
     """Write the weights with the TrainedModel in their metadata, atomically."""
-    tensors: dict[str, Any] = {
-        name: value.detach().cpu().contiguous().clone()
-        for name, value in model.module.state_dict().items()
-    }
-    metadata = {"format": "pt", "vcycle": json.dumps(model.trained.to_dict())}
+    contents = weights_bytes(model.module.state_dict(), model.trained.to_dict())
     with atomic(file) as partial:
-        partial.write_bytes(safetensors.torch.save(tensors, metadata))
+        partial.write_bytes(contents)
 
 
 @contextlib.contextmanager

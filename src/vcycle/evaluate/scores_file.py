@@ -6,20 +6,21 @@ each class, named in the first line.
 
 from __future__ import annotations
 
-import csv
-import io
+from collections.abc import Iterator
 from pathlib import Path
 
-from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
+from vcycle.data.tables import write_table
 from vcycle.evaluate.metrics import VideoScores
 
 
 def write_scores(file: Path, collected: VideoScores, videos: Manifest) -> None:
     """A line of CSV a video that was scored: path, labels, views, and its combined scores."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(("path", "labels", "views", *videos.classes))
+    columns = ("path", "labels", "views", *videos.classes)
+    write_table(file, columns, _rows(collected, videos))
+
+
+def _rows(collected: VideoScores, videos: Manifest) -> Iterator[tuple[object, ...]]:
     for number, video in enumerate(videos.videos):
         views = int(collected.num_views[number])
         if not views:
@@ -28,5 +29,4 @@ def write_scores(file: Path, collected: VideoScores, videos: Manifest) -> None:
         shares = total if collected.multi_label else total / views
         labels = ";".join(videos.classes[label] for label in video.labels)
         numbers = [f"{share:.6g}" for share in shares.tolist()]
-        table.writerow((str(video.source), labels, views, *numbers))
-    write_atomic(file, text.getvalue())
+        yield (str(video.source), labels, views, *numbers)

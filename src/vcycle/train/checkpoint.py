@@ -12,7 +12,6 @@ then are older ones removed. Random state is in none: every draw of a run is ind
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -20,11 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 
 from vcycle.data.atomic import atomic, remove_partials
-from vcycle.evaluate.checkpoint import TrainedModel, check_intact, weights_of
+from vcycle.evaluate.checkpoint import check_intact, weights_bytes, weights_of
 
 _SUFFIXES = (".safetensors", ".pt")
 
@@ -37,7 +35,7 @@ def write_checkpoint(folder: Path, state: dict[str, Any], *, keep: int) -> Path:
     """
     stem = folder / "checkpoints" / f"step_{state['next_step']:08d}"
     stem.parent.mkdir(exist_ok=True)
-    weights = _weights_bytes(state)
+    weights = weights_bytes(weights_of(state), state["trained"])
 
     def check_weights(file: Path) -> None:
         if file.read_bytes() != weights:
@@ -116,18 +114,6 @@ def _stems(folder: Path) -> list[Path]:
 def _remove(stem: Path) -> None:
     for suffix in reversed(_SUFFIXES):
         stem.with_suffix(suffix).unlink(missing_ok=True)
-
-
-def _weights_bytes(state: dict[str, Any]) -> bytes:
-    """The tensors of the model's state as a safetensors file."""
-    tensors = {
-        name: value.detach().cpu().contiguous().clone()
-        for name, value in weights_of(state).items()
-        if isinstance(value, torch.Tensor)
-    }
-    trained = TrainedModel.from_dict(state["trained"])
-    metadata = {"format": "pt", "vcycle": json.dumps(trained.to_dict())}
-    return safetensors.torch.save(tensors, metadata)
 
 
 def _write(path: Path, write: Callable[[Path], object], check: Callable[[Path], None]) -> None:
