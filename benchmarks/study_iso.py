@@ -11,10 +11,11 @@ the same folds. A curve is never extended beyond its points: a level above them 
 reached', and its longest run gives a bound instead of a number.
 
 A resample draws folds, the same for all lengths, and in each drawn fold the noise of as many seeds
-as a length has there, from all runs' differences to the mean of their length and fold: so a length
-of one seed is not taken for exact. A bootstrap of few folds is too sure of itself: 2.5% of the
-samples of three are one fold thrice, so that what folds differ by takes no interval beyond the best
-and the worst of them. Where folds differ by as much as seeds or more, its 95% are the truth in
+as a length has there, from its own runs' differences to the mean of their fold, as short runs may
+differ by more than long ones; or, where a length has few of them, from those of all lengths: so a
+length of one seed is not taken for exact. A bootstrap of few folds is too sure of itself: 2.5% of
+the samples of three are one fold thrice, so that what folds differ by takes no interval beyond the
+best and the worst of them. Where folds differ by as much as seeds or more, its 95% are the truth in
 about three of four studies.
 """
 
@@ -30,6 +31,8 @@ from numpy.typing import NDArray
 Cell = tuple[int, int]
 """Seed and fold."""
 Floats = NDArray[np.float64]
+_FEW = 6
+"""Runs of a length that has fold-mates: two seeds of three folds."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,8 @@ def samples(
     means = np.array([[np.mean(scores) for scores in lengths] for lengths in cells])
     numbers = np.array([[len(scores) for scores in lengths] for lengths in cells])  # like means
     drawn = rng.integers(0, len(cells), (times, len(cells)))
-    noise = rng.choice(_seed_noise(cells), (*drawn.shape, means.shape[1], numbers.max()))
+    size = (*drawn.shape, numbers.max())
+    noise = np.stack([rng.choice(each, size) for each in _seed_noise(cells)], axis=2)
     is_there = np.arange(numbers.max()) < numbers[drawn][..., None]
     of_seeds = np.where(is_there, noise, 0.0).sum(-1) / numbers[drawn]
     table = np.vstack([means.mean(0), (means[drawn] + of_seeds).mean(1)])
@@ -195,19 +199,23 @@ def samples(
     )
 
 
-def _seed_noise(cells: Sequence[Sequence[Sequence[float]]]) -> Floats:
-    """What seeds differ by: each run's difference to the mean of its length and fold.
+def _seed_noise(cells: Sequence[Sequence[Sequence[float]]]) -> list[Floats]:
+    """What seeds differ by, of each length: its runs' differences to the mean of their fold.
 
-    Scaled up for the mean being that of the same few runs; 0 alone if all lengths have one seed.
+    Those of all lengths where it has fewer than ``_FEW``; 0 alone if all have one seed. Scaled up
+    for the mean being that of the same few runs.
     """
-    found = [
-        math.sqrt(len(scores) / (len(scores) - 1)) * (score - np.mean(scores))
-        for lengths in cells
-        for scores in lengths
-        if len(scores) > 1
-        for score in scores
+    own = [
+        [
+            math.sqrt(len(scores) / (len(scores) - 1)) * (score - np.mean(scores))
+            for scores in folds
+            if len(scores) > 1
+            for score in scores
+        ]
+        for folds in zip(*cells, strict=True)
     ]
-    return np.array(found or [0.0])
+    pooled = [each for length in own for each in length] or [0.0]
+    return [np.array(length if len(length) >= _FEW else pooled) for length in own]
 
 
 def monotone(values: Sequence[float] | Floats) -> Floats:

@@ -103,8 +103,8 @@ def headline(values: Row) -> str:
     for row in values["iso"]:
         steps, macs = (row["top1"].get(cost) for cost in ("steps", "multiply_adds"))
         if row["method"] == "anneal" and steps:
-            in_few = (steps["factor"] or 0) >= 1 / _MOST_STEPS
-            kind = "not" if not in_few else "on average" if steps["low"] is None else "surely"
+            factor, low = ((steps[key] or 0) >= 1 / _MOST_STEPS for key in ("factor", "low"))
+            kind = "surely" if low else "on average" if factor else "not"
             reached[kind].append(task_name(row))
             factors += [macs["factor"]] if kind == "surely" else []
     average, short = (", ".join(reached[kind]) for kind in ("on average", "not"))
@@ -114,7 +114,7 @@ def headline(values: Row) -> str:
         f"{len(reached['surely'])} of {sum(map(len, reached.values()))} tasks, by all but a few of "
         f"the resamples of folds and seeds"
         + (f", with {' to '.join(ends)} times fewer multiply-adds" if ends else "")
-        + (f"; on average, but with an open interval, in {average}" if average else "")
+        + (f"; on average, but in fewer of them, in {average}" if average else "")
         + (f"; it stayed below in {short}" if short else "")
         + ":"
     )

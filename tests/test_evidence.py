@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from vcycle.config.own_videos import LEAST_STEPS, TIMED_STEPS, finetune, scratch
+from vcycle.config.own_videos import (
+    LEAST_STEPS,
+    MOST_BASELINE_STEPS,
+    MOST_STEPS,
+    TIMED_STEPS,
+    finetune,
+    scratch,
+)
 from vcycle.config.run import RunConfig
 from vcycle.config.sizing import Asked
 
@@ -28,8 +35,9 @@ LONG = Asked(steps=4000)
 
 def share_of(config: RunConfig, note: str) -> float:
     """Of the baseline's steps; the recipe gives ``note`` as its reason."""
-    (reason,) = config.schedule_notes
+    reason, long = config.schedule_notes
     assert note in reason
+    assert f"{MOST_BASELINE_STEPS:,} steps" in long
     return len(config.plan()) / config.baseline.steps
 
 
@@ -49,7 +57,7 @@ def anneal_of(task: str, share: float) -> tuple[dict[str, Any], dict[str, Any]]:
     ],
 )
 def test_many_videos(model: str, note: str, tasks: list[str]) -> None:
-    share = share_of(scratch(num_videos=285, model=model, asked=LONG), f"{note} the baseline's acc")
+    share = share_of(scratch(num_videos=300, model=model, asked=LONG), f"{note} the baseline's acc")
     assert share == 3 / 8
     for anneal, baseline in (anneal_of(task, share) for task in tasks):
         assert anneal["top1"] >= baseline["top1"]
@@ -70,7 +78,7 @@ def test_few_videos() -> None:
 
 def test_a_slowfast() -> None:
     note = "it came to the baseline's loss, and near its accuracy"
-    share = share_of(scratch(num_videos=285, model=SLOWFAST, asked=LONG), note)
+    share = share_of(scratch(num_videos=300, model=SLOWFAST, asked=LONG), note)
     anneal, baseline = anneal_of("isl_emergency8/slowfast", share)
     assert anneal["loss"] <= baseline["loss"]
     assert baseline["top1"] - 0.03 < anneal["top1"] < baseline["top1"]
@@ -98,6 +106,8 @@ def test_it_was_ahead_of_a_baseline_of_equal_time_wherever_they_were_compared() 
     compared = [point for point in ANNEALS if point["gain"]]
     assert len(compared) >= 15
     assert min(point["steps"] for point in compared) == TIMED_STEPS
+    assert max(p["steps"] for p in POINTS if p["method"] == "anneal" and p["gain"]) == MOST_STEPS
+    assert max(p["steps"] for p in POINTS if p["method"] == "baseline") == MOST_BASELINE_STEPS
     assert all(point["gain"]["top1"][0] > 0 for point in compared)
 
 

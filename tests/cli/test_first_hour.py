@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,6 +20,8 @@ from vcycle.config import own_videos
 from vcycle.config.fields import config_text, read_values
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
+from vcycle.train.progress import Display
+from vcycle.train.step_log import StepTime
 
 SMALL = [
     *(
@@ -135,6 +138,39 @@ def test_only_a_manifest_of_the_folder_itself_is_made_again(strokes: Path, tmp_p
     assert len(Manifest.read(strokes)) == 18
 
 
+def interrupt_after(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Display.step
+
+    def step(display: Display, time: StepTime) -> None:
+        original(display, time)
+        if time.step.index == index:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Display, "step", step)
+
+
+def test_a_time_for_the_baseline_alone_goes_on_with_it(
+    strokes: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = [word for word in SMALL if word not in ("--epochs", "16", "--schedule", "paper")]
+    monkeypatch.setattr(own_videos, "TIMED_STEPS", 10**9)
+    command = ["train", "strokes", *small, "--time", "15s"]
+    with monkeypatch.context() as patch:
+        interrupt_after(3, patch)
+        assert main(command) == 130
+    steps = read_values(Path("runs/strokes-1/config.yaml"))["baseline"]["steps"]
+    capsys.readouterr()
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "runs/strokes-1: keeps the plan that it began with" in out
+    assert [each.name for each in Path("runs").iterdir()] == ["strokes-1"]
+    assert json.loads(Path("runs/strokes-1/result.json").read_text())["steps"] == steps
+    assert main([*command, "--schedule", "anneal", "--folder", "runs/strokes-1"]) == 2
+    assert "multigrid.anneal is None in it" in capsys.readouterr().err
+
+
 def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     strokes: Path,
     tmp_path: Path,
@@ -142,7 +178,12 @@ def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = [word for word in SMALL if word not in ("--epochs", "16", "--schedule", "paper")]
-    monkeypatch.setattr(own_videos, "TIMED_STEPS", 1)  # the anneal, however slow the machine is
+    # The anneal, however slow the machine is at steps and at decoding.
+    monkeypatch.setattr(own_videos, "TIMED_STEPS", 1)
+    monkeypatch.setattr(
+        "vcycle.train.start.decode_seconds",
+        lambda config, plan, *_, **__: dict.fromkeys(plan.shapes, 1e-6),
+    )
     command = ["train", "strokes", *small, "--time", "15s", "--folder", str(tmp_path / "run")]
     assert main(command) == 0
     out = capsys.readouterr().out

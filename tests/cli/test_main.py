@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import vcycle
-from tests.cli.test_whole_hour import interrupt_after
+from tests.cli.test_first_hour import interrupt_after
 from vcycle.cli.main import main
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest

@@ -503,7 +503,7 @@ def test_a_saved_configuration(tmp_path: Path, values: Callable[..., Any]) -> No
 
 @pytest.mark.parametrize("seed", [["--seed", "5"], ["--seed=5"], ["--seed", "5", "--threads", "2"]])
 def test_the_value_of_a_field_is_no_recipe(
-    tmp_path: Path, seed: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, synthetic_videos: Path, seed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(config_text(recipe("k400-slowfast-r50")))
@@ -512,7 +512,7 @@ def test_the_value_of_a_field_is_no_recipe(
     name = "k400-slowfast-r50"
     for arguments in (["--config", str(file), *seed], [name, *seed], [*seed, name]):
         assert main(["plan", *arguments]) == 0
-        assert main(["train", *arguments]) == 0
+        assert main(["train", *arguments, "--data", str(synthetic_videos)]) == 0
         assert configs.pop().seed == 5
 
 

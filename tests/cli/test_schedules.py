@@ -49,8 +49,9 @@ def test_every_recipe_takes_every_schedule(name: str, schedule: str, values: Val
     if config.multigrid.steps is not None:  # of one's own videos, in 3/8 of the steps
         assert found["steps"] == config.multigrid.steps
     else:
-        factor = config.multigrid.epoch_factor if config.multigrid.long_cycle else 1.5
+        factor = {"pass": 3.5, "anneal": 3.25}[schedule]
         assert found["epochs"] == pytest.approx(factor * found["baseline_epochs"], rel=2e-3)
+        assert found["steps"] == pytest.approx(3 / 8 * found["baseline_steps"], rel=0.1)
     assert found["compute_unit"] == "multiply-adds"
     assert found["flags"] == [f"--schedule {schedule}"]
 
@@ -73,6 +74,7 @@ def test_a_recipe_s_own_schedule_and_off_are_the_recipe_and_its_baseline(values:
         ["--baseline"],
         ["--multigrid.batch_exponent", "0.5"],
         ["--multigrid.long_cycle.batch_factors", "[8, 1, 1]"],
+        ["--multigrid.anneal.form", "cosine"],
     ],
 )
 def test_a_schedule_that_is_asked_for_has_no_reason_of_the_recipe(
@@ -90,11 +92,43 @@ def test_a_schedule_that_is_asked_for_has_no_reason_of_the_recipe(
         assert asked["steps"] == asked["baseline_steps"] == recipe_s["baseline_steps"]
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [("norm_group", "2"), ("rate_exponent", "0.5"), ("rule.side_multiple", "2")],
+)
+@pytest.mark.parametrize("videos", ["60", "50"])
+def test_what_is_no_part_of_a_schedule_leaves_it_its_reason(
+    videos: str, flags: tuple[str, str], values: Values
+) -> None:
+    of_recipe = ("scratch", "--num-videos", videos, "--batch-size", "8")
+    found = values(*of_recipe, f"--multigrid.{flags[0]}", flags[1])
+    (why,) = (note for note in found["notes"] if note.startswith("schedule"))
+    assert why.startswith("schedule anneal" if videos == "60" else "schedule off")
+    assert why in values(*of_recipe)["notes"]
+
+
+def test_a_baseline_has_no_batches_to_ask_for(values: Values) -> None:
+    of_recipe = ("scratch", "--num-videos", "50", "--batch-size", "8")
+    found = values(*of_recipe, "--multigrid.batch_exponent", "0.5")
+    assert any(note.startswith("schedule off: the anneal's first") for note in found["notes"])
+
+
+def test_a_pass_that_is_asked_for_is_said_to_be_short(values: Values) -> None:
+    short = "schedule as asked: in 17% of the baseline's steps a single pass mostly fell short of"
+    for flags, is_short in (([], False), (["--epoch-factor", "1.5"], True)):
+        notes = values(KINETICS, "--schedule", "anneal", *flags)["notes"]
+        assert any(note.startswith(short) for note in notes) == is_short
+    assert not any("as asked" in note for note in values(KINETICS)["notes"])
+
+
 def test_a_pass_begins_where_the_network_can_see_clips(values: Values, capsys) -> None:
     """Unless its factors were asked for: then they are refused."""
     small = ("scratch", "--num-videos", "60", "--model", "slowfast_tiny", "--shape", "4x16x16")
     plan = values(*small)
-    assert [phase["shape"] for phase in plan["phases"]] == ["2x8x8", "2x11x11", "4x16x16"]
+    shapes = ["2x8x8", "2x11x11", "4x16x16"]
+    assert [phase["shape"] for phase in plan["phases"]] == shapes
+    asked = values(*small, "--epoch-factor", "1", "--multigrid.norm_group", "2")
+    assert [phase["shape"] for phase in asked["phases"]] == shapes
     (note,) = (note for note in plan["notes"] if note.startswith("the pass begins"))
     assert note == (
         "the pass begins at 0.5 of the frames and 0.5 of the side: slowfast_tiny takes no smaller "
@@ -172,7 +206,7 @@ def test_a_configuration_file_holds_any_schedule(tmp_path: Path, multigrid: Mult
 
 
 def test_a_saved_run_takes_another_schedule(
-    tmp_path: Path, values: Values, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, values: Values, synthetic_videos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(config_text(recipe("demo")))
@@ -181,12 +215,15 @@ def test_a_saved_run_takes_another_schedule(
     assert shapes_and_steps(found) == shapes_and_steps(values("demo", *flags))
     configs: list[RunConfig] = []
     monkeypatch.setattr("vcycle.train.run.train", lambda config, *_, **__: configs.append(config))
-    assert main(["train", "--config", str(file), *flags]) == 0
-    assert main(["train", "demo", *flags]) == 0
+    data = ("--data", str(synthetic_videos))
+    assert main(["train", "--config", str(file), *flags, *data]) == 0
+    assert main(["train", "demo", *flags, *data]) == 0
     assert configs[0] == configs[1]
     demo = recipe("demo")
     assert configs[0] == replace(
-        demo, multigrid=replace(demo.multigrid.with_schedule("pass"), steps=276)
+        demo,
+        data=replace(demo.data, manifest=str(synthetic_videos)),
+        multigrid=replace(demo.multigrid.with_schedule("pass"), steps=276),
     )
 
 
@@ -246,8 +283,8 @@ def test_the_table_and_the_plot(
     if schedule == "off":
         assert "pass" not in text
         return
-    assert re.search(r"\n +1 +1 +pass +8x112x112 +8,192 +8,\d{3} ", text)
-    assert re.search(r"\nmultiply-adds .* [56]\.\d\dx\n", text)
+    assert re.search(r"\n +1 +1 +pass +8x112x112 +8,192 +(18|20),\d{3} ", text)
+    assert re.search(r"\nmultiply-adds .* 2\.[56]\dx\n", text)
     over = {
         "pass": "cosine to 0 of its peak",
         "anneal": "constant on each shape, then linear to 0 of its peak over the last 25% of the "

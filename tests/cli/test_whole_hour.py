@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 from pathlib import Path
 
 import pytest
 
-from tests.cli.test_first_hour import SMALL
+from tests.cli.test_first_hour import SMALL, interrupt_after
 from tests.encode import encode, moving_noise, numbered_frames
 from vcycle.cli.main import main
-from vcycle.train.progress import Display
-from vcycle.train.step_log import StepTime
 
 FRAMES = 23
 
@@ -30,17 +27,6 @@ def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for number in range(6):
             encode(tmp_path / "hooks" / name / f"{name}_{number}.mp4", frames)
     return tmp_path / "hooks"
-
-
-def interrupt_after(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Display.step
-
-    def step(display: Display, time: StepTime) -> None:
-        original(display, time)
-        if time.step.index == index:
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(Display, "step", step)
 
 
 def words_of(text: str, start: str) -> list[str]:

@@ -42,9 +42,9 @@ def rows(plan: Plan) -> list[Row]:
             KINETICS,
             None,
             [
-                ("8x112x112", 8_192, 8_936, 0),
-                ("16x158x158", 2_048, 5_362, 0),
-                ("32x224x224", 512, 3_575, 0),
+                ("8x112x112", 8_192, 20_851, 0),
+                ("16x158x158", 2_048, 12_511, 0),
+                ("32x224x224", 512, 8_340, 0),
             ],
         ),
         (
@@ -52,9 +52,9 @@ def rows(plan: Plan) -> list[Row]:
             KINETICS,
             None,
             [
-                ("8x112x112", 8_192, 8_740, 0),
-                ("16x158x158", 2_048, 5_827, 0),
-                ("32x224x224", 512, 4_853, 0),
+                ("8x112x112", 8_192, 18_936, 0),
+                ("16x158x158", 2_048, 12_625, 0),
+                ("32x224x224", 512, 10_523, 0),
             ],
         ),
         (
@@ -99,7 +99,7 @@ def test_golden_plans(name: str, baseline: Baseline, steps: int | None, golden: 
     assert rows(plan) == golden
     assert len(plan) == (steps or sum(row[2] for row in golden))
     if steps is None:
-        target = {"off": 1.0}.get(name, 1.5) * baseline.num_clips
+        target = {"off": 1.0, "pass": 3.5, "anneal": 3.25}[name] * baseline.num_clips
         assert abs(plan.num_clips - target) <= baseline.batch_size
 
 
@@ -108,12 +108,14 @@ def test_the_named_schedules_are_values() -> None:
     assert Multigrid.named("paper") == Multigrid()
     assert Multigrid.named("off") == Multigrid.off()
     one_pass, anneal = Multigrid.named("pass"), Multigrid.named("anneal")
-    # The two differ in shares and rate alone.
-    assert replace(one_pass, long_cycle=anneal.long_cycle, anneal=anneal.anneal) == anneal
-    for named in (one_pass, anneal):
+    # The two differ in shares and rate alone, and in the epochs of as many steps.
+    alike = {"long_cycle": anneal.long_cycle, "anneal": anneal.anneal, "epoch_factor": 3.25}
+    assert replace(one_pass, **alike) == anneal
+    for named, factor in ((one_pass, 3.5), (anneal, 3.25)):
+        assert len(Plan(KINETICS, named)) == pytest.approx(3 / 8 * KINETICS.steps, rel=0.01)
         assert named.long_cycle is not None
         assert named.long_cycle.factors == COARSE_TO_FINE == ((0.25, 0.5), (0.5, 0.5**0.5), (1, 1))
-        assert (named.short_cycle, named.fine_tuning, named.epoch_factor) == (None, False, 1.5)
+        assert (named.short_cycle, named.fine_tuning, named.epoch_factor) == (None, False, factor)
     with pytest.raises(
         ValueError,
         match=r"^schedule 'aneal': choose paper, pass, anneal, off; did you mean anneal\?$",
@@ -128,11 +130,11 @@ def test_another_schedule_for_the_same_model_and_data() -> None:
     )
     chosen = mine.with_schedule("pass")
     assert (chosen.long_cycle, chosen.anneal) == (SCHEDULES["pass"].long_cycle, Anneal("cosine", 1))
-    for field in ("epoch_factor", "norm_group", "batch_exponent", "rate_exponent", "rule", "steps"):
+    for field in ("norm_group", "batch_exponent", "rate_exponent", "rule", "steps"):
         assert getattr(chosen, field) == getattr(mine, field)
-    # The paper's cycles take 1.5 times the epochs, a pass what its steps need.
+    # Each takes epochs of its own.
+    assert chosen.epoch_factor == 3.5
     assert chosen.with_schedule("paper") == replace(mine, epoch_factor=1.5)
-    assert mine.with_schedule("paper") == mine
     assert replace(mine, steps=70).with_schedule("anneal").steps == 70
     # A baseline's epochs are its own; a schedule put in its place has the named one's.
     assert mine.with_schedule("off").epoch_factor == 1.0
@@ -332,8 +334,13 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: Anneal(warmup=1), "anneal.warmup 1: give a share of the steps from 0 to below 1"),
     (
         lambda: Plan(SMALL, replace(Multigrid.named("anneal"), anneal=Anneal(warmup=0.8))),
-        "anneal.warmup 0.8: the rate would still rise where it is to fall, from 0.75 of the steps "
+        "anneal.warmup 0.8: the rate would still rise where it is to fall, from 0.757 of the steps "
         "on; give less",
+    ),
+    (
+        lambda: Plan(SMALL, replace(Multigrid.named("anneal"), anneal=Anneal(share=0.95))),
+        "anneal.warmup 0.1: the rate would still rise where it is to fall, from 0.05 of the steps "
+        "on; give less, or anneal.share 0.9",
     ),
     (
         lambda: Multigrid(long_cycle=LongCycle(COARSE_TO_FINE, once=True)),

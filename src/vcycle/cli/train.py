@@ -24,6 +24,7 @@ from vcycle.config.flags import PLAN_FLAGS, add_config_flags, read_config, run_c
 from vcycle.config.pretrained import check_weights
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import RunConfig
+from vcycle.schedule.multigrid import Multigrid
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -108,6 +109,8 @@ def _check_options(options: argparse.Namespace, seconds: float | None) -> None:
         "--baseline-steps": options.baseline_steps is not None,
         "--baseline.steps": "baseline.steps" in options.fields,
         "--multigrid.steps": "multigrid.steps" in options.fields,
+        "--epoch-factor": options.epoch_factor is not None,
+        "--multigrid.epoch_factor": "multigrid.epoch_factor" in options.fields,
     }
     for flag in (flag for flag, given in others.items() if given):
         raise ValueError(f"--time and {flag}: both fix the steps; leave one out")
@@ -234,12 +237,20 @@ def _fitted(folder: Path, config: RunConfig) -> RunConfig | None:
                 warmup_steps=before.baseline.learning_rate.warmup_steps,
             ),
         ),
-        multigrid=replace(config.multigrid, steps=before.multigrid.steps),
+        multigrid=_fitted_schedule(config, before),
         evaluation=replace(config.evaluation, times=before.evaluation.times),
         notes=before.notes,
         schedule_notes=before.schedule_notes,
         steps_note=before.steps_note,
     )
+
+
+def _fitted_schedule(config: RunConfig, before: RunConfig) -> Multigrid:
+    """The steps that an earlier run was fitted to, without a schedule if too few fitted."""
+    multigrid = config.multigrid
+    if config.schedule_notes and before.schedule_notes and before.multigrid.anneal is None:
+        multigrid = multigrid.with_schedule("off")
+    return replace(multigrid, steps=before.multigrid.steps)
 
 
 def _is_same(folder: Path, config: RunConfig) -> bool:

@@ -64,6 +64,9 @@ PLAN_FLAGS = tuple(flag for flag in _FLAGS if flag not in ("--config", "--gpus")
 """Flags that decide a new run's plan, and are no fields."""
 _OF_BASELINES = ("norm_group", "rule")
 """Fields of Multigrid that a baseline keeps."""
+_CYCLES = ("long_cycle", "short_cycle", "fine_tuning", "anneal")
+_SIZES = ("steps", "epoch_factor", "batch_exponent")
+"""Fields of Multigrid that are a recipe's schedule, and those that its reason is about too."""
 
 _SHORT_NAMES = {
     "baseline.batch_size": ("--batch-size", "clips of a step; rate and steps follow"),
@@ -163,10 +166,19 @@ def _config(options: argparse.Namespace) -> RunConfig:
         is_own=options.recipe in USER_RECIPES,
     )
     config = _change_plan(config, options)
-    # A schedule that was asked for has no reason of the recipe's.
-    if options.schedule is not None or config.multigrid != read.multigrid:
+    if not read.schedule_notes:
+        return config
+    if options.schedule is not None or _no_multigrid(options):
         return replace(config, schedule_notes=())
-    return fitted_cycle(config) if config.schedule_notes else config
+    # What was asked for has no reason of the recipe's; a baseline has no length or batches to ask.
+    kept = _CYCLES if read.multigrid.long_cycle is None else (*_CYCLES, *_SIZES)
+    if not _is_alike(config.multigrid, read.multigrid, kept):
+        config = replace(config, schedule_notes=())
+    return fitted_cycle(config) if _is_alike(config.multigrid, read.multigrid, _CYCLES) else config
+
+
+def _is_alike(one: Multigrid, other: Multigrid, fields: Iterable[str]) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in fields)
 
 
 def _check_epochs(config: RunConfig, options: argparse.Namespace) -> None:

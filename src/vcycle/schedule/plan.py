@@ -237,9 +237,10 @@ class Plan(Sequence[Step]):
         if anneal is not None:
             # A rate that falls from the first step on rises before it does.
             if 0 < self.anneal_start < anneal.warmup:
+                fix = "" if anneal.share is None else f", or anneal.share {1 - anneal.warmup:g}"
                 raise ValueError(
                     f"anneal.warmup {anneal.warmup:g}: the rate would still rise where it is to "
-                    f"fall, from {self.anneal_start:.3g} of the steps on; give less"
+                    f"fall, from {self.anneal_start:.3g} of the steps on; give less{fix}"
                 )
             return min(len(self) - 1, round_half_up(anneal.warmup * len(self)))
         clips = self.baseline.learning_rate.warmup_steps * self.baseline.batch_size

@@ -23,6 +23,10 @@ from vcycle.schedule.shape import Shape
 _VALIDATION_SHARE = 0.1
 """Of a budget, at most, if it leaves room for more than one validation."""
 _FEW_EPOCHS = 10.0
+_MANY_TIMES = 10
+"""The epochs that a recipe has without a time."""
+_WAITING_SHARE = 0.2
+"""Of a plan's seconds: from here on it is decoding that makes a plan long."""
 
 
 class Kind(NamedTuple):
@@ -183,8 +187,15 @@ def fit_budget(
     config = replace(config, evaluation=replace(config.evaluation, times=count))
     left = seconds - count * one - final
     longest = _longest(config, times, left)
-    if longest is not None:
-        config = timed(config, len(longest.plan()))
+    plain = _longest(replace(config, multigrid=config.multigrid.with_schedule("off")), times, left)
+    if longest is not None and plain is not None:
+        plan = longest.plan()
+        config = timed(
+            config,
+            len(plan),
+            baseline_steps=len(plain.plan()),
+            waits=times.waiting_share(plan) > _WAITING_SHARE,
+        )
         longest = _longest(config, times, left)
     if longest is None:
         needed = times.plan(with_steps(config, fewest_steps(config)).plan()) + count * one + final
@@ -197,6 +208,9 @@ def fit_budget(
     note = f"{fitted.plan().epochs:.3g} epochs fit into the {_as_flag(seconds + spent)} asked for"
     if fitted.plan().epochs < _FEW_EPOCHS:
         note += f": too few to train well; give more time{_or_smaller(config)}"
+    if fitted.baseline.epochs > _MANY_TIMES * config.baseline.epochs:
+        epochs = config.baseline.epochs
+        note += f"; without --time a baseline would have {epochs:.3g}, so less time will do"
     return replace(fitted, steps_note=note)
 
 
