@@ -19,7 +19,7 @@ from typing import Any
 from study_file import Run, Study, Task
 from study_iso import Curve, gain_at_equal_cost, iso_speedup
 from study_runs import StudyFolder
-from study_timing import quickest, seconds_of
+from study_timing import seconds_of
 from vcycle.data.atomic import write_atomic
 
 COSTS = ("seconds", "multiply_adds", "steps")
@@ -32,8 +32,7 @@ def collect(folder: StudyFolder, file: Path) -> None:
     """Write the table of all complete runs."""
     study = folder.study
     steps = folder.steps()
-    timed = quickest(study, steps)
-    rows = [row for run in study.runs() if (row := _row(folder, run, timed)) is not None]
+    rows = [row for run in study.runs() if (row := _row(folder, run, steps)) is not None]
     rows.sort(key=_place)
     left = sum(not folder.is_done(run, among=[]) for run in study.runs())
     values = {

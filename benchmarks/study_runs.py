@@ -80,14 +80,12 @@ class StudyFolder:
         return row if self.rate(run) in (None, row["rate"]) else None
 
     def steps(self) -> list[dict[str, Any]]:
-        """The timed mini-batches: those of this machine, and of other methods the published."""
+        """The timed mini-batches: those of this machine, and of other tasks the published."""
         file = self.path / "steps.json"
         rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
-        timed = {(row["dataset"], row["regime"], row["method"]) for row in rows}
+        timed = {(row["dataset"], row["regime"]) for row in rows}
         return rows + [
-            row
-            for row in self._published_steps
-            if (row["dataset"], row["regime"], row["method"]) not in timed
+            row for row in self._published_steps if (row["dataset"], row["regime"]) not in timed
         ]
 
     def quiet(self) -> list[dict[str, Any]]:

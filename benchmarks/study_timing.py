@@ -5,7 +5,8 @@ tokens and batch size: seconds of a step (forward, backward, optimizer), and of 
 in one process. Accuracy does not depend on the clock, so runs may share a machine; their seconds
 are these, summed over their plans. They are CPU seconds, which on one thread are those of an idle
 machine's clock, and the lower quartile of a mini-batch's steps: what others add to some steps is no
-part of the method.
+part of the method. All methods of a task are timed in turns, step by step, so that a machine which
+is slower for a while is so for all of them.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ import os
 import shutil
 import statistics
 import time
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from study_file import Run, Study
+from study_file import Run
 from study_runs import StudyFolder, machine
-from study_trials import during
+from study_trials import Trial, during
 from vcycle.bench.step import Clock, timed_step
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
@@ -38,21 +40,30 @@ from vcycle.train.run import train
 _STEPS = 60
 """Of the timed plans: some of each mini-batch."""
 
-Times = dict[tuple[str, float, int], list[tuple[float, float]]]
-"""Seconds of steps and of decoding, by shape, share of the tokens and clips."""
+Kind = tuple[str, float, int]
+"""Shape, share of the tokens and clips."""
+Times = dict[Kind, list[tuple[float, float]]]
+"""Seconds of steps and of decoding."""
 
 
 def time_steps(folder: StudyFolder, runs: list[Run]) -> None:
-    """Time the methods of ``runs`` on their tasks; what is timed already is not timed again."""
+    """Time the methods of ``runs`` on their tasks, all those of a task in turns.
+
+    A task whose methods are all timed already is not timed again.
+    """
     file = folder.path / "steps.json"
     rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
-    done = {(row["dataset"], row["regime"], row["method"]) for row in rows}
-    firsts = {(run.task.name, run.method.name): run for run in reversed(runs)}
-    for run in firsts.values():
-        if (run.task.dataset, run.task.regime, run.method.name) not in done:
-            rows += _rows(folder, run)
-            write_atomic(file, json.dumps(rows, indent=1) + "\n")
-            print(f"{run.task.name} {run.method.name}: timed", flush=True)
+    tasks: dict[str, dict[str, Run]] = {}
+    for run in runs:
+        tasks.setdefault(run.task.name, {}).setdefault(run.method.name, run)
+    for name, firsts in tasks.items():
+        done = {row["method"] for row in rows if f"{row['dataset']}/{row['regime']}" == name}
+        if firsts.keys() <= done:
+            continue
+        others = [row for row in rows if f"{row['dataset']}/{row['regime']}" != name]
+        rows = [*others, *_rows(folder, list(firsts.values()))]
+        write_atomic(file, json.dumps(rows, indent=1) + "\n")
+        print(f"{name}: {', '.join(firsts)} timed", flush=True)
 
 
 def check_times(folder: StudyFolder, runs: list[Run]) -> None:
@@ -71,7 +82,7 @@ def check_times(folder: StudyFolder, runs: list[Run]) -> None:
         row = folder.row(run)
         assert config is not None
         assert row is not None
-        steps = [step for step in quickest(folder.study, folder.steps()) if _is_of(step, run)]
+        steps = [step for step in folder.steps() if _is_of(step, run)]
         path = folder.path / "quiet" / run.name
         shutil.rmtree(path, ignore_errors=True)
         with during(run.method.trial):
@@ -101,35 +112,50 @@ def _is_of(row: dict[str, Any], run: Run) -> bool:
     return (row["dataset"], row["regime"], row["method"]) == key
 
 
-def _rows(folder: StudyFolder, run: Run) -> list[dict[str, Any]]:
-    manifest = folder.manifest(run)
-    num_videos = len(Manifest.read(manifest).split("train"))
-    config = folder.study.config_of(run, rate=1e-4, manifest=str(manifest), num_videos=num_videos)
-    with during(run.method.trial):
-        timed = _timed(config)
-    rows = []
-    for (shape, token_share, clips), times in sorted(timed.items()):
-        seconds, decoding = zip(*times, strict=True)
-        rows.append(
-            {
-                "dataset": run.task.dataset,
-                "regime": run.task.regime,
-                "method": run.method.name,
-                "shape": shape,
-                "token_share": token_share,
-                "clips": clips,
-                "seconds": _quartile(seconds),
-                "decode_seconds": _quartile(decoding),
-                "steps": len(times),
-                "load": os.getloadavg()[0],
-                "machine": machine(on_gpu=torch.cuda.is_available()),
-            }
+def _rows(folder: StudyFolder, runs: list[Run]) -> list[dict[str, Any]]:
+    """The timed mini-batches of one task's methods, of each the run given."""
+    configs = []
+    for run in runs:
+        manifest = folder.manifest(run)
+        num_videos = len(Manifest.read(manifest).split("train"))
+        configs.append(
+            folder.study.config_of(run, rate=1e-4, manifest=str(manifest), num_videos=num_videos)
         )
-    return rows
+    timed = _timed(configs, [run.method.trial for run in runs])
+    return [
+        {
+            "dataset": run.task.dataset,
+            "regime": run.task.regime,
+            "method": run.method.name,
+            "shape": shape,
+            "token_share": token_share,
+            "clips": clips,
+            "seconds": _quartile([step for step, _ in times]),
+            "decode_seconds": _quartile([decoding for _, decoding in times]),
+            "steps": len(times),
+            "load": os.getloadavg()[0],
+            "machine": machine(on_gpu=torch.cuda.is_available()),
+        }
+        for run, kinds in zip(runs, timed, strict=True)
+        for (shape, token_share, clips), times in sorted(kinds.items())
+    ]
 
 
-def _timed(config: RunConfig) -> Times:
-    """The same mini-batches in few steps, all clips decoded by this process."""
+def _timed(configs: list[RunConfig], trials: list[Trial | None]) -> list[Times]:
+    """Seconds of each configuration's steps, taken in turns: what slows a machine slows all."""
+    found: list[Times] = [{} for _ in configs]
+    with ExitStack() as stack:
+        turns = [stack.enter_context(closing(_steps(config))) for config in configs]
+        for _ in range(_STEPS):
+            for steps, trial, times in zip(turns, trials, found, strict=True):
+                with during(trial):
+                    kind, seconds = next(steps)
+                times.setdefault(kind, []).append(seconds)
+    return found
+
+
+def _steps(config: RunConfig) -> Generator[tuple[Kind, tuple[float, float]]]:
+    """A run's mini-batches in ``_STEPS`` steps, all clips decoded by this process."""
     config = replace(
         config,
         multigrid=replace(config.multigrid, steps=_STEPS),
@@ -138,7 +164,6 @@ def _timed(config: RunConfig) -> Times:
     plan, fabric, manifest = config.plan(), make_fabric(config), read_manifest(config)
     network = make_network(config, num_classes=manifest.num_classes, fabric=fabric)
     model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer))
-    times: Times = {}
     clock = Clock(fabric.device, now=time.process_time)
     with closing(make_train_loader(config, plan, manifest.split("train"), fabric)) as loader:
         batches = iter(loader)
@@ -151,43 +176,11 @@ def _timed(config: RunConfig) -> Times:
             timed = timed_step(
                 model, optimizer, batch.clips, batch.labels, fabric=fabric, clock=clock
             )
-            kind = str(step.shape), step.token_share, step.batch_size
-            times.setdefault(kind, []).append((timed.step, decoding))
-    return times
+            yield (str(step.shape), step.token_share, step.batch_size), (timed.step, decoding)
 
 
-def _quartile(values: tuple[float, ...]) -> float:
+def _quartile(values: list[float]) -> float:
     return statistics.quantiles(values, n=4)[0] if len(values) > 1 else values[0]
-
-
-def quickest(study: Study, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, each with the least seconds that any method of its task took on its mini-batch.
-
-    A step on a mini-batch is the same computation in all methods of one precision in which its norm
-    groups are of one size. What one of their timings on a machine has more is the machine's.
-    """
-    tasks = {(task.dataset, task.regime): task for task in study.tasks}
-    configs: dict[tuple[str, str, str], RunConfig] = {}
-
-    def kind(row: dict[str, Any]) -> tuple[Any, ...]:
-        task, method = tasks[row["dataset"], row["regime"]], study.method(row["method"])
-        place = (task.dataset, task.regime, method.name)
-        if place not in configs:
-            run = Run(task, method, method.first_length, 0, 0)
-            configs[place] = study.config_of(run, rate=1.0)
-        own = (row["shape"], row["token_share"], row["clips"])
-        groups = [
-            each.norm_group
-            for each in configs[place].plan().mini_batches()
-            if (str(each.shape), each.token_share, each.batch_size) == own
-        ]
-        same = (configs[place].precision, method.trial, *groups)
-        return (task.name, row["machine"], *own, *(same if len(groups) == 1 else place))
-
-    least: dict[tuple[Any, ...], float] = {}
-    for row in rows:
-        least[kind(row)] = min(row["seconds"], least.get(kind(row), row["seconds"]))
-    return [{**row, "seconds": least[kind(row)]} for row in rows]
 
 
 def seconds_of(config: RunConfig, rows: list[dict[str, Any]]) -> dict[str, float | None]:
