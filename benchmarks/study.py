@@ -2,6 +2,7 @@
 
     python benchmarks/study.py STUDY.yaml --datasets DIR            until all runs are complete
     python benchmarks/study.py STUDY.yaml --datasets DIR --only X   those that begin with X
+    python benchmarks/study.py STUDY.yaml --datasets DIR --only X --repeat   again, at their rates
     python benchmarks/study.py STUDY.yaml --list                    the runs and their accuracies
     python benchmarks/study.py STUDY.yaml --time --datasets DIR     seconds of a step of each shape
     python benchmarks/study.py STUDY.yaml --check-time --datasets DIR   whole runs, once more
@@ -11,7 +12,7 @@ It can be stopped at any moment and started again, and two processes may share a
 done once, in any order the table is the same. ``--folder`` (runs/STUDY by default) holds the run
 folders, ``--datasets`` the data sets that the file names. The runs of ``--table`` (by default
 docs/results/study.json) are complete: another machine goes on from it, and it is what ``--collect``
-writes.
+writes. ``--repeat`` does those of ``--only`` all the same, unless they are in the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from rich.console import Console
 
 from study_file import Study, read_study
 from study_results import collect
-from study_runs import StudyFolder, run_study
+from study_runs import StudyFolder, row_name, run_study
 from study_timing import check_times, time_steps
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +42,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--datasets", type=Path, default=Path("datasets"))
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--only", nargs="+", default=[""])
+    parser.add_argument("--repeat", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--check-time", action="store_true")
@@ -51,6 +53,10 @@ def main(arguments: list[str]) -> int:
         study = read_study(options.study)
         path = options.folder or Path("runs") / study.name
         published = _published(options.table, study)
+        if options.repeat:
+            chosen = tuple(options.only)
+            rows = published.get("rows", [])
+            published["rows"] = [row for row in rows if not row_name(row).startswith(chosen)]
         _do(study, StudyFolder(study, path, options.datasets, published), options)
     except ValueError as error:
         print(f"study: {error}", file=sys.stderr)
@@ -61,10 +67,16 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _published(table: Path, study: Study) -> dict[str, Any] | None:
-    """The table of an earlier collect, if it is this study's."""
-    values: dict[str, Any] = json.loads(table.read_text()) if table.is_file() else {}
-    return values if values.get("study") == study.name else None
+def _published(table: Path, study: Study) -> dict[str, Any]:
+    """The table of an earlier collect; empty if there is none of this study."""
+    try:
+        values: dict[str, Any] = json.loads(table.read_text()) if table.exists() else {}
+        found = values if values.get("study") == study.name else {}
+        for row in found.get("rows", []):
+            row_name(row)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"--table {table}: no table of a study ({error}); name another") from None
+    return found
 
 
 def _do(study: Study, folder: StudyFolder, options: argparse.Namespace) -> None:
@@ -80,8 +92,10 @@ def _do(study: Study, folder: StudyFolder, options: argparse.Namespace) -> None:
         check_times(folder, runs)
     elif options.collect:
         collect(folder, options.table)
-    else:
+    elif folder.left(runs):
         run_study(folder, runs, console=Console())
+    else:
+        print(f"all {len(runs)} runs are complete; --repeat does them again in another --folder")
 
 
 if __name__ == "__main__":

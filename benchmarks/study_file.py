@@ -7,6 +7,8 @@ out. All of it is fixed before the first run; nothing here trains.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -140,7 +142,12 @@ class Study:
     methods: tuple[Method, ...]
 
     def __post_init__(self) -> None:
-        known = {method.name for method in self.methods}
+        if self.seeds < 1 or self.folds < 1 or any((each.seeds or 1) < 1 for each in self.methods):
+            raise ValueError("seeds and folds: give numbers of at least 1")
+        for rates in (self.rates, *(task.rates for task in self.tasks if task.rates)):
+            if not rates or not all(0 < rate < math.inf for rate in rates):
+                raise ValueError(f"rates {list(rates)}: give positive numbers")
+        known = {method.name: method for method in self.methods}
         for task in self.tasks:
             if unknown := [name for name in task.methods if name not in known]:
                 raise ValueError(f"task {task.name}: no method {', '.join(unknown)} in the study")
@@ -150,10 +157,32 @@ class Study:
                         f"task {task.name}: {method.name} takes the rate of {method.rate_of}; add "
                         f"that method"
                     )
+                if method.rate_of is not None and known[method.rate_of].rate_of is not None:
+                    raise ValueError(
+                        f"method {method.name}: {method.rate_of} has no rate of its own; name the "
+                        f"method whose rate it takes"
+                    )
             if self.baseline.name not in task.methods:
                 raise ValueError(f"task {task.name}: add {self.baseline.name}, the baseline")
             if task.pretrained_on not in (None, *(other.name for other in self.tasks)):
                 raise ValueError(f"task {task.name}: no task {task.pretrained_on} in the study")
+            before = [each for each in self.tasks if each.name == task.pretrained_on]
+            if any(each.pretrained_on is not None for each in before):
+                raise ValueError(
+                    f"task {task.name}: {task.pretrained_on} starts from weights itself; name a "
+                    f"task that starts from random ones"
+                )
+        names = [run.name for run in self.runs()]
+        known_runs = set(names)
+        if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+            raise ValueError(
+                f"run {twice}: it is there twice; name tasks, methods and lengths once"
+            )
+        for run in self.runs():
+            if (needed := self.pretraining(run)) is not None and needed.name not in known_runs:
+                raise ValueError(
+                    f"run {run.name}: no run {needed.name}; give the baseline as many seeds"
+                )
 
     @property
     def baseline(self) -> Method:

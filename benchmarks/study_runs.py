@@ -14,7 +14,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.cost import kept_cost, pixels
 from vcycle.schedule.plan import Plan
+from vcycle.train.checkpoint import newest_intact
 from vcycle.train.nonfinite import Diverged
 from vcycle.train.progress import duration
 from vcycle.train.run import train
@@ -67,11 +68,7 @@ class StudyFolder:
         A run is to be done again if the search for its rate, or for that of the run whose weights
         it starts from, has gone on since and chosen another.
         """
-        file = self.run_folder(run) / "row.json"
-        if file.is_file():
-            row: dict[str, Any] | None = json.loads(file.read_text())
-        else:
-            row = self._published.get(run.name)
+        row = _read_row(self.run_folder(run) / "row.json") or self._published.get(run.name)
         if row is None:
             return None
         before = self.study.pretraining(run)
@@ -93,19 +90,21 @@ class StudyFolder:
         file = self.path / "quiet.json"
         return json.loads(file.read_text()) if file.is_file() else list(self._published_quiet)
 
-    def is_done(self, run: Run, *, among: list[Run]) -> bool:
-        """Whether nothing is left to do for a run, as for a rate that need not be tried.
+    def left(self, runs: list[Run]) -> list[Run]:
+        """Those of ``runs`` for which there is something to do, in their order.
 
-        A published run leaves no weights: it is done again if one that starts from them is still
-        to be done.
+        A rate that need not be tried is none of them. A published run leaves no weights: it is done
+        again if one that starts from them is still to be done.
         """
-        if self.row(run) is None:
-            return run.role == "tuning" and run.rate not in self.wanted_rates(run)
-        if (self.run_folder(run) / "row.json").is_file():
-            return True
-        return not any(
-            self.study.pretraining(each) == run and self.row(each) is None for each in among
-        )
+        rows = {run.name: self.row(run) for run in runs}
+        befores = (self.study.pretraining(run) for run in runs if rows[run.name] is None)
+        needed = {before.name for before in befores if before is not None}
+        return [run for run in runs if self._is_left(run, rows[run.name], needed)]
+
+    def _is_left(self, run: Run, row: dict[str, Any] | None, needed: Collection[str]) -> bool:
+        if row is None:
+            return run.role == "final" or run.rate in self.wanted_rates(run)
+        return run.name in needed and not (self.run_folder(run) / "row.json").is_file()
 
     def manifest(self, run: Run) -> Path:
         """The folder of the manifest that a run trains and validates on, made at first use."""
@@ -155,6 +154,15 @@ class StudyFolder:
         )
 
 
+def _read_row(file: Path) -> dict[str, Any] | None:
+    """A run's row; None if there is none, or none that can be read: the run is done again."""
+    try:
+        row: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    return row if isinstance(row, dict) and {"rate", "top1", "loss"} <= row.keys() else None
+
+
 def row_name(row: dict[str, Any]) -> str:
     """The name of a row's run."""
     part = f"seed{row['seed']}-fold{row['fold']}"
@@ -169,7 +177,7 @@ def run_study(folder: StudyFolder, runs: list[Run], *, console: Console) -> None
     Returns when all are complete, among them those that other processes carry out.
     """
     progress = _Progress(folder, runs, console)
-    while waiting := [run for run in runs if not folder.is_done(run, among=runs)]:
+    while waiting := folder.left(runs):
         for run in waiting:
             config = folder.config(run)
             if config is None:
@@ -177,7 +185,7 @@ def run_study(folder: StudyFolder, runs: list[Run], *, console: Console) -> None
             with _claimed(folder.path / "locks" / f"{run.name.replace('/', '+')}") as is_ours:
                 if not is_ours:
                     continue
-                if not folder.is_done(run, among=runs):
+                if run in folder.left(runs):
                     began = time.perf_counter()
                     row = _carry_out(folder, run, config)
                     progress.done(run, row, seconds=time.perf_counter() - began)
@@ -236,8 +244,11 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
 def _can_go_on(path: Path, config: RunConfig) -> bool:
     """Whether an interrupted run of this configuration, and of these weights, left a checkpoint."""
     file = path / "config.yaml"
-    there = file.is_file() and (path / "checkpoint.pt").is_file()
-    if not there or (path / "row.json").is_file():  # which is then not what is wanted now
+    if not file.is_file() or (path / "row.json").is_file():  # which is not what is wanted now
+        return False
+    try:
+        newest_intact(path, say=print)
+    except ValueError:
         return False
     weights = config.model.weights
     is_newer = weights is None or file.stat().st_mtime > Path(weights).stat().st_mtime
@@ -281,28 +292,37 @@ def commit() -> str:
 
 
 class _Progress:
-    """A line a complete run, with the time that the rest will take at the pace so far."""
+    """A line a complete run, with the time that the rest will take at the pace so far.
+
+    The pace is that of all processes together, since this one began.
+    """
 
     def __init__(self, folder: StudyFolder, runs: list[Run], console: Console) -> None:
         self._folder, self._runs, self._console = folder, runs, console
         points = {run.point: run for run in runs}
         self._pixels = {point: self._num_pixels(run) for point, run in points.items()}
-        self._seconds = 0.0
-        self._done = 0.0
+        self._began = time.perf_counter()
+        self._first = self._left(folder.left(runs))
 
     def _num_pixels(self, run: Run) -> float:
         plan: Plan = self._folder.study.config_of(run, rate=1.0, num_videos=1000).plan()
         return pixels(plan).plan
 
+    def _left(self, runs: list[Run]) -> float:
+        return sum(self._pixels[run.point] for run in runs)
+
     def done(self, run: Run, row: dict[str, Any], *, seconds: float) -> None:
-        self._seconds += seconds
-        self._done += self._pixels[run.point]
-        rest = [each for each in self._runs if not self._folder.is_done(each, among=[])]
-        left = sum(self._pixels[each.point] for each in rest) * self._seconds / self._done
+        rest = self._folder.left(self._runs)
+        waiting = {each.name for each in rest}
+        others = (each for each in self._runs if each.name not in waiting)
+        complete = sum(self._folder.row(each) is not None for each in others)
+        took = time.perf_counter() - self._began
+        # A choice that changed may leave more than there was.
+        done = max(self._first - self._left(rest), self._pixels[run.point])
+        left = self._left(rest) * took / done
         said = row.get("failed") or f"top-1 {row['top1']:.1%}, loss {row['loss']:.3f}"
-        number = len(self._runs) - len(rest)
         self._console.print(
-            f"{number} of {len(self._runs)}  {run.name} at {row['rate']:g}: {said}  "
+            f"{complete} of {complete + len(rest)}  {run.name} at {row['rate']:g}: {said}  "
             f"({duration(seconds)}; {duration(left)} left)",
             soft_wrap=True,
             highlight=False,

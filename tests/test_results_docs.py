@@ -45,7 +45,7 @@ def test_every_row_is_a_run_of_the_published_grid(tmp_path: Path) -> None:
     assert set(rows) <= grid
     assert len(rows) == values["complete"]
     folder = StudyFolder(study, tmp_path, tmp_path, values)
-    left = [run for run in study.runs() if not folder.is_done(run, among=[])]
+    left = [run for run in folder.left(study.runs()) if folder.row(run) is None]
     assert len(rows) + len(left) == values["runs"] < len(study.runs())
 
 

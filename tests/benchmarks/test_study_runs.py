@@ -197,13 +197,23 @@ def test_a_run_that_another_process_holds_is_left_to_it(study, done, tmp_path, m
     held.close()
 
 
-def test_an_interrupted_run_is_done_anew(study, done, tmp_path):
-    """One that left no checkpoint; its folder may hold anything."""
+@pytest.mark.parametrize(
+    ("row", "checkpoint"), [(None, None), ("", b""), ("{}", b"PK"), ("[1]", None)]
+)
+def test_a_run_of_which_nothing_can_be_read_is_done_anew(study, done, tmp_path, row, checkpoint):
+    """One that left no checkpoint or a damaged one; its folder may hold anything."""
     folder = StudyFolder(study, tmp_path, Path("nowhere"))
     shutil.copytree(done.path / "runs", folder.path / "runs")
     run = study.runs()[0]
-    (folder.run_folder(run) / "row.json").unlink()
-    (folder.run_folder(run) / "checkpoint.pt").unlink()
+    path = folder.run_folder(run)
+    (path / "row.json").unlink()
+    shutil.rmtree(path / "checkpoints")
+    for file in path.glob("*.pt"):
+        file.unlink()
+        if checkpoint is not None:
+            file.write_bytes(checkpoint)
+    if row is not None:
+        (path / "row.json").write_text(row)
     run_study(folder, study.runs(), console=SILENT)
     assert rows_of(folder) == rows_of(done)
 
@@ -238,8 +248,7 @@ def test_a_search_that_goes_on_carries_out_what_it_then_chooses(done, tmp_path):
         (folder.run_folder(tuning[rate]) / "row.json").write_text(json.dumps(row))
     assert folder.wanted_rates(final) == [0.004]
     assert folder.rate(final) is None
-    assert folder.is_done(tuning[0.0005], among=[])
-    assert not folder.is_done(tuning[0.004], among=[])
+    assert folder.left([tuning[0.0005], tuning[0.004]]) == [tuning[0.004]]
 
     run_study(folder, runs, console=SILENT)
     tried = {rate for rate, run in tuning.items() if folder.row(run) is not None}
@@ -255,7 +264,7 @@ def test_a_search_that_goes_on_carries_out_what_it_then_chooses(done, tmp_path):
     (folder.run_folder(tuning[0.008]) / "row.json").write_text(json.dumps(row))
     assert folder.rate(final) == 0.004
     assert folder.row(final) is None
-    assert not folder.is_done(final, among=[])
+    assert folder.left([final]) == [final]
 
 
 def test_the_collected_table(study_file, done, tmp_path, capsys):
