@@ -22,6 +22,7 @@ from vcycle.bench.step import (
     clips_of,
     step_kinds,
 )
+from vcycle.cli import bench_step
 from vcycle.cli.bench_step import prediction_text
 from vcycle.cli.main import main
 from vcycle.config.paper_speedups import PAPER_SPEEDUPS, paper_speedup
@@ -158,6 +159,7 @@ def test_the_plan_reads_what_was_written(
     printed = capsys.readouterr().out
     rows = json.loads(file.read_text())
     assert list(rows[0]) == [
+        *("model", "precision", "device"),
         *("shape", "clips", "batch_size", "norm_group", "seconds", "forward_seconds"),
         *("backward_seconds", "optimizer_seconds", "host_seconds", "bytes", "token_share"),
     ]
@@ -170,8 +172,31 @@ def test_the_plan_reads_what_was_written(
         f"vcycle plan demo --model.options '{{width: 2}}' --shape 4x32x32 --threads 1 "
         f"--step-seconds '{file}'\n"
     )
+    assert f"steps were timed on {rows[0]['device']} in 32-true" in values["notes"]
     assert main([*command, "--out", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(file.read_text())
+    other = ["plan", "demo", *FLAGS[2:], "--model", "slowfast_tiny", "--step-seconds", str(file)]
+    assert main(other) == 2
+    assert (
+        "they are steps of resnet3d_tiny; measure those of slowfast_tiny with `vcycle bench step`"
+        in capsys.readouterr().err
+    )
+
+
+def test_an_interrupt_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    show, shown = bench_step._show, []
+
+    def interrupted(row: StepRow) -> None:
+        show(row)
+        shown.append(row)
+        if len(shown) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_step, "_show", interrupted)
+    command = ["bench", "step", "demo", *FLAGS, "--max-clips", "2", "--repeats", "1"]
+    file = tmp_path / "steps.json"
+    assert main([*command, "--out", str(file)]) == 130
+    assert [row["shape"] for row in json.loads(file.read_text())] == [r.shape for r in shown]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +205,8 @@ def test_the_plan_reads_what_was_written(
         ((), "recipe: name one"),
         (("demo", "--max-clips", "0"), "max_clips 0: give at least 1"),
         (("demo", "--model", "resnet3d_tinny"), "did you mean resnet3d_tiny"),
-        (("demo", "--out", "/no/such/folder/steps.json"), "/no/such/folder"),
+        (("demo", "--out", "/no/such/folder/steps.json"), "--out /no/such/folder/steps.json: no"),
+        (("demo", "--max-clips", "1", "--shape", "4x16x16"), "give a larger --max-clips"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -231,7 +257,8 @@ def test_batches_follow_the_throughput_and_the_memory(monkeypatch: pytest.Monkey
         return StepSeconds(0.2, 0.6, 0.2, max(1.0, pixels / 100_000), 0.1), pixels
 
     monkeypatch.setattr(bench, "measure", measure)
-    factors, rows = batch_factors(bench, plan, num_devices=2)
+    rows: list[StepRow] = []
+    factors = batch_factors(bench, plan, num_devices=2, progress=rows.append)
     bases = list(dict.fromkeys(phase.base.shape for phase in plan.phases))
     assert [str(shape) for shape in bases] == ["1x23x23", "2x23x23", "2x32x32", "4x32x32"]
     expected = []
@@ -246,8 +273,9 @@ def test_batches_follow_the_throughput_and_the_memory(monkeypatch: pytest.Monkey
     changed = Plan(longer, replace(CONFIG.multigrid, long_cycle=cycle))
     sizes = {phase.base.shape: phase.base.batch_size for phase in changed.phases}
     assert [sizes[shape] // 8 for shape in bases] == list(factors)
-    limited, _ = batch_factors(bench, plan, max_clips=16)
-    assert max(limited) == 2
+    assert max(batch_factors(bench, plan, max_clips=16)) == 2
+    assert max(batch_factors(bench, plan, most_batch=63)) == 4
+    assert batch_factors(bench, plan, most_batch=7) == (1, 1, 1, 1)
     with pytest.raises(ValueError, match=r"^num_devices 3: it does not divide the batch of 8"):
         batch_factors(bench, plan, num_devices=3)
 
@@ -271,7 +299,8 @@ def test_recordings_make_room_before_a_batch_does_not_fit(monkeypatch: pytest.Mo
     monkeypatch.setattr(Recorder, "release", kept)
     plan = CONFIG.plan()
     bench = StepBench(CONFIG, num_classes=3)
-    _, rows = batch_factors(bench, plan, max_clips=8, repeats=1)
+    rows: list[StepRow] = []
+    batch_factors(bench, plan, max_clips=8, repeats=1, progress=rows.append)
     assert len(released) == 1
     assert len(rows) == len(plan.multigrid.long_cycle.factors) - 1  # type: ignore[union-attr]
 

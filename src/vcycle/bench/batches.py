@@ -27,12 +27,14 @@ def batch_factors(
     num_devices: int = 1,
     max_clips: int | None = None,
     repeats: int = 5,
+    most_batch: int | None = None,
     progress: Callable[[StepRow], None] | None = None,
-) -> tuple[tuple[int, ...], list[StepRow]]:
-    """``long_cycle.batch_factors`` for a plan, coarse to fine, and what they were chosen by.
+) -> tuple[int, ...]:
+    """``long_cycle.batch_factors`` for a plan, coarse to fine.
 
     On each shape batches of 1, 2, 4, ... times the baseline's are timed until one does not fit,
-    or has more than ``max_clips`` on a device, or is no faster a clip than the last. The smallest
+    or has more than ``max_clips`` on a device or ``most_batch`` in all, or is no faster a clip than
+    the last; ``progress`` is given the row of each. The smallest
     within 5% of the most clips per second is taken. The full grid keeps the baseline's batch.
     Raises ValueError if the devices cannot share the baseline's batch evenly.
     """
@@ -42,12 +44,12 @@ def batch_factors(
             f"num_devices {num_devices}: it does not divide the batch of "
             f"{plan.baseline.batch_size} clips"
         )
+    most = min(_MOST, (most_batch or _MOST * plan.baseline.batch_size) // plan.baseline.batch_size)
     factors: list[int] = []
-    rows: list[StepRow] = []
     for shape, token_share in _clips(plan)[:-1]:
         tried: dict[int, float] = {}
         factor = 1
-        while factor <= _MOST and (factor == 1 or factor * share <= (max_clips or factor * share)):
+        while factor == 1 or (factor <= most and factor * share <= (max_clips or factor * share)):
             kind = MiniBatch(
                 shape,
                 factor * plan.baseline.batch_size,
@@ -60,7 +62,6 @@ def batch_factors(
             )
             if row is None:
                 break
-            rows.append(row)
             if progress is not None:
                 progress(row)
             tried[factor] = row.clips / row.seconds
@@ -68,7 +69,7 @@ def batch_factors(
                 break
             factor *= 2
         factors.append(smallest_fast_enough(tried))
-    return (*factors, 1), rows
+    return (*factors, 1)
 
 
 def smallest_fast_enough(clips_per_second: dict[int, float]) -> int:

@@ -164,6 +164,13 @@ class StepBench:
         """Which the steps are measured on."""
         return self._fabric.device
 
+    @property
+    def device_name(self) -> str:
+        """That of a GPU, or how many threads of a CPU there are."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return f"{torch.get_num_threads()} CPU thread(s)"
+
     def measure(
         self,
         shape: Shape,
@@ -265,6 +272,13 @@ class StepBench:
                     token_share=kind.token_share,
                 )
                 return _step_row(kind, clips * num_devices, group, seconds, peak)
+            except ValueError as error:
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                raise ValueError(
+                    f"shape {kind.shape}: {clips} clips are too few for this network's batch norm; "
+                    f"give a larger --max-clips"
+                ) from error
             except torch.OutOfMemoryError:
                 has_more = self._recorder is not None and self._recorder.release()
             # Out here the tensors of the failed step are gone.

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags, run_config
+from vcycle.config.own_videos import most_clips
 from vcycle.config.paper_speedups import paper_speedup
+from vcycle.config.recipes import USER_RECIPES
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
@@ -60,6 +62,10 @@ def run_bench_step(options: argparse.Namespace) -> None:
     config = run_config(options)
     plan = config.plan()  # a mistake in it is refused before torch is imported
 
+    file = Path(options.out)
+    if not file.parent.is_dir():
+        raise ValueError(f"--out {file}: no such folder; make it, or give another file")
+
     from vcycle.bench.batches import batch_factors
     from vcycle.bench.step import StepBench, bench_steps
 
@@ -68,21 +74,38 @@ def run_bench_step(options: argparse.Namespace) -> None:
         print("".join(_cells(_HEADING)), "in ms and GiB", flush=True)
     classes = Manifest.read(manifest).num_classes if manifest else _KINETICS_CLASSES
     bench = StepBench(config, num_classes=classes)
+    measured: list[StepRow] = []
+    what = {
+        "model": config.model.name,
+        "precision": config.precision,
+        "device": bench.device_name,
+    }
+
+    def text() -> str:
+        return json.dumps([{**what, **asdict(row)} for row in _distinct(measured)], indent=1)
+
+    def keep(row: StepRow) -> None:
+        """Each row is written as it comes: an interrupt loses none."""
+        measured.append(row)
+        write_atomic(file, text() + "\n")
+        if not options.json:
+            _show(row)
+
     asked = {
         "num_devices": options.num_devices,
         "max_clips": options.max_clips,
         "repeats": options.repeats,
-        "progress": None if options.json else _show,
+        "progress": keep,
     }
-    rows = bench_steps(bench, plan, **asked)
+    bench_steps(bench, plan, **asked)
     factors: tuple[int, ...] = ()
     if options.batches:
-        factors, others = batch_factors(bench, plan, **asked)
-        rows = _distinct([*rows, *others])
-    text = json.dumps([asdict(row) for row in rows], indent=1)
-    write_atomic(Path(options.out), text + "\n")
+        own = config.recipe in USER_RECIPES
+        most = most_clips(config.baseline.num_videos) if own else None
+        factors = batch_factors(bench, plan, most_batch=most, **asked)
+    rows = _distinct(measured)
     if options.json:
-        print(text)
+        print(text())
     else:
         print(f"\n{prediction_text(config, rows)}\n")
         if factors:
@@ -105,7 +128,7 @@ def prediction_text(config: RunConfig, rows: Sequence[StepRow]) -> str:
     predicted = cost.seconds(config.plan(), cost.measured_steps([asdict(row) for row in rows]))
     lines = [
         f"predicted: {_duration(predicted.plan)} for the plan, {_duration(predicted.baseline)} for "
-        f"its baseline, {predicted.reduction:.2f}x less"
+        f"its baseline, {_times(predicted.reduction)}"
     ]
     published = paper_speedup(config)
     if published is not None:
@@ -116,6 +139,10 @@ def prediction_text(config: RunConfig, rows: Sequence[StepRow]) -> str:
             f"{limited} of {len(rows)} rows have fewer clips than the plan's step: in proportion"
         )
     return "\n".join(lines)
+
+
+def _times(reduction: float) -> str:
+    return f"{reduction:.2f}x less" if reduction >= 1 else f"{1 / reduction:.2f}x more"
 
 
 def _duration(seconds: float) -> str:

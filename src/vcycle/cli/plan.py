@@ -35,6 +35,7 @@ class PlanReport:
     Args:
         flags: what beside the recipe's name was asked for.
         seconds: predicted wall-clock, if steps were measured.
+        timed: on what device and in which precision, if the measurements say so.
         memory: which batches fit, if that was asked for.
         decoding: how many workers keep up, if that was measured.
         hint: how to measure it, for people.
@@ -47,6 +48,7 @@ class PlanReport:
     memory: Sequence[cost.BatchMemory] = ()
     decoding: str = ""
     hint: str = ""
+    timed: str = ""
 
     @property
     def title(self) -> str:
@@ -110,7 +112,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
     plan, flags = config.plan(), options.given
     if options.step_seconds is None:
         return PlanReport(config, plan, flags, hint=_DECODING_HINT if config.data.manifest else "")
-    measured = _measured(Path(options.step_seconds))
+    measured, timed = _measured(Path(options.step_seconds), config)
     memory: Sequence[cost.BatchMemory] = ()
     if options.memory_gib is not None:
         memory = cost.batch_memory(
@@ -130,7 +132,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
             # By default they are the cores of a machine, however many processes share them.
             workers=process_cores() if workers == "auto" else workers * (options.num_devices or 1),
         )
-    return PlanReport(config, plan, flags, seconds, memory, decoding)
+    return PlanReport(config, plan, flags, seconds, memory, decoding, timed=timed)
 
 
 def _clip_seconds(file: Path) -> Mapping[str, Mapping[Shape, float]]:
@@ -140,11 +142,24 @@ def _clip_seconds(file: Path) -> Mapping[str, Mapping[Shape, float]]:
         raise ValueError(f"--loader {file}: {error}") from error
 
 
-def _measured(file: Path) -> Sequence[cost.MeasuredStep]:
+def _measured(file: Path, config: RunConfig) -> tuple[Sequence[cost.MeasuredStep], str]:
+    """The measured steps, and on what they were timed, if the rows say so."""
     try:
-        return cost.measured_steps(json.loads(file.read_text()))
+        rows = json.loads(file.read_text())
+        measured = cost.measured_steps(rows)
+        others = {row["model"] for row in rows if "model" in row} - {config.model.name}
+        if others:
+            raise ValueError(
+                f"they are steps of {', '.join(map(str, sorted(others)))}; measure those of "
+                f"{config.model.name} with `vcycle bench step`"
+            )
     except ValueError as error:  # no JSON either
         raise ValueError(f"--step-seconds {file}: {error}") from error
+    places = {
+        (row["device"], row["precision"]) for row in rows if {"device", "precision"} <= row.keys()
+    }
+    listed = "; ".join(f"{device} in {precision}" for device, precision in sorted(places))
+    return measured, f"steps were timed on {listed}" if listed else ""
 
 
 def plan_values(report: PlanReport) -> dict[str, Any]:
@@ -165,7 +180,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
         "frame_reduction": cost.frames(plan).reduction,
         "span_reduction": _spans(config, plan)[1].reduction,
         "final_evaluation": config.final.protocol if config.final else None,
-        "notes": _notes(config, plan),
+        "notes": [*_notes(config, plan), *filter(None, [report.timed])],
     }
     if report.seconds:
         values["predicted_seconds"] = report.seconds.plan
@@ -209,6 +224,8 @@ def plan_text(report: PlanReport) -> str:
     if plan.warmup_steps:
         end = plan[plan.warmup_steps].learning_rate
         notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]
+    if report.timed:
+        notes.append(report.timed)
     if report.decoding:
         notes.append(report.decoding)
     if report.hint:

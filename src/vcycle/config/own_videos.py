@@ -301,11 +301,11 @@ def _schedule(
     The study (docs/which_schedule.md) is the evidence. A run of a given time takes the anneal,
     unless too few steps fit into it: ``timed``.
     """
-    clips = _LARGEST_FACTOR * size.batch_size
+    clips, most = _LARGEST_FACTOR * size.batch_size, most_clips(size.num_videos)
     share = math.ceil(steps * evidence.share)
     kept = share if is_timed else max(LEAST_STEPS, share)
-    if clips > _MOST_CLIPS * size.num_videos:
-        enough = int(_MOST_CLIPS * size.num_videos / _LARGEST_FACTOR)
+    if clips > most:
+        enough = most // _LARGEST_FACTOR
         fix = f"; it is planned for batches of {enough} or fewer" if enough else ""
         return _off(
             size,
@@ -335,6 +335,11 @@ def _schedule(
             f"compared with had {MOST_BASELINE_STEPS:,} steps"
         )
     return multigrid, tuple(notes)
+
+
+def most_clips(num_videos: int) -> int:
+    """The largest batch for so many videos, by those that were tried."""
+    return int(_MOST_CLIPS * num_videos)
 
 
 def _off(size: _Size, why: str) -> tuple[Multigrid, tuple[str, ...]]:
