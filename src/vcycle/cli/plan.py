@@ -147,19 +147,17 @@ def _measured(file: Path, config: RunConfig) -> tuple[Sequence[cost.MeasuredStep
     try:
         rows = json.loads(file.read_text())
         measured = cost.measured_steps(rows)
-        others = {row["model"] for row in rows if "model" in row} - {config.model.name}
+        others = {str(row["model"]) for row in rows if "model" in row} - {config.model.name}
         if others:
             raise ValueError(
-                f"they are steps of {', '.join(map(str, sorted(others)))}; measure those of "
+                f"they are steps of {', '.join(sorted(others))}; measure those of "
                 f"{config.model.name} with `vcycle bench step`"
             )
     except ValueError as error:  # no JSON either
         raise ValueError(f"--step-seconds {file}: {error}") from error
-    places = {
-        (row["device"], row["precision"]) for row in rows if {"device", "precision"} <= row.keys()
-    }
-    listed = "; ".join(f"{device} in {precision}" for device, precision in sorted(places))
-    return measured, f"steps were timed on {listed}" if listed else ""
+    names = {"device", "precision"}
+    places = {f"{row['device']} in {row['precision']}" for row in rows if names <= row.keys()}
+    return measured, f"steps were timed on {'; '.join(sorted(places))}" if places else ""
 
 
 def plan_values(report: PlanReport) -> dict[str, Any]:
