@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vcycle.config.compute import compute
 from vcycle.config.recipes import scratch
-from vcycle.config.run import Model
+from vcycle.config.run import Model, RunConfig
 from vcycle.report.plan_table import plan_table
 from vcycle.schedule import cost
 from vcycle.schedule.baseline import Baseline, LearningRate
@@ -151,3 +151,21 @@ def test_a_configuration_counts_the_multiply_adds_of_kept_tokens() -> None:
     other = replace(config, model=Model("resnet3d_tiny"))
     with pytest.raises(ValueError, match=r"tokens: model resnet3d_tiny has no tokens to drop; "):
         other.plan()
+
+
+def test_a_share_that_is_no_token_is_refused() -> None:
+    config = scratch(num_videos=20_000, model="video_vit_tiny")
+    config = replace(config, baseline=replace(config.baseline, shape=Shape(8, 96, 96)))
+    factors = ((0.25, 0.5), (0.5, 0.5**0.5), (1.0, 1.0))
+
+    def with_share(share: float) -> RunConfig:
+        cycle = LongCycle(factors, shares=(0.4, 0.3, 0.3), tokens=(share, 0.25, 1.0), once=True)
+        return replace(config, multigrid=replace(config.multigrid, long_cycle=cycle))
+
+    assert with_share(0.0625).plan().drops_tokens
+    with pytest.raises(
+        ValueError,
+        match=r"^multigrid.long_cycle.tokens 0.01: a clip of 2x48x48 has 9 tokens, and that share "
+        r"of them is none; give 0.111 or more$",
+    ):
+        with_share(0.01).plan()

@@ -304,8 +304,15 @@ class RunConfig:
                 f"multigrid.long_cycle.tokens: model {self.model.name} has no tokens to drop; "
                 f"choose --model video_vit_tiny, or give null"
             )
+        for kind in plan.mini_batches():
+            count = entry.num_tokens(kind.shape, self.model.options) if entry is not None else None
+            if count is not None and count * kind.token_share < 0.5:
+                raise ValueError(
+                    f"multigrid.long_cycle.tokens {kind.token_share:g}: a clip of {kind.shape} has "
+                    f"{count} tokens, and that share of them is none; give {1 / count:.3g} or more"
+                )
         shape, alpha = min(plan.shapes), self.model.rule.frame_multiple
-        if shape.frames < alpha:
+        if shape.frames < alpha and not (entry is not None and entry.drops_tokens):
             raise ValueError(
                 f"frames {shape.frames} at {shape}: model {self.model.name} takes a slow frame of "
                 f"every {alpha}; start from more frames, or from a cycle of longer clips"

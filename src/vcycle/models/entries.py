@@ -87,6 +87,11 @@ class ModelEntry:
         """Of one clip, forward, with 400 classes, at the shapes of the recipes."""
         return {Shape.parse(shape): count for shape, count in _counted().get(self.name, {}).items()}
 
+    def num_tokens(self, shape: Shape, options: Mapping[str, Any]) -> int | None:
+        """Of a clip of a transformer; None for other models."""
+        sizes = self._sizes(options)
+        return None if sizes is None else _tubelets(shape, sizes)
+
     def clip_multiply_adds(
         self, shape: Shape, token_share: float, options: Mapping[str, Any]
     ) -> int | None:
@@ -96,10 +101,15 @@ class ModelEntry:
         and unless ``options`` change the network.
         """
         if self.family == "VideoTransformer":
-            sizes = {**self.arguments, **options}
-            whole = all(isinstance(sizes[name], int) and sizes[name] > 0 for name in self.arguments)
-            return _transformer_multiply_adds(shape, token_share, sizes) if whole else None
+            sizes = self._sizes(options)
+            return None if sizes is None else _transformer_multiply_adds(shape, token_share, sizes)
         return self.multiply_adds.get(shape) if options.keys() <= {"dropout"} else None
+
+    def _sizes(self, options: Mapping[str, Any]) -> Mapping[str, int] | None:
+        """Of a transformer with these options; None of other models, or if one is no size."""
+        sizes = {**self.arguments, **options}
+        whole = all(isinstance(sizes[name], int) and sizes[name] > 0 for name in self.arguments)
+        return sizes if self.family == "VideoTransformer" and whole else None
 
 
 def find_model(name: str) -> ModelEntry:
@@ -116,12 +126,17 @@ def find_model(name: str) -> ModelEntry:
 def _transformer_multiply_adds(shape: Shape, token_share: float, sizes: Mapping[str, Any]) -> int:
     """All tubelets are embedded; those kept go through linear layers and attend to each other."""
     frames, side, width = sizes["patch_frames"], sizes["patch_side"], sizes["width"]
-    counts = (shape.frames / frames, shape.height / side, shape.width / side)
-    tubelets = math.prod(math.ceil(count) for count in counts)
+    tubelets = _tubelets(shape, sizes)
     kept = kept_tokens(tubelets, token_share)
     block = 12 * kept * width**2 + 2 * kept**2 * width
     embedding = tubelets * 3 * frames * side**2 * width
     return int(embedding + sizes["depth"] * block + width * 400)
+
+
+def _tubelets(shape: Shape, sizes: Mapping[str, Any]) -> int:
+    frames, side = sizes["patch_frames"], sizes["patch_side"]
+    counts = (shape.frames / frames, shape.height / side, shape.width / side)
+    return math.prod(math.ceil(count) for count in counts)
 
 
 @cache
