@@ -27,13 +27,14 @@ from rich.console import Console
 from study_file import Run
 from study_runs import StudyFolder, machine
 from study_trials import Trial, during
-from vcycle.bench.step import Clock, timed_step
+from vcycle.bench.step import timed_step
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.loaders import make_train_loader
 from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
 from vcycle.models import set_norm_group, set_token_share
+from vcycle.train.clock import HostClock
 from vcycle.train.optim import make_optimizer
 from vcycle.train.run import train
 
@@ -164,7 +165,7 @@ def _steps(config: RunConfig) -> Generator[tuple[Kind, tuple[float, float]]]:
     plan, fabric, manifest = config.plan(), make_fabric(config), read_manifest(config)
     network = make_network(config, num_classes=manifest.num_classes, fabric=fabric)
     model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer))
-    clock = Clock(fabric.device, now=time.process_time)
+    clock = HostClock(time.process_time)
     with closing(make_train_loader(config, plan, manifest.split("train"), fabric)) as loader:
         batches = iter(loader)
         for step in plan:

@@ -21,12 +21,12 @@ def test_the_stats_say_what_limits():
     assert slow.clips_per_second == pytest.approx(250)
     assert slow.wait_share == pytest.approx(0.75)
     assert slow.workers_needed == 9
-    assert slow.verdict.startswith("loader-bound (250 clips/s, 75% waiting for data, ")
-    assert "9 workers on cores of their own" in slow.verdict
+    assert slow.verdict().startswith("loader-bound (250 clips/s, 75% waiting for data, ")
+    assert "9 workers on cores of their own" in slow.verdict()
     fast = dataclasses.replace(slow, wait_seconds=0.01)
-    assert fast.verdict == "compute-bound (990 clips/s, 1% waiting for data)"
+    assert fast.verdict() == "compute-bound (990 clips/s, 1% waiting for data)"
     starting = dataclasses.replace(slow, num_workers=9)
-    assert starting.verdict.endswith("9 workers): they decode fast enough once they have started")
+    assert starting.verdict().endswith("9 workers): they decode fast enough once they have started")
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from vcycle.models import (
 )
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
+from vcycle.train.clock import Clock, clock_of
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.optim import fuses, make_optimizer, set_learning_rate
 from vcycle.train.recording import make_recorder
@@ -81,31 +82,6 @@ class StepRow:
     token_share: float = 1.0
 
 
-class Clock:
-    """Moments in the stream of a GPU, or of a clock of the CPU, and the seconds between them."""
-
-    def __init__(
-        self, device: torch.device, *, now: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._is_gpu = device.type == "cuda"
-        self._now = now
-
-    def now(self) -> Any:
-        """A moment: when the device gets to it."""
-        if not self._is_gpu:
-            return self._now()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    def seconds(self, start: Any, end: Any) -> float:
-        """From one to the other; waits for the device."""
-        if not self._is_gpu:
-            return float(end - start)
-        end.synchronize()
-        return float(start.elapsed_time(end)) / 1000
-
-
 def timed_step(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -124,6 +100,7 @@ def timed_step(
     _update(model, optimizer)
     marks.append(clock.now())
     host = time.perf_counter() - began
+    clock.wait(marks[-1])
     forward, backward, update = (clock.seconds(start, end) for start, end in pairwise(marks))
     return StepSeconds(forward, backward, update, clock.seconds(marks[0], marks[-1]), host)
 
@@ -194,7 +171,7 @@ class StepBench:
         pixels = torch.randint(256, size, dtype=torch.uint8, device=self.device)
         pixels = pixels.permute(0, 4, 1, 2, 3)  # (B, 3, T, H, W), laid out as a loader's
         labels = torch.arange(clips, device=self.device) % self._num_classes
-        clock, began = Clock(self.device), time.monotonic()
+        clock, began = clock_of(self.device), time.monotonic()
 
         def step() -> StepSeconds:
             return timed_step(
@@ -221,12 +198,13 @@ class StepBench:
     ) -> StepSeconds:
         """``parts`` with the step and host seconds of replays."""
         assert self._recorder is not None
-        clock, rows = Clock(self.device), []
+        clock, rows = clock_of(self.device), []
         for _ in range(2 + repeats):
             began, start = time.perf_counter(), clock.now()
             self._recorder(kind, self._pass, pixels, labels)
             _update(self._model, self._optimizer)
             host, end = time.perf_counter() - began, clock.now()
+            clock.wait(end)
             rows.append((clock.seconds(start, end), host))
         step, host = (median(column) for column in zip(*rows[2:], strict=True))  # two record
         return replace(parts, step=step, host=host)

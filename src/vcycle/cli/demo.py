@@ -1,6 +1,6 @@
 """``vcycle demo``: train on generated videos, with and without multigrid.
 
-In: a folder. Out: the videos, both runs and their comparison in it.
+In: a folder. Out: the videos, five runs and their comparison in it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.report.progress_bar import progress_bar
 
 
-def manifest_of(path: Path, *, flip: bool | None = None, videos: str | None = None) -> Path:
+def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
     """The folder of the manifest of what the user named, made or brought up to date.
 
     A folder is indexed again only if its manifest was made from it, not from a table or a
@@ -52,7 +52,6 @@ def manifest_of(path: Path, *, flip: bool | None = None, videos: str | None = No
             path,
             out,
             Choices(flip),
-            videos=videos,
             num_workers=os.cpu_count() or 1,
             progress=progress,
         )
@@ -69,10 +68,11 @@ def run_folder(name: str, *, root: Path = Path("runs")) -> Path:
     return root / f"{name}-{number}"
 
 
-def last_run_folder(name: str, *, root: Path = Path("runs")) -> Path | None:
+def last_run_folder(name: str) -> Path | None:
     """The highest numbered of those folders, if there is one and its run is not complete."""
-    following = int(run_folder(name, root=root).name.rpartition("-")[2])
-    last = root / f"{name}-{following - 1}"
+    following = run_folder(name)
+    number = int(following.name.rpartition("-")[2]) - 1
+    last = following.with_name(f"{name}-{number}")
     return last if last.is_dir() and not (last / "result.json").exists() else None
 
 

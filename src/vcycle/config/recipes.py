@@ -281,9 +281,10 @@ def recipe(
 ) -> RunConfig:
     """The configuration of the run called ``name``, at the size that is asked for.
 
-    All but ``asked`` are for the recipes of one's own videos; a paper's recipe leaves ``model`` and
-    ``optimizer`` alone. Raises ValueError if a
-    paper's recipe is given them, or the name is unknown (it names the nearest).
+    All but ``asked`` are for the recipes of one's own videos, which are sized by them: a paper's
+    recipe has its own batch, and ignores ``model`` and ``optimizer``, which are fields of it.
+    Raises ValueError if a paper's recipe is given a number, or the name is unknown (it names the
+    nearest).
     """
     if name in USER_RECIPES:
         given = {"num_videos": num_videos, "num_gpus": num_gpus, "model": model}

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import Literal
 
-PREPARE = ", or videos that `vcycle data prepare` has rewritten"
-"""How a verdict ends if videos could decode faster."""
 _WAIT_SHARE = 0.05  # more waiting than this makes a phase loader-bound
 
 
@@ -46,19 +45,22 @@ class LoaderStats:
         return max(1, math.ceil(1.1 * self.work_seconds / max(self.use_seconds, 1e-9)))
 
     @property
-    def verdict(self) -> str:
-        """One line for people."""
+    def limit(self) -> Literal["compute-bound", "loader-bound"]:
+        """What the speed was limited by."""
+        return "loader-bound" if self.loader_bound else "compute-bound"
+
+    def verdict(self, *, is_prepared: bool = False) -> str:
+        """One line for people: the limit, and what would raise it; ``is_prepared`` are videos that
+        ``vcycle data prepare`` has rewritten."""
         rate = f"{self.clips_per_second:.0f} clips/s, {self.wait_share:.0%} waiting for data"
         if not self.loader_bound:
-            return f"compute-bound ({rate})"
+            return f"{self.limit} ({rate})"
+        line = f"{self.limit} ({rate}, {_workers(self.num_workers)}): "
         if self.workers_needed <= self.num_workers:
-            return (
-                f"loader-bound ({rate}, {_workers(self.num_workers)}): they decode fast enough "
-                f"once they have started"
-            )
+            return line + "they decode fast enough once they have started"
+        line += f"{_workers(self.workers_needed)} on cores of their own would keep up"
         return (
-            f"loader-bound ({rate}, {_workers(self.num_workers)}): "
-            f"{_workers(self.workers_needed)} on cores of their own would keep up{PREPARE}"
+            line if is_prepared else line + ", or videos that `vcycle data prepare` has rewritten"
         )
 
 

@@ -99,15 +99,13 @@ def _with_small_clips(config: RunConfig, *, rate_exponent: float) -> RunConfig:
     )
 
 
-def run_demo(
-    folder: str | Path | None = None, *, quick: bool = False, console: Console | None = None
-) -> list[dict[str, Any]]:
+def run_demo(folder: str | Path | None = None, *, quick: bool = False) -> list[dict[str, Any]]:
     """Write the videos, train five times, compare; returns the rows of ``summary.json``.
 
     A run that this code and configuration already finished in ``folder`` is not done again, one
     that was interrupted goes on. Raises ValueError if ``folder`` holds something else.
     """
-    console = console or Console()
+    console = Console()
     folder = Path(folder or ("runs/demo-quick" if quick else "runs/demo"))
     videos = folder / "videos"
     configs = demo_configs(videos, quick=quick)

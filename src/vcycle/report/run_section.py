@@ -109,7 +109,6 @@ def _speed(path: Path, config: RunConfig, *, name: str) -> str:
             **row,
             "phase": row["phase"] + 1,
             "shape": shapes[row["phase"]],
-            "limit": row["verdict"].split(" ")[0],
         }
         for row in {row["phase"]: row for row in rows}.values()
     ]

@@ -19,7 +19,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from vcycle.data.loader_stats import PREPARE, LoaderStats
+from vcycle.data.loader_stats import LoaderStats
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.activity import Activity
 from vcycle.train.step_log import StepLoss, StepTime
@@ -167,8 +167,7 @@ class Display:
     def end_of_phase(self, stats: LoaderStats) -> None:
         """A phase is done; say so if it waited for clips that more workers would have had ready."""
         if stats.wait_share > _WAIT_SHARE and stats.workers_needed > stats.num_workers:
-            verdict = stats.verdict
-            self.say(verdict.removesuffix(PREPARE) if self._is_prepared else verdict)
+            self.say(stats.verdict(is_prepared=self._is_prepared))
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""

@@ -201,7 +201,8 @@ class RunFolder:
             "wait_share": stats.wait_share,
             "workers": stats.num_workers,
             "workers_needed": stats.workers_needed,
-            "verdict": stats.verdict,
+            "limit": stats.limit,
+            "verdict": stats.verdict(),
         }
         self._append("phases.jsonl", [row])
 
