@@ -34,7 +34,7 @@ def collect(folder: StudyFolder, file: Path) -> None:
     steps = folder.steps()
     rows = [row for run in study.runs() if (row := _row(folder, run, steps)) is not None]
     rows.sort(key=_place)
-    left = sum(folder.row(run) is None for run in folder.left(study.runs()))
+    left = len([run for run in folder.left(study.runs()) if folder.row(run) is None])
     values = {
         "study": study.name,
         "runs": len(rows) + left,

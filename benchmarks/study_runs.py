@@ -14,7 +14,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,15 +96,14 @@ class StudyFolder:
         A rate that need not be tried is none of them. A published run leaves no weights: it is done
         again if one that starts from them is still to be done.
         """
-        rows = {run.name: self.row(run) for run in runs}
-        befores = (self.study.pretraining(run) for run in runs if rows[run.name] is None)
+        new = {run.name for run in runs if self.row(run) is None and self._is_wanted(run)}
+        befores = (self.study.pretraining(run) for run in runs if run.name in new)
         needed = {before.name for before in befores if before is not None}
-        return [run for run in runs if self._is_left(run, rows[run.name], needed)]
+        here = {name for name in needed if (self.path / "runs" / name / "row.json").is_file()}
+        return [run for run in runs if run.name in new | (needed - here)]
 
-    def _is_left(self, run: Run, row: dict[str, Any] | None, needed: Collection[str]) -> bool:
-        if row is None:
-            return run.role == "final" or run.rate in self.wanted_rates(run)
-        return run.name in needed and not (self.run_folder(run) / "row.json").is_file()
+    def _is_wanted(self, run: Run) -> bool:
+        return run.role == "final" or run.rate in self.wanted_rates(run)
 
     def manifest(self, run: Run) -> Path:
         """The folder of the manifest that a run trains and validates on, made at first use."""

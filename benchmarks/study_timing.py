@@ -34,7 +34,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.evaluate.loaders import make_train_loader
 from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
 from vcycle.models import set_norm_group, set_token_share
-from vcycle.train.clock import HostClock
+from vcycle.train.clock import HostClock, clock_of
 from vcycle.train.optim import make_optimizer
 from vcycle.train.run import train
 
@@ -48,20 +48,23 @@ Times = dict[Kind, list[tuple[float, float]]]
 
 
 def time_steps(folder: StudyFolder, runs: list[Run]) -> None:
-    """Time the methods of ``runs`` on their tasks, all those of a task in turns.
+    """Time the methods of the tasks of ``runs``, all those of a task in turns.
 
-    A task whose methods are all timed already is not timed again.
+    They are the methods of ``runs``, and those that the task had timed before. A task whose methods
+    are all timed here already is not timed again.
     """
     file = folder.path / "steps.json"
     rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
-    tasks: dict[str, dict[str, Run]] = {}
-    for run in runs:
-        tasks.setdefault(run.task.name, {}).setdefault(run.method.name, run)
-    for name, firsts in tasks.items():
-        done = {row["method"] for row in rows if f"{row['dataset']}/{row['regime']}" == name}
-        if firsts.keys() <= done:
+    for name in dict.fromkeys(run.task.name for run in runs):
+        asked = {run.method.name for run in runs if run.task.name == name}
+        if asked <= {row["method"] for row in rows if _task_of(row) == name}:
             continue
-        others = [row for row in rows if f"{row['dataset']}/{row['regime']}" != name]
+        asked |= {row["method"] for row in folder.steps() if _task_of(row) == name}
+        firsts: dict[str, Run] = {}
+        for run in folder.study.runs():
+            if run.task.name == name and run.method.name in asked:
+                firsts.setdefault(run.method.name, run)
+        others = [row for row in rows if _task_of(row) != name]
         rows = [*others, *_rows(folder, list(firsts.values()))]
         write_atomic(file, json.dumps(rows, indent=1) + "\n")
         print(f"{name}: {', '.join(firsts)} timed", flush=True)
@@ -106,6 +109,10 @@ def _is_repeatable(folder: StudyFolder, run: Run) -> bool:
     """Whether a run is complete, and what it starts from is here."""
     row = folder.row(run)
     return row is not None and "failed" not in row and folder.config(run) is not None
+
+
+def _task_of(row: dict[str, Any]) -> str:
+    return f"{row['dataset']}/{row['regime']}"
 
 
 def _is_of(row: dict[str, Any], run: Run) -> bool:
@@ -165,7 +172,8 @@ def _steps(config: RunConfig) -> Generator[tuple[Kind, tuple[float, float]]]:
     plan, fabric, manifest = config.plan(), make_fabric(config), read_manifest(config)
     network = make_network(config, num_classes=manifest.num_classes, fabric=fabric)
     model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer))
-    clock = HostClock(time.process_time)
+    on_cpu = fabric.device.type == "cpu"
+    clock = HostClock(time.process_time) if on_cpu else clock_of(fabric.device)
     with closing(make_train_loader(config, plan, manifest.split("train"), fabric)) as loader:
         batches = iter(loader)
         for step in plan:

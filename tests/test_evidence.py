@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from vcycle.config.own_videos import (
+    LEAST_SHARE,
     LEAST_STEPS,
     MOST_BASELINE_STEPS,
     MOST_STEPS,
@@ -100,6 +101,16 @@ def test_in_fewer_than_the_least_steps_it_mostly_fell_short() -> None:
     reached = [point["top1"] >= point["whole_baseline"]["top1"] for point in short]
     assert len(reached) >= 5
     assert sum(reached) < len(reached) / 2
+
+
+def test_in_less_than_the_least_share_passes_mostly_fell_short() -> None:
+    """Of any single pass, at equal or fewer seconds than three eighths of the baseline's steps."""
+    passes = [p for p in POINTS if p["method"] in ("pass", "anneal") and p["runs"] > 1]
+    short = [p for p in passes if p["length"] < LEAST_SHARE and p["whole_baseline"]]
+    reached = [point["top1"] >= point["whole_baseline"]["top1"] for point in short]
+    assert len(reached) >= 10
+    assert sum(reached) < len(reached) / 2
+    assert min(p["length"] for p in passes if p["length"] > 0.276) > LEAST_SHARE
 
 
 def test_it_was_ahead_of_a_baseline_of_equal_time_wherever_they_were_compared() -> None:

@@ -184,6 +184,11 @@ def test_the_plan_reads_what_was_written(
     )
 
 
+def test_rows_of_a_model_are_those_of_its_aliases() -> None:
+    assert Model("slowfast_r50_8x8").network == Model("slowfast_r50").network
+    assert Model("mine:network").network == "mine:network"
+
+
 def test_an_interrupt_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     show, shown = bench_step._show, []
 

@@ -88,6 +88,25 @@ def done(study: Study, tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     return folder
 
 
+def test_timing_a_method_anew_times_its_whole_task_and_leaves_the_others(study, done, tmp_path):
+    folder = StudyFolder(study, tmp_path, Path("nowhere"), {"steps": done.steps()})
+    shutil.copytree(done.path / "runs", folder.path / "runs")
+    methods = {(row["regime"], row["method"]) for row in done.steps()}
+    assert len(methods) > 2
+    time_steps(folder, [run for run in study.runs() if run.method.name == "pass"][:1])
+    assert {(row["regime"], row["method"]) for row in folder.steps()} == methods
+    own = json.loads((folder.path / "steps.json").read_text())
+    assert {(row["regime"], row["method"]) for row in own} == {
+        each for each in methods if each[0] == "scratch"
+    }
+
+
+def test_a_complete_table_leaves_nothing_to_do(study, done, tmp_path):
+    """Nor does a rate that need not be tried want the weights of another task's baseline."""
+    rows = [row for run in study.runs() if (row := done.row(run)) is not None]
+    assert StudyFolder(study, tmp_path, Path("nowhere"), {"rows": rows}).left(study.runs()) == []
+
+
 def rows_of(folder: StudyFolder) -> dict[str, dict]:
     rows = {run.name: folder.row(run) for run in folder.study.runs()}
     timed = ("busy_seconds", "seconds", "decode_seconds")

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from vcycle.cli.train import parse_time
-from vcycle.config.own_videos import scratch
+from vcycle.config.own_videos import TIMED_STEPS, scratch, timed
 from vcycle.config.run import Model
 from vcycle.config.sizing import Asked
 from vcycle.schedule.shape import Shape
@@ -105,6 +105,43 @@ def test_a_budget_for_few_steps_is_the_baselines_unless_a_schedule_was_asked_for
     assert len(fitted.plan().shapes) == (1 if is_off else 3)
     asked = fit_budget(replace(recipe, schedule_notes=()), TIMES, seconds, val_videos=50)
     assert len(asked.plan().shapes) == 3
+
+
+@pytest.mark.parametrize(
+    ("decode", "model", "said"),
+    [
+        (1e-6, 1.0, None),
+        (5.0, 1.0, "; its clips are slow to decode, and quick after `vcycle data prepare`"),
+        (1e-6, 20.0, "more of its own"),
+    ],
+)
+def test_a_budget_is_the_baselines_where_far_more_of_its_steps_fit(
+    decode: float, model: float, said: str | None
+) -> None:
+    """As coarse clips take so long to decode, or their steps so long."""
+    recipe = scratch(num_videos=300, model="resnet3d_tiny", asked=Asked(is_timed=True))
+    plan = recipe.plan()
+    full = recipe.baseline.shape
+    times = StepTimes(
+        model={
+            Kind.of(each): 0.1 * (1.0 if each.shape == full else model)
+            for each in plan.mini_batches()
+        },
+        decode={shape: 0.001 if shape == full else decode * 0.1 / 16 for shape in plan.shapes},
+        workers=1,
+    )
+    fitted = fit_budget(recipe, times, 600.0, val_videos=1)
+    assert (fitted.multigrid.anneal is None) == (said is not None)
+    (why,) = fitted.schedule_notes[:1]
+    assert why.startswith("schedule off" if said else "schedule anneal")
+    assert why.endswith(said or "")
+
+
+def test_a_budget_for_which_no_baseline_fits_still_asks_for_enough_steps() -> None:
+    recipe = scratch(num_videos=300, model="resnet3d_tiny", asked=Asked(is_timed=True))
+    off = timed(recipe, TIMED_STEPS - 1, baseline_steps=0)
+    assert off.multigrid.anneal is None
+    assert timed(recipe, TIMED_STEPS, baseline_steps=0) == recipe
 
 
 def test_a_budget_that_is_too_short_names_one_that_is_not() -> None:

@@ -76,7 +76,7 @@ def run_bench_step(options: argparse.Namespace) -> None:
     bench = StepBench(config, num_classes=classes)
     measured: list[StepRow] = []
     what = {
-        "model": config.model.name,
+        "model": config.model.network,
         "precision": config.precision,
         "device": bench.device_name,
     }

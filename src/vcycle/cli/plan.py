@@ -147,11 +147,11 @@ def _measured(file: Path, config: RunConfig) -> tuple[Sequence[cost.MeasuredStep
     try:
         rows = json.loads(file.read_text())
         measured = cost.measured_steps(rows)
-        others = {str(row["model"]) for row in rows if "model" in row} - {config.model.name}
+        others = {str(row["model"]) for row in rows if "model" in row} - {config.model.network}
         if others:
             raise ValueError(
                 f"they are steps of {', '.join(sorted(others))}; measure those of "
-                f"{config.model.name} with `vcycle bench step`"
+                f"{config.model.network} with `vcycle bench step`"
             )
     except ValueError as error:  # no JSON either
         raise ValueError(f"--step-seconds {file}: {error}") from error

@@ -102,6 +102,11 @@ class Model:
         return None if ":" in self.name else find_model(self.name)
 
     @property
+    def network(self) -> str:
+        """Its name, the same for all aliases of a model."""
+        return self.entry.name if self.entry else self.name
+
+    @property
     def rule(self) -> ShapeRule:
         """The clips that the network takes; any, for a function of one's own."""
         return self.entry.rule(self.options) if self.entry else ShapeRule()

@@ -72,7 +72,7 @@ def _busy_seconds(stat: Path) -> float:
 
 
 def _quota(folder: Path) -> float:
-    """Cores that a control group, version 2 or 1, lets its processes use, infinite if any."""
+    """Cores that a control group, version 2 or 1, lets its processes use; inf if unlimited."""
     for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
         try:
             words = " ".join((folder / name).read_text() for name in names).split()

@@ -109,6 +109,7 @@ def _speed(path: Path, config: RunConfig, *, name: str) -> str:
             **row,
             "phase": row["phase"] + 1,
             "shape": shapes[row["phase"]],
+            "limit": row.get("limit") or row["verdict"].split(" ")[0],  # of an older run
         }
         for row in {row["phase"]: row for row in rows}.values()
     ]

@@ -187,13 +187,13 @@ def fit_budget(
     config = replace(config, evaluation=replace(config.evaluation, times=count))
     left = seconds - count * one - final
     longest = _longest(config, times, left)
-    plain = _longest(replace(config, multigrid=config.multigrid.with_schedule("off")), times, left)
-    if longest is not None and plain is not None:
-        plan = longest.plan()
+    if longest is not None and config.schedule_notes and config.multigrid.anneal is not None:
+        off = replace(config, multigrid=config.multigrid.with_schedule("off"))
+        plan, plain = longest.plan(), _longest(off, times, left)
         config = timed(
             config,
             len(plan),
-            baseline_steps=len(plain.plan()),
+            baseline_steps=0 if plain is None else len(plain.plan()),
             waits=times.waiting_share(plan) > _WAITING_SHARE,
         )
         longest = _longest(config, times, left)
