@@ -151,6 +151,28 @@ def test_beside_a_baseline_of_twice_the_steps() -> None:
     assert retuned > longer
 
 
+def test_passes_from_other_starts() -> None:
+    task, end = "isl_emergency8/scratch", 0.276
+    names = ("pass-half-time", "pass-coarser", "pass-all-frames", "pass-more-full")
+    own, half, coarser, frames, full = means(
+        task, "top1", *((name, end) for name in ("pass", *names))
+    )
+    assert 0.04 < own - half < 0.055
+    assert 0.03 < own - coarser < 0.045
+    assert own - frames > 0.15
+    assert abs(own - full) < 0.02
+    own, root = means(task, "top1", ("pass", end), ("pass-root-batch", 0.433))
+    assert 0.1 < own - root < 0.115
+    paper, anneal = means(task, "top1", ("paper", 1.0), ("anneal", 0.184))
+    assert anneal > paper + 0.1
+
+
+def test_fine_tuned_on_sign_language() -> None:
+    points = (("anneal", 0.276), ("baseline", 1))
+    anneal, baseline = means("isl_emergency8/finetune", "top1", *points)
+    assert anneal > baseline
+
+
 @pytest.mark.parametrize("length", [0.184, 0.555])
 def test_a_rate_chosen_at_its_own_length(length: float) -> None:
     task = "isl_emergency8/scratch"

@@ -107,6 +107,25 @@ def test_a_complete_table_leaves_nothing_to_do(study, done, tmp_path):
     assert StudyFolder(study, tmp_path, Path("nowhere"), {"rows": rows}).left(study.runs()) == []
 
 
+def test_a_published_run_is_repeated_at_its_rate(study, study_file, done, tmp_path, capsys):
+    table, again = tmp_path / "table.json", tmp_path / "again"
+    rows = [row for run in study.runs() if (row := done.row(run)) is not None]
+    table.write_text(json.dumps({"study": study.name, "rows": rows}))
+    run = next(run for run in study.runs() if run.role == "final")
+    command = [str(study_file), "--only", run.name, "--folder", str(again), "--table", str(table)]
+    assert main(command) == 0
+    assert "are complete; --repeat does them again" in capsys.readouterr().out
+    assert not (again / "runs").exists()
+    assert main([*command, "--repeat"]) == 0
+    (file,) = again.glob("runs/**/row.json")
+    new, old = json.loads(file.read_text()), done.row(run)
+    for key in ("rate", "steps", "top1", "loss"):
+        assert new[key] == old[key]
+    table.write_text('{"study": ')
+    assert main(command) == 2
+    assert f"--table {table}: no table of a study" in capsys.readouterr().err
+
+
 def rows_of(folder: StudyFolder) -> dict[str, dict]:
     rows = {run.name: folder.row(run) for run in folder.study.runs()}
     timed = ("busy_seconds", "seconds", "decode_seconds")

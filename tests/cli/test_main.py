@@ -51,6 +51,7 @@ def test_synth_writes_a_manifest_of_files(
         (["models", "slow_r50"], "slow_r50: one word too many; vcycle models --help"),
         (["train", "demo", "--threads", "-1"], "threads -1"),
         (["train", "demo", "--evaluation.batch_size", "0"], "evaluation.batch_size 0"),
+        (["plan", "scratch", "--optimizer.name", "adma"], "give sgd or adamw or lars or lamb"),
         (["train", "demo", "--optimizer.momentum", "2"], "optimizer.momentum 2"),
         (["eval", "/no/such/run"], "/no/such/run"),
         (["plan", "demo", "--multigrid.norm_group", "3"], "norm_group 3"),

@@ -478,4 +478,3 @@ def test_another_optimizer_than_sgd_needs_a_rate(name: str) -> None:
         assert config.baseline.learning_rate.base == 0.001
         assert config.multigrid.rate_exponent == (1.0 if optimizer == "lars" else 0.5)
     assert recipe(name, num_videos=300, optimizer="sgd") == recipe(name, num_videos=300)
-    recipe(name, num_videos=300, optimizer="adma")  # refused as a field, with the names there are

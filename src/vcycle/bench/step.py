@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
+from vcycle.data.tables import counted
 from vcycle.evaluate.setup import make_fabric, make_network
 from vcycle.models import (
     commit_statistics,
@@ -146,7 +147,7 @@ class StepBench:
         """That of a GPU, or how many threads of a CPU there are."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        return f"{torch.get_num_threads()} CPU thread(s)"
+        return counted(torch.get_num_threads(), "CPU thread")
 
     def measure(
         self,

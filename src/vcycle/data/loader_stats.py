@@ -13,6 +13,11 @@ from typing import Literal
 _WAIT_SHARE = 0.05  # more waiting than this makes a phase loader-bound
 
 
+def limit_of(wait_share: float) -> Literal["compute-bound", "loader-bound"]:
+    """What limits a loop that waits for so much of its time."""
+    return "loader-bound" if wait_share > _WAIT_SHARE else "compute-bound"
+
+
 @dataclass
 class LoaderStats:
     """What a loader did over some batches, in clips and wall-clock seconds."""
@@ -37,25 +42,21 @@ class LoaderStats:
     @property
     def loader_bound(self) -> bool:
         """Whether the loop waited for more than 5% of the time."""
-        return self.wait_share > _WAIT_SHARE
+        return limit_of(self.wait_share) == "loader-bound"
 
     @property
     def workers_needed(self) -> int:
         """Workers that would decode 10% faster than the loop uses clips."""
         return max(1, math.ceil(1.1 * self.work_seconds / max(self.use_seconds, 1e-9)))
 
-    @property
-    def limit(self) -> Literal["compute-bound", "loader-bound"]:
-        """What the speed was limited by."""
-        return "loader-bound" if self.loader_bound else "compute-bound"
-
     def verdict(self, *, is_prepared: bool = False) -> str:
         """One line for people: the limit, and what would raise it; ``is_prepared`` are videos that
         ``vcycle data prepare`` has rewritten."""
         rate = f"{self.clips_per_second:.0f} clips/s, {self.wait_share:.0%} waiting for data"
-        if not self.loader_bound:
-            return f"{self.limit} ({rate})"
-        line = f"{self.limit} ({rate}, {_workers(self.num_workers)}): "
+        limit = limit_of(self.wait_share)
+        if limit == "compute-bound":
+            return f"{limit} ({rate})"
+        line = f"{limit} ({rate}, {_workers(self.num_workers)}): "
         if self.workers_needed <= self.num_workers:
             return line + "they decode fast enough once they have started"
         line += f"{_workers(self.workers_needed)} on cores of their own would keep up"

@@ -15,6 +15,7 @@ import numpy as np
 
 from vcycle.config.run import RunConfig
 from vcycle.data.json_lines import read_rows
+from vcycle.data.loader_stats import limit_of
 from vcycle.report.charts import confusion_chart, throughput_chart, waiting_chart
 from vcycle.report.frames import ValidationVideos
 from vcycle.report.page import Table, chart_html, details_html, heading_html, paragraph_html
@@ -109,7 +110,7 @@ def _speed(path: Path, config: RunConfig, *, name: str) -> str:
             **row,
             "phase": row["phase"] + 1,
             "shape": shapes[row["phase"]],
-            "limit": row.get("limit") or row["verdict"].split(" ")[0],  # of an older run
+            "limit": limit_of(row["wait_share"]),
         }
         for row in {row["phase"]: row for row in rows}.values()
     ]

@@ -201,7 +201,6 @@ class RunFolder:
             "wait_share": stats.wait_share,
             "workers": stats.num_workers,
             "workers_needed": stats.workers_needed,
-            "limit": stats.limit,
             "verdict": stats.verdict(),
         }
         self._append("phases.jsonl", [row])
