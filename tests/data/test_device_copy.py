@@ -156,7 +156,7 @@ def test_a_place_is_written_again_only_after_its_copy(manifest, monkeypatch):
     plain = [
         batch.clips for batch in eval_loader(ClipDataset(manifest, RANGE), RANGE.base, **options)
     ]
-    copying = eval_loader(ClipDataset(manifest, RANGE), RANGE.base, copy_device=CPU, **options)
+    copying = eval_loader(ClipDataset(manifest, RANGE), RANGE.base, device="cuda", **options)
     for _ in range(2):  # an iteration that is left half way leaves copies behind
         next(iter(copying))
     clips = [batch.clips for batch in copying]

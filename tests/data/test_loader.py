@@ -82,7 +82,7 @@ def test_evaluation_sees_every_view_and_repeats_exactly(manifest):
         eval_loader(dataset, RANGE.base, batch_size=0, num_workers=0)
 
 
-@pytest.mark.parametrize("options", [{}, {"decode_device": "cpu"}])
+@pytest.mark.parametrize("options", [{}, {"threads": True}])
 def test_an_iteration_is_over_when_another_begins(train, options):
     """It fails and the other goes on; so does closing end it."""
     loader = eval_loader(train, RANGE.base, batch_size=4, num_workers=1, **options)

@@ -57,11 +57,10 @@ class Loader:
     raised if they are more than ``max_bad_share`` of the dataset's, and more than one. With
     ``num_workers`` of 0 clips are decoded in the calling process, as batches are asked for.
 
-    Workers are processes, and batches are in CPU memory, page-locked with ``pin_memory``. With a
-    ``copy_device``, a CUDA device, their clips are copied there as they are asked for, beside what
-    it computes. With a ``decode_device`` workers are threads of this process, and batches are on
-    that device; the decoder "nvdec" needs one, by default the current CUDA device. Raises
-    ValueError if the dataset's decoder does not work there.
+    Workers are processes, or ``threads`` of this process. Clips are in CPU memory; those for a CUDA
+    ``device`` are copied there as they are asked for, beside what it computes. The decoder "nvdec"
+    decodes them there, in threads, by default on the current CUDA device. Raises ValueError if the
+    dataset's decoder does not work.
     """
 
     def __init__(
@@ -73,23 +72,21 @@ class Loader:
         largest_batch_bytes: int,
         prefetch_bytes: int = PREFETCH_BYTES,
         max_bad_share: float = 0.01,
-        pin_memory: bool = False,
-        copy_device: torch.device | None = None,
-        decode_device: torch.device | str | None = None,
+        device: torch.device | str | None = None,
+        threads: bool = False,
     ) -> None:
         if num_workers < 0:
             raise ValueError(f"num_workers {num_workers}: give 0 or more")
-        if decode_device is None and dataset.decoder == "nvdec":
-            decode_device = "cuda"
-        check_decoder(dataset.decoder, torch.device(decode_device or "cpu"))
+        decodes_there = dataset.decoder == "nvdec"
+        device = torch.device(device or ("cuda" if decodes_there else "cpu"))
+        self._decode_device = device if decodes_there else torch.device("cpu")
+        check_decoder(dataset.decoder, self._decode_device)
         self.dataset = dataset
         self.request_lists = request_lists
         self.num_workers = num_workers
         self.num_bytes = max(prefetch_bytes, 3 * largest_batch_bytes)
-        self.copy_device = copy_device if decode_device is None else None
-        pins = pin_memory or self.copy_device is not None
-        self.pin_memory = pins and decode_device is None
-        self.decode_device = decode_device
+        self.threads = threads or decodes_there
+        self._copy_device = device if device.type == "cuda" and not decodes_there else None
         self._copies: DeviceCopy | None = None
         self._bad = BadVideos(num_videos=len(dataset), max_share=max_bad_share)
         self._pool: Pool | None = None
@@ -154,16 +151,16 @@ class Loader:
             for out, request in zip(pixels, requests, strict=True):
                 clips.append(self.dataset.read(request, out=out).facts)
             self._timer.add_work(time.monotonic() - started)
-            if self.copy_device is not None:
-                pixels = pixels.to(self.copy_device, non_blocking=True)
+            if self._copy_device is not None:
+                pixels = pixels.to(self._copy_device, non_blocking=True)
             yield self._batch(pixels, clips, requests)
 
     def _decode_ahead(self) -> Iterator[Batch]:
         # Start the workers, or take back what an abandoned iteration left them.
         if self._pool is None:
             self._pool = self._start_workers()
-            if self.copy_device is not None:
-                self._copies = DeviceCopy(self._pool.memory, self.copy_device)
+            if self._copy_device is not None:
+                self._copies = DeviceCopy(self._pool.memory, self._copy_device)
         pool, copies = self._pool, self._copies
         pool.forget()
         if copies is not None:
@@ -212,13 +209,13 @@ class Loader:
             yield self._batch(pixels, clips, head.requests)
 
     def _start_workers(self) -> Pool:
-        if self.decode_device is None:
+        if not self.threads:
             return WorkerPool(self.dataset, num_workers=self.num_workers, num_bytes=self.num_bytes)
         return DecodeThreads(
             self.dataset,
             num_threads=self.num_workers,
             num_bytes=self.num_bytes,
-            device=self.decode_device,
+            device=self._decode_device,
         )
 
     def _offer(self, pool: Pool, pending: deque[_Pending]) -> None:
@@ -247,12 +244,12 @@ class Loader:
                 batch.clips.update(enumerate(answer.clips, start=first))
 
     def _empty(self, requests: list[ClipRequest]) -> Tensor:
-        """(N, T, H, W, 3) uint8, page-locked with ``pin_memory``."""
+        """(N, T, H, W, 3) uint8 where clips are decoded, page-locked if they are copied on."""
         return torch.empty(
             (len(requests), *requests[0].clip_shape),
             dtype=torch.uint8,
-            device=self.decode_device,
-            pin_memory=self.pin_memory,
+            device=self._decode_device,
+            pin_memory=self._copy_device is not None,
         )
 
     def _batch(self, pixels: Tensor, clips: list[ClipFacts], requests: list[ClipRequest]) -> Batch:
@@ -278,9 +275,8 @@ def train_loader(
     num_workers: int,
     prefetch_bytes: int = PREFETCH_BYTES,
     max_bad_share: float = 0.01,
-    pin_memory: bool = False,
-    copy_device: torch.device | None = None,
-    decode_device: torch.device | str | None = None,
+    device: torch.device | str | None = None,
+    threads: bool = False,
 ) -> Loader:
     """The batches of a run, one for each list of requests that the sampler yields.
 
@@ -298,9 +294,8 @@ def train_loader(
         largest_batch_bytes=sampler.largest_batch_bytes,
         prefetch_bytes=prefetch_bytes,
         max_bad_share=max_bad_share,
-        pin_memory=pin_memory,
-        copy_device=copy_device,
-        decode_device=decode_device,
+        device=device,
+        threads=threads,
     )
 
 
@@ -314,9 +309,8 @@ def eval_loader(
     num_workers: int,
     prefetch_bytes: int = PREFETCH_BYTES,
     max_bad_share: float = 0.01,
-    pin_memory: bool = False,
-    copy_device: torch.device | None = None,
-    decode_device: torch.device | str | None = None,
+    device: torch.device | str | None = None,
+    threads: bool = False,
     rank: int = 0,
     world_size: int = 1,
 ) -> Loader:
@@ -338,7 +332,6 @@ def eval_loader(
         largest_batch_bytes=3 * shape.num_pixels * batch_size,
         prefetch_bytes=prefetch_bytes,
         max_bad_share=max_bad_share,
-        pin_memory=pin_memory,
-        copy_device=copy_device,
-        decode_device=decode_device,
+        device=device,
+        threads=threads,
     )

@@ -46,8 +46,7 @@ def make_train_loader(
         sampler,
         num_workers=num_workers(config.data),
         max_bad_share=config.data.max_bad_share,
-        copy_device=fabric.device if fabric.device.type == "cuda" else None,
-        decode_device=fabric.device if config.data.decoder == "nvdec" else None,
+        device=fabric.device,
     )
 
 
@@ -67,8 +66,7 @@ def make_eval_loader(
         num_crops=config.evaluation.num_crops,
         num_workers=num_workers(config.data),
         max_bad_share=config.data.max_bad_share,
-        copy_device=fabric.device if fabric.device.type == "cuda" else None,
-        decode_device=fabric.device if config.data.decoder == "nvdec" else None,
+        device=fabric.device,
         rank=fabric.global_rank,
         world_size=fabric.world_size,
     )

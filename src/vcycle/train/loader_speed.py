@@ -39,7 +39,7 @@ def decode_seconds(
         num_workers=workers,
         largest_batch_bytes=max(3 * shape.num_pixels for shape in shapes) * _LEAST_CLIPS,
         max_bad_share=1.0,
-        decode_device=fabric.device if config.data.decoder == "nvdec" else None,
+        device=fabric.device,
     )
     found: dict[Shape, float] = {}
     rng = indexed_generator(config.seed, "loader speed", 0)

@@ -67,7 +67,6 @@ def slowdown(
         largest_batch_bytes=max(3 * kind.batch_size * kind.shape.num_pixels for kind in kinds),
         prefetch_bytes=1,  # little ahead: soon they decode no faster than the model takes clips
         max_bad_share=1.0,
-        decode_device=fabric.device if config.data.decoder == "nvdec" else None,
     )
     with closing(loader), unchanged(network, optimizer, config.model.name):
         updates = not optimizer.state  # that of a resumed run is not to change

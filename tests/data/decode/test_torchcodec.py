@@ -225,7 +225,7 @@ def test_nvdec_gives_the_clips_of_pyav_on_the_gpu(manifest, num_workers):
         ClipDataset(manifest, RANGE, decoder="nvdec"),
         RANGE.base,
         num_workers=num_workers,
-        pin_memory=True,
+        device="cuda",
         **options,
     )
     with torch.inference_mode():

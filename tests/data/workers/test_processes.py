@@ -157,14 +157,14 @@ def test_an_abandoned_iteration_leaves_the_next_one_complete(manifest):
     assert [batch.indices.tolist() for batch in loader] == whole
 
 
-@pytest.mark.parametrize("decode_device", [None, "cpu"])  # processes, threads
-def test_working_ahead_is_bounded_in_bytes(manifest, decode_device):
+@pytest.mark.parametrize("threads", [False, True])
+def test_working_ahead_is_bounded_in_bytes(manifest, threads):
     """With room for three batches the workers stop, however long the loop takes."""
     dataset = ClipDataset(manifest, RANGE)
     requests = view_requests(16, RANGE.base) * 8
     lists = [requests[i : i + 4] for i in range(0, len(requests), 4)]
     size = 4 * requests[0].num_bytes
-    options = {"largest_batch_bytes": size, "prefetch_bytes": 1, "decode_device": decode_device}
+    options = {"largest_batch_bytes": size, "prefetch_bytes": 1, "threads": threads}
     loader = Loader(dataset, lists, num_workers=1, **options)
     next(iter(loader))
     pool = loader._pool
@@ -177,8 +177,8 @@ def test_working_ahead_is_bounded_in_bytes(manifest, decode_device):
     loader.close()
 
 
-@pytest.mark.parametrize("decode_device", [None, "cpu"])  # processes, threads
-def test_many_shapes_share_the_ring_of_memory(manifest, decode_device):
+@pytest.mark.parametrize("threads", [False, True])
+def test_many_shapes_share_the_ring_of_memory(manifest, threads):
     """Batches of very different sizes, in a ring that holds three of the largest."""
     dataset = ClipDataset(manifest, RANGE)
     lists = []
@@ -189,7 +189,7 @@ def test_many_shapes_share_the_ring_of_memory(manifest, decode_device):
     largest = max(sum(r.num_bytes for r in requests) for requests in lists)
     arguments = {"largest_batch_bytes": largest, "prefetch_bytes": 1, "max_bad_share": 0.1}
     alone = list(Loader(dataset, lists, num_workers=0, **arguments))
-    together = list(Loader(dataset, lists, num_workers=2, decode_device=decode_device, **arguments))
+    together = list(Loader(dataset, lists, num_workers=2, threads=threads, **arguments))
     for a, b in zip(alone, together, strict=True):
         assert torch.equal(a.clips, b.clips)
         assert torch.equal(a.indices, b.indices)

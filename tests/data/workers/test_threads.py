@@ -57,7 +57,7 @@ def loader_of():
 
     def make(dataset, **options):
         options = {"batch_size": 4, "num_workers": 2, "max_bad_share": 0.5} | options
-        loaders.append(eval_loader(dataset, RANGE.base, **({"decode_device": "cpu"} | options)))
+        loaders.append(eval_loader(dataset, RANGE.base, **({"threads": True} | options)))
         return loaders[-1]
 
     yield make
@@ -85,7 +85,7 @@ def test_the_batches_are_those_of_processes(manifest, tmp_path, loader_of, num_w
     for i in (3, 9):
         videos[i] = dataclasses.replace(videos[i], path=f"file://{tmp_path}/bad.mp4?{i}")
     dataset = ClipDataset(dataclasses.replace(manifest, videos=tuple(videos)), RANGE)
-    processes = loader_of(dataset, decode_device=None, num_clips=2)
+    processes = loader_of(dataset, threads=False, num_clips=2)
     threads = loader_of(dataset, num_workers=num_workers, num_clips=2)
     assert_same(processes, threads)
     assert len(decode_threads()) == num_workers
@@ -148,7 +148,7 @@ def test_threads_end_with_their_loader(manifest):
         RANGE.base,
         batch_size=4,
         num_workers=2,
-        decode_device="cpu",
+        threads=True,
     )
     next(iter(loader))
     assert len(decode_threads()) == 2
@@ -226,7 +226,7 @@ from vcycle.schedule.shape import Shape
 
 dataset = ClipDataset(Manifest.read(sys.argv[1]), GridRange(Shape(8, 64, 64), 2, (73, 97)))
 loader = eval_loader(
-    dataset, Shape(8, 64, 64), batch_size=2, num_workers=2, decode_device="cpu"
+    dataset, Shape(8, 64, 64), batch_size=2, num_workers=2, threads=True
 )
 next(iter(loader))
 """
