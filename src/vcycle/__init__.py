@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
+from vcycle.schedule.cycles import LongCycle, ShortCycle
 from vcycle.schedule.multigrid import Anneal, Multigrid
 from vcycle.schedule.plan import MiniBatch, Plan, Step
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 
 if TYPE_CHECKING:
     from vcycle.config.augmentation import Augmentation

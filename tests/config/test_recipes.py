@@ -17,8 +17,7 @@ from vcycle.config.sizing import Asked
 from vcycle.data.sampler import PlanSampler
 from vcycle.models import check_norm_group
 from vcycle.schedule import cost
-from vcycle.schedule.cycles import ShapeRule
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 
 NAMES = [*FIXED_RECIPES, *USER_RECIPES]
 SMALL = "k400-slowfast-r50-small-baseline"

@@ -13,8 +13,7 @@ from vcycle.models import build_model
 from vcycle.models.build import FAMILIES
 from vcycle.models.count import multiply_adds
 from vcycle.models.entries import MODELS, ModelEntry, find_model
-from vcycle.schedule.cycles import ShapeRule
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 
 
 def test_every_name_and_alias_is_of_one_entry() -> None:

@@ -13,10 +13,9 @@ from vcycle.models.count import multiply_adds, num_parameters
 from vcycle.models.entries import find_model
 from vcycle.models.transformer import Block, positions
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.cycles import ShapeRule
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 
 CPU = torch.device("cpu")
 SMALL = {"width": 32, "depth": 2, "heads": 2}

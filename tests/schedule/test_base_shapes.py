@@ -3,10 +3,10 @@
 import pytest
 
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
+from vcycle.schedule.cycles import LongCycle, ShortCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 
 
 def baseline(shape: Shape, batch_size: int = 16) -> Baseline:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
+from vcycle.schedule.cycles import LongCycle, ShortCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 
 
 def baseline(

@@ -9,10 +9,10 @@ from fractions import Fraction
 import pytest
 
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.cycles import SQRT_HALF, LongCycle, ShapeRule, ShortCycle
+from vcycle.schedule.cycles import SQRT_HALF, LongCycle, ShortCycle
 from vcycle.schedule.multigrid import COARSE_TO_FINE, SCHEDULES, Anneal, Multigrid
 from vcycle.schedule.plan import Plan
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 
 KINETICS = Baseline(
     Shape(32, 224, 224),

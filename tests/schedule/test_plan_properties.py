@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from vcycle.schedule import phases
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle
+from vcycle.schedule.cycles import LongCycle, ShortCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan, Step
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 
 factors = st.sampled_from([0.25, 0.4, 0.5, 0.5**0.5, 0.8, 1.0])
 pairs = st.lists(st.tuples(factors, factors), max_size=4)

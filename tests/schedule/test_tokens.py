@@ -15,10 +15,10 @@ from vcycle.config.run import Model, RunConfig
 from vcycle.report.plan_table import plan_table
 from vcycle.schedule import cost
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.cycles import LongCycle, ShapeRule, ShortCycle, kept_tokens
+from vcycle.schedule.cycles import LongCycle, ShortCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule, kept_tokens
 
 BASELINE = Baseline(Shape(8, 96, 96), 8, 1_000, 275, LearningRate(0.01))
 ONLY_TOKENS = LongCycle(((1.0, 1.0),) * 3, tokens=(0.25, 0.5, 1.0), once=True)

@@ -29,9 +29,9 @@ from vcycle.data.metadata import Video
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.evaluate.processes import Stopped
-from vcycle.schedule.cycles import LongCycle, ShapeRule
+from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 from vcycle.train import loop, stop
 from vcycle.train.run import train
 

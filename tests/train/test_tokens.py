@@ -16,9 +16,9 @@ from vcycle.models import TokenDrop, build_model
 from vcycle.models.count import multiply_adds
 from vcycle.report.runs import read_run
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.cycles import LongCycle, ShapeRule
+from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.run import train
 from vcycle.train.timing import Kind

@@ -9,9 +9,8 @@ import pytest
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.cycles import ShapeRule
 from vcycle.schedule.multigrid import Multigrid
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 from vcycle.train.run import train
 
 pytest.importorskip("transformers")

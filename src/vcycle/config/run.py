@@ -12,9 +12,9 @@ from typing import Any, Literal
 from vcycle.config.augmentation import Augmentation
 from vcycle.models.entries import ModelEntry, find_model
 from vcycle.schedule.baseline import Baseline
-from vcycle.schedule.cycles import ShapeRule
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import ShapeRule
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from vcycle.schedule.cycles import ShapeRule, kept_tokens
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule, kept_tokens
 
 Family = Literal["SlowFast", "I3D", "Slow", "C2D", "TinyResNet3d", "VideoTransformer"]
 

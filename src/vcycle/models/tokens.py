@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.models.dropout import ClipKeys, hashed_words
-from vcycle.schedule.cycles import kept_tokens
+from vcycle.schedule.shape import kept_tokens
 
 
 class TokenDrop(ClipKeys, nn.Module):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from vcycle.schedule.base_shapes import BaseShape
 from vcycle.schedule.cost import BatchMemory, Cost
-from vcycle.schedule.cycles import BaseShape
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import clip_name
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
-from vcycle.schedule.cycles import SQRT_HALF, Factors, LongCycle, ShapeRule, ShortCycle
+from vcycle.schedule.cycles import SQRT_HALF, Factors, LongCycle, ShortCycle
+from vcycle.schedule.shape import ShapeRule
 
 
 @dataclass(frozen=True)

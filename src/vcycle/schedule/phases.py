@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise, product
 from typing import Literal
 
+from vcycle.schedule.base_shapes import BaseShape, are_cycles
 from vcycle.schedule.baseline import Baseline
-from vcycle.schedule.cycles import BaseShape, are_cycles
 
 PhaseKind = Literal["constant", "cycle", "pass", "fine-tuning"]
 

@@ -14,15 +14,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, overload
 
+from vcycle.schedule.base_shapes import BaseShape, ShortShape, are_cycles, base_shapes
 from vcycle.schedule.baseline import Baseline
-from vcycle.schedule.cycles import (
-    FULL_GRID,
-    BaseShape,
-    ShortShape,
-    are_cycles,
-    base_shapes,
-    round_half_up,
-)
+from vcycle.schedule.cycles import FULL_GRID
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.phases import (
     Layout,
@@ -32,7 +26,7 @@ from vcycle.schedule.phases import (
     phases_of_clips,
     phases_of_steps,
 )
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, round_half_up
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,11 @@ models share. Scaling a shape by a grid factor rounds it to what a model accepts
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+_TOLERANCE = 1e-9
+"""Of products such as 0.29 * 100, which lies just below 29."""
 
 
 @dataclass(frozen=True, order=True)
@@ -53,6 +57,63 @@ class Shape:
         return f"{self.frames}x{self.height}x{self.width}"
 
 
+@dataclass(frozen=True)
+class ShapeRule:
+    """What a model accepts: frames and sides in whole multiples, and a least size of each.
+
+    A vision transformer wants its patch (``frame_multiple=2, side_multiple=16``), SlowFast a
+    ``min_frames`` of its alpha.
+
+    Args:
+        frame_multiple: frames come in whole multiples of it.
+        side_multiple: heights and widths do of this.
+        min_frames: the fewest frames.
+        min_side: the smallest height and width, in pixels.
+
+    >>> patches = ShapeRule(frame_multiple=2, side_multiple=16)
+    >>> print(patches.scale(Shape(16, 224, 224), frames=0.5, side=0.7))
+    8x160x160
+    """
+
+    frame_multiple: int = 1
+    side_multiple: int = 1
+    min_frames: int = 1
+    min_side: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("frame_multiple", "side_multiple", "min_frames", "min_side"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)}: give a number of at least 1")
+
+    def scale(self, shape: Shape, *, frames: float, side: float) -> Shape:
+        """``shape`` times the factors, each size to the nearest multiple that is accepted.
+
+        A baseline's own sizes are never changed. Raises ValueError if a size is not accepted.
+        """
+        return Shape(
+            self._size("frames", shape.frames, frames),
+            self._size("height", shape.height, side),
+            self._size("width", shape.width, side),
+        )
+
+    def _size(self, name: str, size: int, factor: float) -> int:
+        multiple = self.frame_multiple if name == "frames" else self.side_multiple
+        least = self.min_frames if name == "frames" else self.min_side
+        if size % multiple:
+            raise ValueError(
+                f"{name} {size}: the model takes multiples of {multiple}; use "
+                f"{max(1, round_half_up(size / multiple)) * multiple}"
+            )
+        scaled = round_half_up(size * factor / multiple) * multiple
+        if scaled == 0 or min(scaled, size * factor + _TOLERANCE) < least:
+            raise ValueError(
+                f"{name} {size} x {factor:.3g} is {size * factor:.3g}, and the model takes at "
+                f"least {max(multiple, least)}; start from more {name}, or leave that factor out "
+                f"of the cycle"
+            )
+        return scaled
+
+
 def clip_name(shape: Shape | str, token_share: float) -> str:
     """``8x96x96``, or ``8x96x96@0.5`` of a clip that keeps half of its tokens."""
     return f"{shape}" if token_share == 1 else f"{shape}@{token_share:g}"
@@ -65,3 +126,13 @@ def stride_range(stride: int, *, base_frames: int, frames: int) -> tuple[int, in
     rounded down (paper, section 4, Multigrid Training Details).
     """
     return stride, max(stride, stride * base_frames // frames)
+
+
+def kept_tokens(count: int, share: float) -> int:
+    """How many of ``count`` tokens a ``share`` of them is: at least one."""
+    return max(1, round_half_up(count * share))
+
+
+def round_half_up(number: float) -> int:
+    """The nearest whole number, of two that are as near the larger one."""
+    return math.floor(number + 0.5 + _TOLERANCE)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from vcycle.config.own_videos import timed
 from vcycle.config.run import RunConfig
 from vcycle.config.sizing import fewest_steps, with_steps
-from vcycle.schedule.cycles import ShortShape
+from vcycle.schedule.base_shapes import ShortShape
 from vcycle.schedule.phases import Phase
 from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape

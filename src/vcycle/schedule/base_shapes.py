@@ -1,0 +1,143 @@
+"""Base shapes: from the factors of the two cycles to mini-batch shapes (paper, section 3.2).
+
+In: a baseline's shape and batch, a long and a short cycle. Out: for every base shape of the long
+cycle, its batch and rate factors and the shapes that the short cycle visits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vcycle.schedule.cycles import FULL_GRID, LongCycle, ShortCycle
+from vcycle.schedule.shape import Shape, ShapeRule, round_half_up
+
+
+@dataclass(frozen=True)
+class ShortShape:
+    """One position of the short cycle.
+
+    ``batch_size`` is ``batch_factor`` times B, the baseline's; ``norm_group`` is in clips, None
+    without norm groups; ``token_share`` of its tokens are kept.
+    """
+
+    shape: Shape
+    batch_factor: int
+    batch_size: int
+    norm_group: int | None
+    token_share: float = 1.0
+
+
+@dataclass(frozen=True)
+class BaseShape:
+    """One base shape of the long cycle and its short cycle, which ends with the shape itself.
+
+    ``rate_factor`` scales the learning rate on all of them.
+    """
+
+    short_cycle: tuple[ShortShape, ...]
+    rate_factor: float
+
+    @property
+    def shape(self) -> Shape:
+        """The base shape itself."""
+        return self.short_cycle[-1].shape
+
+    @property
+    def batch_factor(self) -> int:
+        """Of the base shape itself, relative to B."""
+        return self.short_cycle[-1].batch_factor
+
+    def at(self, step: int) -> ShortShape:
+        """What the short cycle visits at ``step`` of the whole run: its counter never restarts."""
+        return self.short_cycle[step % len(self.short_cycle)]
+
+    def counts(self, first_step: int, end_step: int) -> tuple[int, ...]:
+        """How often steps ``first_step`` to ``end_step`` (not counted) visit each position."""
+        period = len(self.short_cycle)
+        return tuple(
+            (end_step + ahead) // period - (first_step + ahead) // period
+            for ahead in range(period - 1, -1, -1)
+        )
+
+    def clips(self, first_step: int, end_step: int) -> int:
+        """Clips that steps ``first_step`` to ``end_step`` (not counted) of the run consume."""
+        counts = self.counts(first_step, end_step)
+        return sum(
+            count * short.batch_size for count, short in zip(counts, self.short_cycle, strict=True)
+        )
+
+    @property
+    def batch_size(self) -> int:
+        """Clips of a step on the base shape itself."""
+        return self.short_cycle[-1].batch_size
+
+    @property
+    def token_share(self) -> float:
+        """Of the tokens, kept on every shape of the short cycle."""
+        return self.short_cycle[-1].token_share
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Clips of a step, averaged over the short cycle."""
+        return sum(short.batch_size for short in self.short_cycle) / len(self.short_cycle)
+
+
+def base_shapes(
+    shape: Shape,
+    batch_size: int,
+    *,
+    long_cycle: LongCycle | None,
+    short_cycle: ShortCycle | None,
+    rule: ShapeRule,
+    batch_exponent: float,
+    rate_exponent: float,
+    norm_group: int | None,
+) -> tuple[BaseShape, ...]:
+    """The shapes of a long cycle, coarse to fine, each with its short cycle.
+
+    A shape's batch is B times a whole number: equation 1 against the baseline's shape, to the power
+    ``batch_exponent`` and rounded once, so that a shape has the same batch wherever it is visited;
+    or the long cycle's own batch factor, by which equation 1 goes on for the short cycle. If
+    the short cycle enlarges a batch, the norm group grows with it (section 3.2), by a whole number
+    that divides the batch into whole groups. A short-cycle shape is never larger than its base.
+    Of a clip that keeps a share of its tokens, equation 1 counts that share.
+    """
+    long_cycle = long_cycle or FULL_GRID
+    pairs = [*(short_cycle.factors if short_cycle else ()), (1.0, 1.0)]
+    rows = []
+    for place, (frames, side) in enumerate(long_cycle.factors):
+        base = rule.scale(shape, frames=frames, side=side)
+        given = long_cycle.batch_factors and long_cycle.batch_factors[place]
+        tokens = long_cycle.tokens[place] if long_cycle.tokens else 1.0
+        shorts = []
+        for near_frames, near_side in pairs:
+            near = rule.scale(shape, frames=min(frames, near_frames), side=min(side, near_side))
+            if given:
+                factor = _batch_factor(near, base, batch_exponent, times=given)
+            else:
+                factor = _batch_factor(near, shape, batch_exponent, tokens=tokens)
+            growth = _largest_divisor(factor, at_most=_batch_factor(near, base, batch_exponent))
+            group = None if norm_group is None else norm_group * growth
+            shorts.append(ShortShape(near, factor, batch_size * factor, group, tokens))
+        rate = long_cycle.rate_factors and long_cycle.rate_factors[place]
+        rate_factor = rate or math.pow(shorts[-1].batch_factor, rate_exponent)
+        rows.append(BaseShape(tuple(shorts), rate_factor))
+    return tuple(rows)
+
+
+def are_cycles(shapes: tuple[BaseShape, ...]) -> bool:
+    """Whether a run on these base shapes ever changes its shape."""
+    return len(shapes) > 1 or len(shapes[-1].short_cycle) > 1
+
+
+def _batch_factor(
+    coarse: Shape, fine: Shape, exponent: float, *, times: int = 1, tokens: float = 1.0
+) -> int:
+    """How many times the clips of ``fine`` make a batch of ``coarse``: equation 1."""
+    ratio = fine.num_pixels / (coarse.num_pixels * tokens)
+    return max(1, round_half_up(times * math.pow(ratio, exponent)))
+
+
+def _largest_divisor(number: int, *, at_most: int) -> int:
+    return next(each for each in range(at_most, 0, -1) if number % each == 0)
