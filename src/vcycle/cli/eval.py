@@ -18,7 +18,7 @@ from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_field_flags
 from vcycle.config.run import RunConfig
-from vcycle.evaluate.frontier import metric_of
+from vcycle.evaluate.metric_names import METRICS, metric_of
 from vcycle.schedule.shape import Shape
 
 
@@ -122,11 +122,7 @@ def _shapes(config: RunConfig, text: str | None) -> list[Shape]:
 
 
 def _line(folder: str, result: dict[str, Any]) -> str:
-    scores = ", ".join(
-        _score(key, result)
-        for key in ("top1", "top5", "mean_class_accuracy", "map")
-        if key in result
-    )
+    scores = ", ".join(_score(key, result) for key in METRICS if key in result)
     line = (
         f"{folder}: {scores} on {result['videos']} videos of {result['split']}, "
         f"{result['coverage']:.1%} of those listed "

@@ -13,13 +13,7 @@ from typing import Any
 from vcycle.config.flags import read_config
 from vcycle.data.json_lines import read_rows
 from vcycle.evaluate.load_model import LoadedModel
-
-METRICS = {
-    "top1": "top-1 accuracy",
-    "top5": "top-5 accuracy",
-    "mean_class_accuracy": "mean class accuracy",
-    "map": "mean average precision",
-}
+from vcycle.evaluate.metric_names import METRICS
 
 
 def figures_of(model: LoadedModel, evaluation: Path | None) -> dict[str, Any]:

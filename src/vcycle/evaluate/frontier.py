@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vcycle.evaluate.metric_names import metric_of
+
 COSTS = ("multiply_adds", "milliseconds")
-
-
-def metric_of(row: dict[str, Any]) -> str:
-    """What rows are compared by: mean average precision, if videos have several labels."""
-    return "map" if "map" in row else "top1"
 
 
 def mark_frontiers(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

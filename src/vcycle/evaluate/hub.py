@@ -20,8 +20,8 @@ import yaml
 
 from vcycle.data.atomic import write_atomic
 from vcycle.evaluate.export import write_weights
-from vcycle.evaluate.figures import METRICS
 from vcycle.evaluate.load_model import LoadedModel
+from vcycle.evaluate.metric_names import METRICS, metric_of
 
 _HUB_TYPES = {"map": "mean_average_precision"}  # every other metric is an accuracy
 
@@ -124,7 +124,7 @@ def _interval(ends: list[float] | None) -> str:
 
 
 def _shapes(rows: list[dict[str, Any]]) -> str:
-    metric = "map" if "map" in rows[0] else "top1"
+    metric = metric_of(rows[0])
     lines = [
         f"| {row['shape']} | {row[metric]:.1%} | {row['multiply_adds']:,} | "
         f"{row['milliseconds']:.2f} | {'yes' if 'multiply_adds' in row['frontier'] else 'no'} |"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcycle.report.curves import LABELS
+from vcycle.evaluate.metric_names import METRICS
 from vcycle.report.runs import RunRecord
 
 Chart = dict[str, Any]
@@ -64,7 +64,7 @@ def accuracy_chart(runs: Mapping[str, RunRecord], cost: str) -> Chart:
                 "tickformat": "~s" if cost != "seconds" else ",",
             },
             "yaxis": {
-                "title": {"text": LABELS[metric]},
+                "title": {"text": METRICS[metric]},
                 "range": [0, 1.02],
                 "tickformat": ".0%",
             },

@@ -14,7 +14,8 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-LABELS = {"top1": "top-1 accuracy", "top5": "top-5 accuracy", "map": "mean average precision"}
+from vcycle.evaluate.metric_names import METRICS
+
 _LABEL = 6.0
 """Least distance between two labels, in per cent of accuracy."""
 COLOURS = ("#4c566a", "#d08770", "#2e7d5b", "#5e81ac", "#b48ead")
@@ -54,7 +55,7 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8},
             )
         axes.set_xlabel("seconds of training")
-        axes.set_ylabel(f"{LABELS[metric]} on held-out videos (%)")
+        axes.set_ylabel(f"{METRICS[metric]} on held-out videos (%)")
         axes.set_title(title, loc="left", pad=14)
         axes.set_xlim(left=0, right=axes.get_xlim()[1] * 1.25)
         axes.set_ylim(0, 100)

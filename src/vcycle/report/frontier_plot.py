@@ -16,8 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-from vcycle.evaluate.frontier import COSTS, metric_of
-from vcycle.report.curves import COLOURS, LABELS
+from vcycle.evaluate.frontier import COSTS
+from vcycle.evaluate.metric_names import METRICS, metric_of
+from vcycle.report.curves import COLOURS
 from vcycle.report.plot_file import GRID, STYLE, check_plot_file, save_plot
 
 _AXES = {"multiply_adds": "multiply-adds of a clip", "milliseconds": "milliseconds of a clip"}
@@ -41,7 +42,7 @@ def draw_frontiers(runs: Mapping[str, Sequence[dict[str, Any]]], file: Path) -> 
             axes.spines[["top", "right"]].set_visible(False)
             axes.margins(x=0.12)
         metric = metric_of(next(iter(runs.values()))[0])
-        panels[0].set_ylabel(f"{LABELS[metric]} (%)")
+        panels[0].set_ylabel(f"{METRICS[metric]} (%)")
         if len(runs) > 1:
             panels[0].legend(frameon=False)
         save_plot(figure, file)

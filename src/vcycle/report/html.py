@@ -17,6 +17,7 @@ from typing import Any
 from vcycle.config.flags import read_config
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
+from vcycle.evaluate.metric_names import METRICS
 from vcycle.report.charts import (
     COST_TITLES,
     SERIES,
@@ -24,7 +25,6 @@ from vcycle.report.charts import (
     step_chart,
 )
 from vcycle.report.compare import COSTS, comparison, comparison_cell
-from vcycle.report.curves import LABELS
 from vcycle.report.frames import SampledVideo, Strip, ValidationVideos
 from vcycle.report.page import (
     Table,
@@ -101,7 +101,7 @@ def _values(title: str, run: RunRecord, config: RunConfig) -> dict[str, Any]:
 
 def _summary(runs: Runs) -> str:
     first = next(iter(runs.values()))
-    metric = LABELS[first.metric]
+    metric = METRICS[first.metric]
     rows = []
     for title, run in runs.items():
         last = run.points[-1] if run.points else None
@@ -168,7 +168,7 @@ def _accuracy(runs: Runs) -> str:
     parts = [heading_html(2, "Accuracy", name="accuracy")]
     if not any(run.points for run in runs.values()):
         return parts[0] + paragraph_html("No validation has been done yet.")
-    metric = LABELS[next(iter(runs.values())).metric]
+    metric = METRICS[next(iter(runs.values())).metric]
     charts = [
         chart_html(
             accuracy_chart(runs, cost),

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from vcycle.config.run import RunConfig
 from vcycle.data.json_lines import read_rows
+from vcycle.evaluate.metric_names import METRICS
 from vcycle.schedule.shape import Shape
 
 Series = dict[str, float]
@@ -70,7 +71,7 @@ class LiveLogs:
 
     def add_validation(self, row: dict[str, Any]) -> None:
         """Add a row of ``validation.jsonl``, after those of its steps."""
-        kept = ("top1", "top5", "map", "loss", "coverage")
+        kept = (*METRICS, "loss", "coverage")
         self._add({f"validation/{name}": row[name] for name in kept if name in row}, row)
 
     def _add(self, values: Series, row: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vcycle.data.loader_stats import LoaderStats
+from vcycle.evaluate.metric_names import METRICS
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.activity import Activity
 from vcycle.train.step_log import StepLoss, StepTime
@@ -171,7 +172,7 @@ class Display:
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""
-        scores = ", ".join(f"{key} {row[key]:.1%}" for key in ("top1", "top5", "map") if key in row)
+        scores = ", ".join(f"{key} {row[key]:.1%}" for key in METRICS if key in row)
         if row["coverage"] < 1:
             scores += f" (on {row['coverage']:.1%} of the listed videos)"
         left = self._left.seconds()

@@ -33,6 +33,7 @@ from vcycle.data.atomic import naming, remove_partials, write_atomic
 from vcycle.data.json_lines import read_rows
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate.metric_names import metric_of
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape, clip_name
 from vcycle.train.checkpoint import clear_after, has_checkpoint
@@ -111,7 +112,8 @@ class RunFolder:
     def is_best(self, scores: dict[str, float]) -> bool:
         """Whether a validation is better than all that are written."""
         before = read_rows(self.path / "validation.jsonl")
-        return all(_metric(scores) > _metric(row) for row in before)
+        metric = metric_of(scores)
+        return all(scores[metric] > row[metric] for row in before)
 
     def predicted_seconds(self) -> float | None:
         """What the run's steps were predicted to take before its first one, if it was."""
@@ -275,7 +277,3 @@ def prediction_errors(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
         "predicted_seconds_at_third": predicted[0],
         "prediction_error_from_third": max(abs(each - total) for each in predicted) / total,
     }
-
-
-def _metric(row: dict[str, float]) -> float:
-    return row["map"] if "map" in row else row["top1"]
