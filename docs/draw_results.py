@@ -127,6 +127,7 @@ def main(arguments: list[str]) -> int:
         },
         DOCS.parent / "README.md": {
             "headline": savings.headline(values),
+            "longer": savings.longer_baselines(values),
             "study": savings.main_table(values),
         },
     }

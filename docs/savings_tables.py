@@ -63,19 +63,64 @@ def lengths_table(values: Row, titles: dict[str, str]) -> str:
 
 
 def main_table(values: Row) -> str:
-    """The anneal's savings by top-1, in seconds and multiply-adds, and what is to be reached."""
+    """What the anneal has to reach, its shortest run that did, and its savings by top-1."""
     lines = []
     baselines = _baselines(values)
     for row in values["iso"]:
         found = [row["top1"].get(cost) for cost in ("seconds", "multiply_adds")]
         if row["method"] == "anneal" and any(each and each["cells"] > 1 for each in found):
             runs = next(_runs(each) for each in found if each)
-            top1 = f"{100 * baselines[task_name(row), 1]['top1']:.1f}"
+            whole, run = baselines[task_name(row), 1], _shortest_there(values, task_name(row))
+            steps = f"- | {whole['steps']:,}"
+            if run is not None:
+                saved = whole["multiply_adds"] / run["multiply_adds"]
+                steps = f"{100 * run['top1']:.1f} | {run['steps']:,} of {whole['steps']:,}"
+            shown = "-" if run is None else f"{saved:.1f}x"
             cells = " | ".join(_saving(each) for each in found)
-            lines.append(f"{task_name(row)} | {runs} | {top1} | {cells}")
+            top1 = f"{100 * whole['top1']:.1f}"
+            lines.append(f"{task_name(row)} | {runs} | {top1} | {steps} | {shown} | {cells}")
     return table(
-        "task | runs | whole baseline's top-1 | saves seconds | multiply-adds", "lrrrr", lines
+        "task | runs | whole baseline's top-1 | anneal's | in steps | fewer multiply-adds | "
+        "between lengths: seconds | multiply-adds",
+        "lrrrrrrr",
+        lines,
     )
+
+
+def longer_baselines(values: Row) -> str:
+    """What a baseline of twice the steps gains, and whether the anneal came to that."""
+    found = {
+        task_name(row): row["top1"]
+        for row in values["lengths"]
+        if row["method"] == "anneal" and row["baseline_length"] == 2 and row["top1"]
+    }
+    texts = []
+    for (task, length), point in _baselines(values).items():
+        if length == 2:
+            saving = found[task]
+            gained = 100 * (point["top1"] - point["whole_baseline"]["top1"])
+            reached = (
+                f"the anneal came to that with {saving['factor']:.1f} times fewer multiply-adds"
+                if saving["factor"]
+                else f"no length of the anneal that ran in as many folds came to that, the longest "
+                f"of them with {saving['bound']:.1f} times fewer multiply-adds"
+            )
+            texts.append(f"{gained:.1f} points on {task}, where {reached}")
+    return f"A baseline of twice the steps gains {'; and '.join(texts)}."
+
+
+def _shortest_there(values: Row, task: str) -> Row | None:
+    """The shortest length of the anneal whose mean is that of the whole baseline of its runs."""
+    points = [
+        point
+        for point in values["points"]
+        if point["method"] == "anneal"
+        and task_name(point) == task
+        and point["runs"] > 1
+        and point["whole_baseline"]
+        and point["top1"] >= point["whole_baseline"]["top1"]
+    ]
+    return min(points, key=lambda point: float(point["steps"]), default=None)
 
 
 def equal_table(values: Row, titles: dict[str, str]) -> str:
@@ -99,23 +144,34 @@ def equal_table(values: Row, titles: dict[str, str]) -> str:
 def headline(values: Row) -> str:
     """In how many tasks the anneal came to the whole baseline's top-1, in how few of its steps."""
     reached: dict[str, list[str]] = {"surely": [], "on average": [], "not": []}
-    factors = []
+    factors, shown = [], []
+    baselines = _baselines(values)
     for row in values["iso"]:
         steps, macs = (row["top1"].get(cost) for cost in ("steps", "multiply_adds"))
         if row["method"] == "anneal" and steps:
             factor, low = ((steps[key] or 0) >= 1 / _MOST_STEPS for key in ("factor", "low"))
             kind = "surely" if low else "on average" if factor else "not"
             reached[kind].append(task_name(row))
-            factors += [macs["factor"]] if kind == "surely" else []
+            if kind == "surely":
+                run = _shortest_there(values, task_name(row))
+                assert run is not None, "some length lies above what is reached"
+                whole = baselines[task_name(row), 1]["multiply_adds"]
+                shown.append(whole / run["multiply_adds"])
+                factors.append(macs["factor"])
     average, short = (", ".join(reached[kind]) for kind in ("on average", "not"))
-    ends = [f"{end:.1f}" for end in (min(factors), max(factors))] if factors else []
+    saved = (
+        f": the shortest runs that did have {_range(shown)} times fewer multiply-adds, and between "
+        f"lengths it is {_range(factors)} times"
+        if factors
+        else ""
+    )
+    others = [f"it did on average, but in fewer resamples, in {average}"] if average else []
+    others += [f"it stayed below in {short}"] if short else []
     return (
         f"In five ninths of a tuned baseline's steps or fewer, `anneal` came to its top-1 in "
         f"{len(reached['surely'])} of {sum(map(len, reached.values()))} tasks, by all but a few of "
-        f"the resamples of folds and seeds"
-        + (f", with {' to '.join(ends)} times fewer multiply-adds" if ends else "")
-        + (f"; on average, but in fewer of them, in {average}" if average else "")
-        + (f"; it stayed below in {short}" if short else "")
+        f"the resamples of folds, and of seeds where there are several{saved}"
+        + "".join(f"; {each}" for each in others)
         + ":"
     )
 
@@ -152,6 +208,10 @@ def epochs_table(values: Row, titles: dict[str, str]) -> str:
         "llrrrrrrr",
         lines,
     )
+
+
+def _range(values: list[float]) -> str:
+    return f"{min(values):.1f} to {max(values):.1f}"
 
 
 def _is_censored(found: Row) -> bool:
