@@ -1,6 +1,7 @@
 """Imports go one way: what docs and reviewers rely on, checked on the source."""
 
 import ast
+import subprocess
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -147,6 +148,26 @@ def test_plans_and_reports_import_no_torch(start: str) -> None:
         name: via for name, via in reached_from(start).items() if name.split(".")[0] in heavy
     }
     assert not reached, f"importing {start} runs {reached}"
+
+
+def test_lightning_fabric_is_imported_in_one_place() -> None:
+    importing = {
+        name
+        for name in MODULES
+        if any(each.startswith("lightning_fabric") for each in imports_of(name))
+    }
+    assert importing == {"vcycle.evaluate.fabric"}
+
+
+def test_training_starts_without_what_only_some_metrics_need() -> None:
+    """torchmetrics takes scipy and transformers along. Nothing hides it afterwards."""
+    code = (
+        "import sys\n"
+        "import vcycle.train.run\n"
+        "print(*{'torchmetrics', 'scipy', 'transformers'} & sys.modules.keys())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.tables import counted
+from vcycle.evaluate.fabric import Fabric
 from vcycle.evaluate.setup import make_fabric, make_network
 from vcycle.models import (
     commit_statistics,

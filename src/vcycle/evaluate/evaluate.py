@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from vcycle.data.batch import normalize
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate.fabric import Fabric
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.models import memory_format
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lightning_fabric import Fabric
-
 from vcycle.config.run import Data, RunConfig
 from vcycle.data.cache import VideoCache
 from vcycle.data.cores import default_workers
@@ -18,6 +16,7 @@ from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
+from vcycle.evaluate.fabric import Fabric
 from vcycle.evaluate.views import check_num_clips
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate.fabric import Fabric
 from vcycle.evaluate.loaders import make_train_loader
 from vcycle.models import memory_format, precise_bn, set_norm_group
 from vcycle.schedule.baseline import LearningRate

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from lightning_fabric.plugins import MixedPrecision, Precision
+
+from vcycle.evaluate.fabric import MixedPrecision, Precision
 
 Name = Literal["32-true", "tf32", "bf16-mixed", "16-mixed"]
 

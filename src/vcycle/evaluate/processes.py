@@ -16,8 +16,9 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import NoReturn
 
-from lightning_fabric import Fabric
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from vcycle.evaluate.fabric import Fabric
 
 _POLL_SECONDS = 0.5
 _GRACE_SECONDS = 3.0  # for a process to come to its own end, with its own message

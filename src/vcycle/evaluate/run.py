@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import find_trained_model, read_trained_model
 from vcycle.evaluate.evaluate import score_videos, summary
+from vcycle.evaluate.fabric import Fabric
 from vcycle.evaluate.frontier import mark_frontiers
 from vcycle.evaluate.intervals import details
 from vcycle.evaluate.loaders import make_eval_loader

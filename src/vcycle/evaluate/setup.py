@@ -15,10 +15,6 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
-from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -27,6 +23,12 @@ from vcycle.config.pretrained import check_weights
 from vcycle.config.run import RunConfig
 from vcycle.data.decode.remote import check_store
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate.fabric import (
+    DDPStrategy,
+    Fabric,
+    LightningEnvironment,
+    TorchElasticEnvironment,
+)
 from vcycle.evaluate.precision import set_precision
 from vcycle.evaluate.process_group import join_process_group
 from vcycle.evaluate.slurm import adopt_srun_tasks

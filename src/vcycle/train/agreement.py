@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
+
+from vcycle.evaluate.fabric import Fabric
 
 T = TypeVar("T")
 

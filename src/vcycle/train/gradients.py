@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, normalize
+from vcycle.evaluate.fabric import Fabric
 from vcycle.models import (
     SubBatchNorm3d,
     discard_statistics,

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from vcycle.data.request import StepPart
 from vcycle.data.sampler import clip_requests
+from vcycle.evaluate.fabric import Fabric
 from vcycle.models import discard_statistics
 from vcycle.train.agreement import gathered, in_all
 from vcycle.train.start import Run

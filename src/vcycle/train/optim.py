@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from vcycle.config.run import Optimizer
+from vcycle.evaluate.fabric import Fabric
 from vcycle.models import parameter_groups
 from vcycle.train.large_batch import Lamb, Lars
 

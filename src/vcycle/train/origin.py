@@ -12,7 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
+
+from vcycle.evaluate.fabric import Fabric
 
 PACKAGES = ("vcycle", "torch", "av", "torchcodec", "lightning-fabric", "numpy")
 

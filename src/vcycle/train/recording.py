@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from vcycle.config.run import RunConfig
+from vcycle.evaluate.fabric import Fabric
 from vcycle.evaluate.setup import has_other_buffers
 from vcycle.models import ClipKeys, SubBatchNorm3d
 

@@ -18,13 +18,13 @@ from statistics import median
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 from torch.optim import Optimizer
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, normalize
 from vcycle.data.request import StepPart
+from vcycle.evaluate.fabric import Fabric
 from vcycle.evaluate.setup import no_buffer_broadcasts
 from vcycle.models import (
     check_model,

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from vcycle.config.run import RunConfig
@@ -22,6 +21,7 @@ from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.evaluate.fabric import Fabric
 from vcycle.evaluate.loaders import (
     make_eval_loader,
     make_train_loader,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
+from vcycle.evaluate.fabric import Fabric
 from vcycle.schedule.plan import Step
 from vcycle.train.agreement import mean_losses
 from vcycle.train.clock import Clock, HostClock

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
-from lightning_fabric import Fabric
 from torch import nn
 from torch.optim import Optimizer
 
@@ -22,6 +21,7 @@ from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
+from vcycle.evaluate.fabric import Fabric
 from vcycle.evaluate.loaders import make_dataset
 from vcycle.models import commit_statistics, memory_format, set_norm_group, set_token_share
 from vcycle.schedule.plan import MiniBatch, Plan
@@ -67,6 +67,7 @@ def slowdown(
         largest_batch_bytes=max(3 * kind.batch_size * kind.shape.num_pixels for kind in kinds),
         prefetch_bytes=1,  # little ahead: soon they decode no faster than the model takes clips
         max_bad_share=1.0,
+        device=fabric.device,
     )
     with closing(loader), unchanged(network, optimizer, config.model.name):
         updates = not optimizer.state  # that of a resumed run is not to change
