@@ -321,10 +321,7 @@ def _schedule(
     if is_timed:
         why = f"in the same time {evidence.timed}, with {evidence.among}"
     elif kept > share:
-        why = (
-            f"in {LEAST_STEPS} steps, the fewest in which it was shown to come near the baseline's "
-            f"accuracy"
-        )
+        why = f"in {LEAST_STEPS} steps: in fewer it mostly stayed below the baseline's accuracy"
     else:
         why = f"in {evidence.share} of the steps {evidence.found}, with {evidence.among}"
     multigrid = replace(Multigrid.named("anneal"), steps=kept, norm_group=size.norm_group)

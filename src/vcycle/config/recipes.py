@@ -227,8 +227,7 @@ def demo(*, quick: bool = False) -> RunConfig:
     """The generated videos of ``vcycle demo``: a small 3D ResNet on two CPU cores.
 
     AdamW with the square-root rule: the whole demo has fewer steps than the warm-up of a Kinetics
-    run, and SGD at eight times its rate needs thousands to recover. One thread trains while the
-    worker decodes on the other core.
+    run. One thread trains while the worker decodes on the other core.
     """
     steps, num_videos = (400, 320) if quick else (1800, 1200)
     baseline = Baseline(

@@ -47,11 +47,11 @@ from vcycle.train.optimizer_watch import inner_optimizer
 from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state, identity
-from vcycle.train.timing import Prediction, StepTimes, fit_budget, predict
+from vcycle.train.timing import Kind, Prediction, StepTimes, fit_budget, predict
 from vcycle.train.together import slowdown
 
 _MEASURING_SHARE = 0.08
-"""Of a budget, on a CPU."""
+"""Of a budget, on a CPU; of a run without one, for timing its steps beside its workers."""
 _START_SECONDS = 3.0
 """Of starting workers and writing the last checkpoint, which a budget leaves room for."""
 
@@ -190,6 +190,9 @@ def start(
     if fabric.device.type == "cpu" and fabric.world_size == 1:
         _say_busy(CoreUse.now().others_since(before), activity)
     times = _times(config, plan, train_videos, rehearsed, fabric, activity=activity)
+    if budget is None:
+        steps = sum(kind.steps * times.step(Kind.of(kind)) for kind in plan.mini_batches())
+        limit = min(limit, _MEASURING_SHARE * steps)
     slower = slowdown(
         network,
         model,
