@@ -119,6 +119,7 @@ def main(arguments: list[str]) -> int:
             "rows": tables.rows_table(values),
         },
         DOCS / "which_schedule.md": {
+            "longer": savings.longer_baselines(values),
             "saving": savings.iso_table({**values, "iso": named}, titles),
             "equal": savings.equal_table(values, titles),
             "variants": tables.variants_table(values, methods),

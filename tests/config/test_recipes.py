@@ -359,7 +359,7 @@ def test_own_videos_save_steps_down_to_the_fewest_that_were_enough(
     assert len(plan) == steps
     assert len(plan.shapes) == (1 if baseline_steps == 300 else 3)
     why, *others = config.schedule_notes
-    assert [each.startswith("nothing is known of runs this long") for each in others] == (
+    assert [each.startswith("not shown for a baseline this long") for each in others] == (
         [True] if baseline_steps == 7200 else []
     )
     if baseline_steps == 300:
