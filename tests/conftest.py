@@ -28,6 +28,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 torch.set_num_threads(1)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give whole files to the workers of pytest-xdist, whose fixtures are then made once.
 
