@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -246,7 +247,10 @@ def test_a_run_folder_in_use_is_refused_by_name_of_who_uses_it(
         (["--resume", "strokes", "--epochs", "9"], "with its own plan; leave out --epochs"),
         (["--resume", "strokes", "--time=5m"], "with its own plan; leave out --time"),
         (["--resume", "strokes"], "--resume strokes: no config.yaml in it"),
-        (["strokes", "--resume", "strokes"], "it names the run; leave out what else does"),
+        (["strokes", "--resume", "strokes"], "it names the run; leave out strokes"),
+        (["--resume"], "--resume: give --resume RUN, or the whole command that began the run"),
+        (["strokes", "--data.stride", "0"], "data.stride 0: give at least 1 frame"),
+        (["strokes", "--data.short_side", "[9,8]"], "data.short_side [9, 8]: give an increasing"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -256,6 +260,26 @@ def test_mistakes_are_one_line(
     error = capfd.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        ("*/clip_[01].*", "split 'val': no video of "),
+        ("left_loop/*", "classes.txt: names one class; index videos of at least two"),
+    ],
+)
+def test_videos_that_cannot_be_trained_on_are_refused_before_a_plan_is_made(
+    strokes: Path, tmp_path: Path, kept: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for file in strokes.glob(kept):
+        copy = tmp_path / "few" / file.relative_to(strokes)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    assert main(["train", str(tmp_path / "few"), *SMALL]) == 2
+    out, error = capfd.readouterr()
+    assert message in error.splitlines()[-1]
+    assert "run folder" not in out
 
 
 def test_times_are_read() -> None:

@@ -659,8 +659,8 @@ def test_the_value_of_a_field_is_no_recipe(
         ),
         (
             [KINETICS, "--num-videos", "7"],
-            "num_videos and num_gpus: recipe k400-slowfast-r50 has a batch and epochs of its own; "
-            "change baseline.num_videos or baseline.batch_size instead",
+            "--num-videos and --gpus: recipe k400-slowfast-r50 has a batch and epochs of its own; "
+            "leave them out, or give --baseline.num_videos or --batch-size",
         ),
         (["--list", "--seed", "3"], "--seed 3: --list takes only --json; leave it out"),
         (

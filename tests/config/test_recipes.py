@@ -227,7 +227,7 @@ def test_unknown_names() -> None:
     message = "recipe k400-slowfast-r5: no such recipe; did you mean k400-slowfast-r50?"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         recipe("k400-slowfast-r5")
-    with pytest.raises(ValueError, match="num_videos and num_gpus: recipe ssv2-slowfast-r50 has"):
+    with pytest.raises(ValueError, match="--num-videos and --gpus: recipe ssv2-slowfast-r50 has"):
         recipe("ssv2-slowfast-r50", num_videos=100)
 
 

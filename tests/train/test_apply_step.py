@@ -134,6 +134,10 @@ def test_an_optimizer_that_does_not_keep_pace_is_refused():
     model[0].weight.grad += 1
     with pytest.raises(ValueError, match="step 1: the optimizer has not stepped since the last"):
         vcycle.apply_step(batch_of(PLAN[1]), model=model, optimizer=optimizer)
+    for _ in range(2):
+        optimizer.step()
+    with pytest.raises(ValueError, match="step 1: the optimizer has stepped 2 times since"):
+        vcycle.apply_step(batch_of(PLAN[1]), model=model, optimizer=optimizer)
 
 
 @pytest.mark.parametrize("clears", [False, True])

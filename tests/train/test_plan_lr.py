@@ -66,6 +66,16 @@ def test_stepping_it_twice_is_refused(clears):
         scheduler.step()
 
 
+def test_stepping_the_optimizer_twice_is_refused():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    scheduler = vcycle.PlanLR(optimizer, PLAN)
+    for _ in range(2):
+        step_optimizer(model, optimizer)
+    with pytest.raises(ValueError, match="optimizer has stepped 2 times for step 0 of the plan"):
+        scheduler.step()
+
+
 def test_stepping_it_for_each_micro_batch_is_refused():
     model = network()
     optimizer = optimizer_of(model, 0.1)

@@ -111,7 +111,7 @@ def test_a_budget_for_few_steps_is_the_baselines_unless_a_schedule_was_asked_for
     ("decode", "model", "said"),
     [
         (1e-6, 1.0, None),
-        (5.0, 1.0, "; its clips are slow to decode, and quick after `vcycle data prepare`"),
+        (5.0, 1.0, "; decoding its clips takes long, which `vcycle data prepare` may shorten"),
         (1e-6, 20.0, "more of its own"),
     ],
 )

@@ -24,6 +24,7 @@ from vcycle.config.flags import PLAN_FLAGS, add_config_flags, read_config, run_c
 from vcycle.config.pretrained import check_weights
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import RunConfig
+from vcycle.data.manifest import Manifest
 from vcycle.schedule.multigrid import Multigrid
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -63,7 +64,10 @@ def run_train_command(options: argparse.Namespace) -> None:
     num_gpus = None if is_launched() else options.gpus
     if num_gpus is not None:
         check_gpus(num_gpus)
-    videos = _own_videos(options)
+    names_its_folder = options.resume not in (False, True, "auto")
+    if options.resume in (True, "auto") and options.recipe is None and options.config is None:
+        raise ValueError("--resume: give --resume RUN, or the whole command that began the run")
+    videos = None if names_its_folder else _own_videos(options)
     if videos is not None:
         _use_videos(options, videos)
     elif options.flip is not None:
@@ -71,7 +75,6 @@ def run_train_command(options: argparse.Namespace) -> None:
     if options.recipe not in USER_RECIPES:
         options.gpus = None  # the batch is the recipe's, on any number
     name = short_name(videos) if videos is not None else options.recipe or "run"
-    names_its_folder = options.resume not in (False, True, "auto")
     if names_its_folder:
         folder = Path(options.resume)
         config = _resumed(folder, options)
@@ -79,6 +82,7 @@ def run_train_command(options: argparse.Namespace) -> None:
     else:
         config = _absolute(run_config(options))  # what a user got wrong must not wait for torch
         config.data.given_manifest()
+        config.grid_range()
         if options.recipe in USER_RECIPES and "precision" not in options.fields:
             config = _in_fastest_precision(config, options)
         folder, config, kept = _folder(options, config, name, seconds)
@@ -142,17 +146,20 @@ def _use_videos(options: argparse.Namespace, videos: Path) -> None:
         raise ValueError("--folder: several processes need one given; add --folder RUN")
     if "data.manifest" in options.fields:
         raise ValueError(f"{videos} and --data: both name the videos; leave one out")
-    options.fields = {
-        **options.fields,
-        "data.manifest": str(manifest_of(videos, flip=options.flip)),
-    }
+    folder = manifest_of(videos, flip=options.flip)
+    manifest = Manifest.read(folder)
+    manifest.check_classes()
+    manifest.split("val")  # of those to train on the recipe will ask
+    options.fields = {**options.fields, "data.manifest": str(folder)}
     options.recipe = "finetune" if options.fields.get("model.weights") else "scratch"
 
 
 def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
     """The configuration of a run that is gone on with, with fields changed."""
     if options.recipe is not None or options.config is not None or options.folder is not None:
-        raise ValueError(f"--resume {folder}: it names the run; leave out what else does")
+        flag = "--config" if options.config is not None else "--folder"
+        other = options.recipe or flag
+        raise ValueError(f"--resume {folder}: it names the run; leave out {other}")
     given = [each.partition(" ")[0] for each in options.given]
     surplus = [flag for flag in given if flag in PLAN_FLAGS]
     for flag in [*surplus, *(["--time"] if options.time is not None else [])]:

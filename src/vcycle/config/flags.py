@@ -241,6 +241,11 @@ def _read(options: argparse.Namespace) -> RunConfig:
             num_videos=options.fields.get("baseline.num_videos"),
         )
     name, manifest = options.recipe, options.fields.get("data.manifest")
+    if name not in (*FIXED_RECIPES, *USER_RECIPES) and Path(name).exists():
+        raise ValueError(
+            f"recipe {name}: these are videos, and no recipe; give scratch or finetune with "
+            f"--data {name}"
+        )
     if name in USER_RECIPES and "baseline.num_videos" in options.fields:
         raise ValueError(
             f"--baseline.num_videos: recipe {name} is sized by --num-videos; give that instead"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from vcycle.config.run import Model, Optimizer, RunConfig
-from vcycle.config.sizing import Asked, stage_ends
+from vcycle.config.sizing import Asked, epochs_text, stage_ends
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
@@ -247,7 +247,8 @@ def _training(
 def _epochs_note(baseline: Baseline, asked: Asked) -> str:
     """What was asked for; empty if the recipe chose."""
     if asked.steps is not None:
-        return f"{asked.steps:,} steps of the baseline, as asked: {baseline.epochs:.3g} epochs"
+        epochs = epochs_text(baseline.epochs)
+        return f"{asked.steps:,} steps of the baseline, as asked: {epochs} epochs"
     return f"{asked.epochs:g} epochs of the baseline, as asked" if asked.epochs else ""
 
 
@@ -369,7 +370,7 @@ def timed(
             f"time, and the anneal was only ahead with more of its own"
         )
         if waits:
-            why += "; its clips are slow to decode, and quick after `vcycle data prepare`"
+            why += "; decoding its clips takes long, which `vcycle data prepare` may shorten"
     elif num_steps > MOST_STEPS:
         note = (
             f"nothing is known of runs this long: the longest anneal that was compared had "

@@ -295,8 +295,8 @@ def recipe(
         raise ValueError(f"recipe {name}: no such recipe; did you mean {nearest}?")
     if num_videos is not None or num_gpus is not None:
         raise ValueError(
-            f"num_videos and num_gpus: recipe {name} has a batch and epochs of its own; change "
-            f"baseline.num_videos or baseline.batch_size instead"
+            f"--num-videos and --gpus: recipe {name} has a batch and epochs of its own; leave them "
+            f"out, or give --baseline.num_videos or --batch-size"
         )
     return rescaled(FIXED_RECIPES[name](), asked)
 

@@ -7,7 +7,7 @@ a run can be started again from what it saved. Nothing changes it while training
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vcycle.config.augmentation import Augmentation
 from vcycle.models.entries import ModelEntry, find_model
@@ -15,6 +15,9 @@ from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import ShapeRule
+
+if TYPE_CHECKING:
+    from vcycle.data.grid import GridRange
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,14 @@ class Data:
     def __post_init__(self) -> None:
         if self.num_workers != "auto" and self.num_workers < 0:
             raise ValueError(f"data.num_workers {self.num_workers}: give 0 or more, or auto")
+        if self.stride < 1:
+            raise ValueError(f"data.stride {self.stride}: give at least 1 frame")
+        if self.frame_rate is not None and not self.frame_rate > 0:
+            raise ValueError(f"data.frame_rate {self.frame_rate}: give a positive number")
+        if not 0 < self.short_side[0] <= self.short_side[1]:
+            raise ValueError(
+                f"data.short_side {list(self.short_side)}: give an increasing interval"
+            )
         if not self.decode_seconds > 0:
             raise ValueError(f"data.decode_seconds {self.decode_seconds}: give a positive number")
         if not 0 <= self.max_bad_share <= 1:
@@ -295,6 +306,20 @@ class RunConfig:
             in_time = "one clip, a frame of each segment"
         in_space = "centre crop" if crops == 1 else f"{crops} crops along the longer side"
         return f"{in_time}, {in_space}, {self.baseline.shape}"
+
+    def grid_range(self) -> GridRange:
+        """The grids of a clip. Raises ValueError if crops do not fit into short sides."""
+        from vcycle.data.grid import GridRange  # which needs numpy, and a plan does not
+
+        data = self.data
+        return GridRange(
+            self.baseline.shape,
+            data.stride,
+            data.short_side,
+            frame_rate=data.frame_rate,
+            segments=data.segments,
+            inverse_uniform=data.inverse_uniform,
+        )
 
     def plan(self) -> Plan:
         """The schedule of this run.

@@ -16,6 +16,11 @@ from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.shape import Shape
 
 
+def epochs_text(epochs: float) -> str:
+    """Three digits, or all that stand before the point."""
+    return f"{epochs:,.0f}" if epochs >= 1000 else f"{epochs:.3g}"
+
+
 @dataclass(frozen=True)
 class Asked:
     """What of a baseline's size a user has fixed; None leaves it to the recipe.

@@ -97,10 +97,11 @@ class GridRange:
         low, high = self.short_side
         if self.stride < 1:
             raise ValueError(f"stride {self.stride}: give at least 1 frame")
-        if not min(self.base.height, self.base.width) <= low <= high:
+        least = min(self.base.height, self.base.width)
+        if not least <= low <= high:
             raise ValueError(
                 f"short_side ({low}, {high}): give an increasing interval that starts at the base "
-                f"crop or above, {min(self.base.height, self.base.width)} pixels"
+                f"crop or above, {least} pixels: --data.short_side [{least},{least * 4 // 3}]"
             )
         if self.frame_rate is not None and not self.frame_rate > 0:
             raise ValueError(f"frame_rate {self.frame_rate}: give a positive number of frames/s")

@@ -60,9 +60,7 @@ class LoaderStats:
         if self.workers_needed <= self.num_workers:
             return line + "they decode fast enough once they have started"
         line += f"{_workers(self.workers_needed)} on cores of their own would keep up"
-        return (
-            line if is_prepared else line + ", or videos that `vcycle data prepare` has rewritten"
-        )
+        return line if is_prepared else line + ", or fewer after `vcycle data prepare`, as a rule"
 
 
 def _workers(number: int) -> str:

@@ -70,10 +70,17 @@ class Manifest:
         if not videos:
             known = ", ".join(sorted({video.split for video in self.videos})) or "none"
             raise ValueError(
-                f"split {name!r}: no video of {self.root} is in it; it has {known}; index it with "
-                f"a larger --val-share, or change the split column of manifest.csv"
+                f"split {name!r}: no video of {self.root} is in it; it has {known}; add videos, at "
+                f"least two of each class, or change the split column of manifest.csv"
             )
         return replace(self, videos=videos)
+
+    def check_classes(self) -> None:
+        """Raise ValueError if there is nothing to tell apart."""
+        if self.num_classes < 2 and not self.multi_label:
+            raise ValueError(
+                f"{self.root / 'classes.txt'}: names one class; index videos of at least two"
+            )
 
     def coverage(self, split: str) -> float:
         """The share of the split's listed videos that is here; 1 if nothing was listed."""

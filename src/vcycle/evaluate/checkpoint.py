@@ -91,6 +91,8 @@ def read_trained_model(path: Path) -> TrainedModel:
 
     Raises ValueError if the file is neither.
     """
+    if path.suffix in (".onnx", ".pt2"):
+        raise ValueError(f"weights {path}: an export, made for other programs; {_GIVE_ANOTHER}")
     trained = find_trained_model(path)
     if trained is not None:
         return trained

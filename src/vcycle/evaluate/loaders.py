@@ -12,7 +12,6 @@ from vcycle.config.run import Data, RunConfig
 from vcycle.data.cache import VideoCache
 from vcycle.data.cores import default_workers
 from vcycle.data.dataset import ClipDataset
-from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
@@ -74,17 +73,9 @@ def make_eval_loader(
 def make_dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
     """The clips that the run may draw from ``videos``."""
     data = config.data
-    grids = GridRange(
-        config.baseline.shape,
-        data.stride,
-        data.short_side,
-        frame_rate=data.frame_rate,
-        segments=data.segments,
-        inverse_uniform=data.inverse_uniform,
-    )
     return ClipDataset(
         videos,
-        grids,
+        config.grid_range(),
         limit_seconds=data.decode_seconds,
         decoder=data.decoder,
         cache=video_cache(data),

@@ -116,10 +116,7 @@ def read_manifest(config: RunConfig) -> Manifest:
     cannot be read.
     """
     manifest = Manifest.read(config.data.given_manifest())
-    if manifest.num_classes < 2 and not manifest.multi_label:
-        raise ValueError(
-            f"{manifest.root / 'classes.txt'}: names one class; index videos of at least two"
-        )
+    manifest.check_classes()
     some = manifest.videos[:: max(1, len(manifest) // 20)]
     places = [manifest.locate(video) for video in some]
     if not any(not place.is_local or Path(place.uri).exists() for place in places):

@@ -42,10 +42,10 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
 
     Raises ValueError if the batch is not the one that follows the last: of another plan, left out
     or repeated, split by a trainer; if the optimizer stepped between two micro-batches of a step,
-    or did not step between two steps though its gradients are finite; or if the model's batch norms
-    are not set up for the plan, or its dropout for several parts; or if it cannot drop tokens and
-    the plan does. Raises TypeError if ``batch`` is
-    no ``Batch``: the loader has another ``collate_fn``.
+    twice between two steps, or not at all though it has gradients and they are finite; or if the
+    model's batch norms are not set up for the plan, or its dropout for several parts; or if it
+    cannot drop tokens and the plan does. Raises TypeError if ``batch`` is no ``Batch``: the loader
+    has another ``collate_fn``.
     """
     inner = inner_optimizer(optimizer)
     if not isinstance(batch, Batch):
@@ -100,11 +100,17 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
     elif part.micro_batch:
         raise ValueError(f"batch of {part}: begin at the first micro-batch of a step")
     has_stepped = counter.at_last_batch != counter.num_steps
+    times = 0 if counter.at_last_batch is None else counter.num_steps - counter.at_last_batch
     if part.micro_batch and counter.at_last_batch is not None and has_stepped:
         raise ValueError(
             f"batch of {part}: the optimizer has stepped since micro-batch {part.micro_batch - 1}; "
             f"let it step after {part.micro_batches} micro-batches (if batch.part.is_last), as "
             f"PlanSampler(micro_batches={part.micro_batches}) draws them"
+        )
+    if times > 1:
+        raise ValueError(
+            f"batch of {part}: the optimizer has stepped {times} times since the last; let it step "
+            f"once for a step of the plan"
         )
     if not part.micro_batch and not has_stepped and not step_was_skipped(optimizer):
         raise ValueError(

@@ -71,7 +71,8 @@ class PlanLR(LRScheduler):
         """Go on to the plan's next step.
 
         Raises ValueError if the optimizer has not stepped since the last call, unless a gradient
-        scaler kept it from it; after the end of the plan; or if an ``epoch`` is given.
+        scaler kept it from it, or stepped more than once; after the end of the plan; or if an
+        ``epoch`` is given.
         """
         if epoch is not None:
             raise ValueError(f"epoch {epoch}: call step() after each optimizer step instead")
@@ -125,9 +126,14 @@ class PlanLR(LRScheduler):
                 f"scheduler.step(): all {len(self.plan)} steps of the plan are done; call it once "
                 f"after each optimizer step"
             )
-        has_stepped = self._watch.num_steps != self._steps_seen
+        times = self._watch.num_steps - self._steps_seen
+        if times > 1:
+            raise ValueError(
+                f"scheduler.step(): the optimizer has stepped {times} times for step "
+                f"{self.last_epoch} of the plan; call both once for each batch of it"
+            )
         is_skip = self._has_gradients and step_was_skipped(self.optimizer)
-        if not (has_stepped or is_skip):
+        if not (times or is_skip):
             raise ValueError(
                 f"scheduler.step(): stepped twice for optimizer step {self.last_epoch - 1}; call "
                 f"it once after each optimizer.step(), not for each micro-batch or process (with "

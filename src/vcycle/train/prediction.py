@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 
 from vcycle.config.decoding import needed_workers
+from vcycle.config.sizing import epochs_text
 from vcycle.train.activity import Activity
 from vcycle.train.preparing import measure_preparing
 from vcycle.train.progress import duration
@@ -52,8 +53,9 @@ def prediction_lines(run: Run) -> list[str]:
     if run.config.final is not None:
         validations += " and the final evaluation"
     device = "CPU" if run.fabric.device.type == "cpu" else "GPU"
+    epochs = epochs_text(plan.epochs)
     lines.append(
-        f"In all {duration(prediction.total)} on the {device}: {plan.epochs:.3g} epochs in "
+        f"In all {duration(prediction.total)} on the {device}: {epochs} epochs in "
         f"{duration(prediction.steps)}, {validations} in {duration(prediction.validations)}"
     )
     if run.first_step:

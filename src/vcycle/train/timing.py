@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from vcycle.config.own_videos import timed
 from vcycle.config.run import RunConfig
-from vcycle.config.sizing import fewest_steps, with_steps
+from vcycle.config.sizing import epochs_text, fewest_steps, with_steps
 from vcycle.schedule.base_shapes import ShortShape
 from vcycle.schedule.phases import Phase
 from vcycle.schedule.plan import MiniBatch, Plan, Step
@@ -205,12 +205,13 @@ def fit_budget(
             f"--time {_as_flag(_next_round(spent + 1.1 * needed))}{_or_smaller(config)}"
         )
     fitted = longest
-    note = f"{fitted.plan().epochs:.3g} epochs fit into the {_as_flag(seconds + spent)} asked for"
+    epochs = epochs_text(fitted.plan().epochs)
+    note = f"{epochs} epochs fit into the {_as_flag(seconds + spent)} asked for"
     if fitted.plan().epochs < _FEW_EPOCHS:
         note += f": too few to train well; give more time{_or_smaller(config)}"
     if fitted.baseline.epochs > _MANY_TIMES * config.baseline.epochs:
-        epochs = config.baseline.epochs
-        note += f"; without --time a baseline would have {epochs:.3g}, so less time will do"
+        epochs = epochs_text(config.baseline.epochs)
+        note += f"; without --time a baseline would have {epochs}, so less time will do"
     return replace(fitted, steps_note=note)
 
 
