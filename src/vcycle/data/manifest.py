@@ -70,7 +70,7 @@ class Manifest:
         if not videos:
             known = ", ".join(sorted({video.split for video in self.videos})) or "none"
             raise ValueError(
-                f"split {name!r}: no video of {self.root} is in it; it has {known}; add videos, at "
+                f"split {name!r}: no video of {self.root} is in it; it has {known}; index at "
                 f"least two of each class, or change the split column of manifest.csv"
             )
         return replace(self, videos=videos)
