@@ -96,7 +96,7 @@ def longer_baselines(values: Row) -> str:
     }
     texts = []
     for (task, length), point in _baselines(values).items():
-        if length == 2:
+        if length == 2 and task in found:
             saving = found[task]
             gained = 100 * (point["top1"] - point["whole_baseline"]["top1"])
             reached = (
@@ -106,7 +106,7 @@ def longer_baselines(values: Row) -> str:
                 f"of them with {saving['bound']:.1f} times fewer multiply-adds"
             )
             texts.append(f"{gained:.1f} points on {task}, where {reached}")
-    return f"A baseline of twice the steps gains {'; and '.join(texts)}."
+    return f"A baseline of twice the steps gains {'; and '.join(texts)}." if texts else ""
 
 
 def _shortest_there(values: Row, task: str) -> Row | None:

@@ -185,7 +185,9 @@ def test_passes_from_other_starts() -> None:
 def test_fine_tuned_on_sign_language() -> None:
     points = (("anneal", 0.276), ("baseline", 1))
     anneal, baseline = means("isl_emergency8/finetune", "top1", *points)
-    assert anneal > baseline
+    assert abs(anneal - baseline) < 0.01
+    anneal, baseline = means("isl_emergency8/finetune", "loss", *points)
+    assert abs(anneal - baseline) < 0.02
 
 
 @pytest.mark.parametrize("length", [0.184, 0.555])

@@ -689,6 +689,17 @@ def test_messages(arguments: list[str], message: str) -> None:
         plan(*arguments)
 
 
+def test_a_folder_of_videos_is_no_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "strokes").mkdir()
+    message = "recipe strokes: a folder, and no recipe; .* and --data strokes"
+    with pytest.raises(ValueError, match=f"^{message} after vcycle data index folder strokes$"):
+        plan("strokes")
+    (tmp_path / "strokes" / "manifest.csv").touch()
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        plan("strokes")
+
+
 @pytest.mark.parametrize("arguments", [[KINETICS], [KINETICS, "--baseline.batch_size", "64"]])
 def test_it_needs_no_torch(arguments: list[str]) -> None:
     blocked = ["torch", "torchmetrics", "lightning_fabric", "av", "numpy", "matplotlib"]

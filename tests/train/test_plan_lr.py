@@ -76,6 +76,20 @@ def test_stepping_the_optimizer_twice_is_refused():
         scheduler.step()
 
 
+def test_a_step_that_made_the_optimizer_s_state_is_none_of_the_plan():
+    """torch.distributed.checkpoint takes one at a rate of 0."""
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    scheduler = vcycle.PlanLR(optimizer, PLAN)
+    rate = optimizer.param_groups[0]["lr"]
+    optimizer.param_groups[0]["lr"] = 0.0
+    step_optimizer(model, optimizer)
+    optimizer.param_groups[0]["lr"] = rate
+    step_optimizer(model, optimizer)
+    scheduler.step()
+    assert scheduler.due == PLAN[1]
+
+
 def test_stepping_it_for_each_micro_batch_is_refused():
     model = network()
     optimizer = optimizer_of(model, 0.1)

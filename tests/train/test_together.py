@@ -15,12 +15,13 @@ import torch
 from lightning_fabric import Fabric
 from rich.console import Console
 
-from vcycle.config.run import RunConfig
+from vcycle.config.run import Evaluation, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.setup import make_network
 from vcycle.models.norm import SubBatchNorm3d
 from vcycle.train.activity import Activity
 from vcycle.train.optim import make_optimizer
+from vcycle.train.run import train
 from vcycle.train.timing import Kind, StepTimes
 from vcycle.train.together import slowdown
 
@@ -35,6 +36,20 @@ def times(config: RunConfig) -> StepTimes:
         workers=1,
         shared_cores=1,
     )
+
+
+def test_a_short_run_takes_a_share_of_its_seconds_for_it(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def measured(*_: Any, limit_seconds: float, **__: Any) -> float:
+        limits.append(limit_seconds)
+        return 1.0
+
+    monkeypatch.setattr("vcycle.train.start.slowdown", measured)
+    result = train(replace(config, evaluation=Evaluation(times=1)), tmp_path / "run")
+    assert 0 < limits[0] < 0.1 * result["predicted_seconds"]
 
 
 class Parts:

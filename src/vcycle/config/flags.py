@@ -241,10 +241,12 @@ def _read(options: argparse.Namespace) -> RunConfig:
             num_videos=options.fields.get("baseline.num_videos"),
         )
     name, manifest = options.recipe, options.fields.get("data.manifest")
-    if name not in (*FIXED_RECIPES, *USER_RECIPES) and Path(name).exists():
+    folder = Path(name)
+    if name not in (*FIXED_RECIPES, *USER_RECIPES) and folder.is_dir():
+        command = "" if (folder / "manifest.csv").exists() else f"vcycle data index folder {name}"
         raise ValueError(
-            f"recipe {name}: these are videos, and no recipe; give scratch or finetune with "
-            f"--data {name}"
+            f"recipe {name}: a folder, and no recipe; for its videos give scratch or finetune and "
+            f"--data {name}" + (f" after {command}" if command else "")
         )
     if name in USER_RECIPES and "baseline.num_videos" in options.fields:
         raise ValueError(

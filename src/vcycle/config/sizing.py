@@ -18,7 +18,7 @@ from vcycle.schedule.shape import Shape
 
 def epochs_text(epochs: float) -> str:
     """Three digits, or all that stand before the point."""
-    return f"{epochs:,.0f}" if epochs >= 1000 else f"{epochs:.3g}"
+    return f"{epochs:,.0f}" if epochs >= 999.5 else f"{epochs:.3g}"
 
 
 @dataclass(frozen=True)

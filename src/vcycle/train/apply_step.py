@@ -100,7 +100,9 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
     elif part.micro_batch:
         raise ValueError(f"batch of {part}: begin at the first micro-batch of a step")
     has_stepped = counter.at_last_batch != counter.num_steps
-    times = 0 if counter.at_last_batch is None else counter.num_steps - counter.at_last_batch
+    times = 0
+    if counter.at_last_batch is not None:
+        times = counter.num_updates - counter.updates_at_last_batch
     if part.micro_batch and counter.at_last_batch is not None and has_stepped:
         raise ValueError(
             f"batch of {part}: the optimizer has stepped since micro-batch {part.micro_batch - 1}; "
@@ -119,6 +121,7 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
             f"accumulates"
         )
     counter.at_last_batch = counter.num_steps
+    counter.updates_at_last_batch = counter.num_updates
 
 
 def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:

@@ -16,15 +16,28 @@ from torch.optim import Optimizer
 
 
 class OptimizerWatch:
-    """Counts the steps of one optimizer; ``at_last_batch`` is the count when a batch last came."""
+    """Counts the steps of one optimizer; ``at_last_batch`` is the count when a batch last came.
+
+    Of these ``num_idle`` were at a rate of 0, as torch.distributed.checkpoint takes one to make an
+    optimizer's state.
+    """
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.num_steps = 0
+        self.num_idle = 0
+        self.updates_at_last_batch = 0
         self.at_last_batch: int | None = None
         optimizer.register_step_post_hook(self._count)
 
-    def _count(self, *_: Any) -> None:
+    def _count(self, optimizer: Optimizer, *_: Any) -> None:
+        rates = [group["lr"] for group in optimizer.param_groups]
         self.num_steps += 1
+        self.num_idle += not any(isinstance(rate, Tensor) or rate for rate in rates)
+
+    @property
+    def num_updates(self) -> int:
+        """Steps that may have changed something."""
+        return self.num_steps - self.num_idle
 
 
 _watches: WeakKeyDictionary[Optimizer, OptimizerWatch] = WeakKeyDictionary()

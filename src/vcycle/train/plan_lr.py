@@ -51,6 +51,7 @@ class PlanLR(LRScheduler):
         self.model = model
         self._watch = watch(optimizer)
         self._steps_seen = self._watch.num_steps
+        self._updates_seen = self._watch.num_updates
         self._has_gradients = False
         last_parameter = optimizer.param_groups[-1]["params"][-1]
         if last_parameter.requires_grad:
@@ -126,20 +127,22 @@ class PlanLR(LRScheduler):
                 f"scheduler.step(): all {len(self.plan)} steps of the plan are done; call it once "
                 f"after each optimizer step"
             )
-        times = self._watch.num_steps - self._steps_seen
+        times = self._watch.num_updates - self._updates_seen
         if times > 1:
             raise ValueError(
                 f"scheduler.step(): the optimizer has stepped {times} times for step "
                 f"{self.last_epoch} of the plan; call both once for each batch of it"
             )
         is_skip = self._has_gradients and step_was_skipped(self.optimizer)
-        if not (times or is_skip):
+        has_stepped = self._watch.num_steps != self._steps_seen
+        if not (has_stepped or is_skip):
             raise ValueError(
                 f"scheduler.step(): stepped twice for optimizer step {self.last_epoch - 1}; call "
                 f"it once after each optimizer.step(), not for each micro-batch or process (with "
                 f"Accelerate, keep PlanLR out of prepare())"
             )
         self._steps_seen = self._watch.num_steps
+        self._updates_seen = self._watch.num_updates
         self._has_gradients = False
 
     def _note_gradients(self, _: Tensor) -> None:

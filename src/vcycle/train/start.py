@@ -191,7 +191,8 @@ def start(
         _say_busy(CoreUse.now().others_since(before), activity)
     times = _times(config, plan, train_videos, rehearsed, fabric, activity=activity)
     if budget is None:
-        steps = sum(kind.steps * times.step(Kind.of(kind)) for kind in plan.mini_batches())
+        left = plan.mini_batches(first_step=first_step)
+        steps = sum(kind.steps * times.step(Kind.of(kind)) for kind in left)
         limit = min(limit, _MEASURING_SHARE * steps)
     slower = slowdown(
         network,
