@@ -71,7 +71,8 @@ class Manifest:
             known = ", ".join(sorted({video.split for video in self.videos})) or "none"
             raise ValueError(
                 f"split {name!r}: no video of {self.root} is in it; it has {known}; index at "
-                f"least two of each class, or change the split column of manifest.csv"
+                f"least two of each class, with a --val-share above 0, or change the split column "
+                f"of manifest.csv"
             )
         return replace(self, videos=videos)
 
