@@ -107,6 +107,12 @@ def test_shares_that_leave_a_side_empty():
             Splitting(share)
 
 
+@pytest.mark.parametrize("pattern", ["(g", "g[0-9]"])
+def test_a_wrong_pattern_is_refused_where_none_is_needed(pattern):
+    with pytest.raises(ValueError, match=re.escape(f"group_pattern {pattern!r}")):
+        Splitting(group_pattern=pattern)
+
+
 def test_a_pattern_names_the_group():
     names = ["run/v_run_g01_c01.mp4", "sit/v_sit_g01_c02.mp4", "sit/v_sit_g02_c01.mp4", "sit/x.mp4"]
     assert groups_by_pattern(names, "_(g[0-9]+)_") == ["g01", "g01", "g02", "/sit/x.mp4"]

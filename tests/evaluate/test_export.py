@@ -180,3 +180,7 @@ def test_the_command_says_what_it_checked(
     weights = ["export", str(trained_run), "--format", "safetensors", "--out", str(out)]
     assert main([*weights, "--normalise"]) == 2
     assert "--normalise" in capsys.readouterr().err
+    assert main([*weights[:-1], str(tmp_path / "no" / "model.safetensors")]) == 2
+    assert f"there is no folder {tmp_path / 'no'}; make it" in capsys.readouterr().err
+    assert main([*weights[:-1], str(tmp_path)]) == 2
+    assert f"--out {tmp_path}: it is a folder; give a file in it" in capsys.readouterr().err

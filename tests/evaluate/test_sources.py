@@ -71,6 +71,22 @@ def test_a_file_of_a_run_scores_as_the_run(
     assert "give --shapes 8x32x32" in error
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "named"),
+    [
+        ("--lr", "3", "--lr"),
+        ("--baseline.learning_rate.base", "3", "--lr"),
+        ("--optimizer.name", "adamw", "--optimizer.name"),
+        ("--weights", "other.pth", "--weights"),
+    ],
+)
+def test_flags_that_change_no_score_are_refused(
+    trained_run: Path, flag: str, value: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = error_of([str(trained_run), flag, value], capsys)
+    assert f"{named}: it is about training, and changes no score; leave it out" in error
+
+
 def test_published_weights_score_as_the_run_that_they_are_of(
     trained_run: Path, imported: Path, clips: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

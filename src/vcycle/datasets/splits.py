@@ -22,7 +22,7 @@ class Splitting:
     """How a user wants videos divided that have no split of their own.
 
     ``group_pattern`` is a regular expression, see ``groups_by_pattern``. Raises ValueError if
-    ``val_share`` is not from 0 to 1.
+    ``val_share`` is not from 0 to 1, or the pattern is no regular expression with a group.
     """
 
     val_share: float = 0.1
@@ -31,6 +31,8 @@ class Splitting:
     def __post_init__(self) -> None:
         if not 0 <= self.val_share <= 1:
             raise ValueError(f"val_share {self.val_share}: give a share from 0 to 1")
+        if self.group_pattern is not None:
+            _compiled(self.group_pattern)  # videos that need no pattern would not show its mistake
 
     def divide(
         self, names: Sequence[str], labels: Sequence[Labels], groups: Sequence[str] | None = None
@@ -53,6 +55,17 @@ def groups_by_pattern(names: Sequence[str], pattern: str) -> list[str]:
     The pattern is searched for in the entire name. A name without a match is a group of its own.
     Raises ValueError if the pattern is not a regular expression, has no group, or matches no name.
     """
+    expression = _compiled(pattern)
+    key = "group" if "group" in expression.groupindex else 1
+    matches = [expression.search(name) for name in names]
+    groups = [(match and match[key]) or "" for match in matches]
+    if names and not any(groups):
+        raise ValueError(f"group_pattern {pattern!r}: matches no name such as {names[0]!r}; fix it")
+    # A group's name has no slash in front of it, a name that stands for itself has.
+    return [group or f"/{name}" for group, name in zip(groups, names, strict=True)]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         expression = re.compile(pattern)
     except re.error as error:
@@ -64,13 +77,7 @@ def groups_by_pattern(names: Sequence[str], pattern: str) -> list[str]:
             f"group_pattern {pattern!r}: has no group; put what names the person or the source "
             "video in parentheses, as in '_(g[0-9]+)_'"
         )
-    key = "group" if "group" in expression.groupindex else 1
-    matches = [expression.search(name) for name in names]
-    groups = [(match and match[key]) or "" for match in matches]
-    if names and not any(groups):
-        raise ValueError(f"group_pattern {pattern!r}: matches no name such as {names[0]!r}; fix it")
-    # A group's name has no slash in front of it, a name that stands for itself has.
-    return [group or f"/{name}" for group, name in zip(groups, names, strict=True)]
+    return expression
 
 
 def split_videos(labels: Sequence[Labels], groups: Sequence[str], *, val_share: float) -> list[str]:

@@ -56,12 +56,16 @@ def export_model(
     (N, classes) scores before softmax. SlowFast takes clips of two slow frames or more.
     ``safetensors`` keeps the weights and their metadata, which ``load_model`` reads back.
 
-    Raises ValueError if the format is another, ``normalise`` is asked of safetensors, the format's
-    packages are not installed, the model cannot be traced for all shapes, or the program's scores
-    are not the module's; nothing is left at ``file`` then.
+    Raises ValueError if the format is another, there is no folder to write to, ``normalise`` is
+    asked of safetensors, the format's packages are not installed, the model cannot be traced for
+    all shapes, or the program's scores are not the module's; nothing is left at ``file`` then.
     """
     if format not in FORMATS:
         raise ValueError(f"--format {format}: give {', '.join(FORMATS)}")
+    if not Path(file).parent.is_dir():
+        raise ValueError(f"--out {file}: there is no folder {Path(file).parent}; make it")
+    if Path(file).is_dir():
+        raise ValueError(f"--out {file}: it is a folder; give a file in it")
     if format == "safetensors":
         if normalise:
             raise ValueError("--normalise: safetensors holds weights only; give onnx or torch")

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from vcycle.config.flags import changed, read_config
+from vcycle.config.flags import changed, read_config, short_flag
 from vcycle.config.run import Data, Model, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import TrainedModel, find_trained_model, load_tensors
@@ -24,13 +24,24 @@ from vcycle.schedule.shape import Shape
 
 FROM_A_FILE = "weights"
 """The recipe of a configuration that no run folder gave: which shapes were trained is not known."""
+_OF_TRAINING = (
+    *("baseline.learning_rate", "baseline.stage_ends", "baseline.steps", "baseline.num_videos"),
+    *("optimizer", "augmentation", "label_smoothing", "ema_decay", "accumulate", "nonfinite"),
+    *("checkpoint", "log", "model.weights", "model.freeze"),
+)
+"""Fields that decide no score."""
 
 
 def evaluation_config(path: Path, fields: Mapping[str, Any]) -> RunConfig:
     """The configuration to score ``path`` by, with the fields that flags set.
 
-    Raises ValueError if it does not follow from the path and the fields.
+    Raises ValueError if it does not follow from the path and the fields, or a field decides no
+    score.
     """
+    for field in fields:
+        if any(field == each or field.startswith(f"{each}.") for each in _OF_TRAINING):
+            flag = short_flag(field) or f"--{field}"
+            raise ValueError(f"{flag}: it is about training, and changes no score; leave it out")
     if not path.is_file():
         if not (path / "config.yaml").is_file():
             raise ValueError(
