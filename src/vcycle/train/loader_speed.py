@@ -5,6 +5,7 @@ In: a configuration, its plan and its training videos. Out: seconds a clip, by s
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 
 from vcycle.config.run import RunConfig
@@ -21,6 +22,8 @@ from vcycle.train.activity import Activity
 
 _LEAST_CLIPS = 4
 _SHAPE_SECONDS = 0.5
+_RUN_SHARE = 1 / 8
+"""Of the run's clips of a shape that are decoded at most, in a short one."""
 
 
 def decode_seconds(
@@ -41,6 +44,9 @@ def decode_seconds(
         device=fabric.device,
     )
     found: dict[Shape, float] = {}
+    drawn: Counter[Shape] = Counter()
+    for kind in plan.mini_batches():
+        drawn[kind.shape] += kind.steps * kind.batch_size
     rng = indexed_generator(config.seed, "loader speed", 0)
     size = max(_LEAST_CLIPS, 2 * workers)
 
@@ -59,8 +65,8 @@ def decode_seconds(
     with closing(loader):
         decode(shapes[0], 0)  # a worker's first clips take it longer
         for shape in shapes:
-            work, clips = 0.0, 0
-            while not clips or (work < _SHAPE_SECONDS and clips < 4 * size):
+            work, clips, most = 0.0, 0, min(4 * size, _RUN_SHARE * drawn[shape])
+            while not clips or (work < _SHAPE_SECONDS and clips < most):
                 more, seconds = decode(shape, clips)
                 clips, work = clips + more, work + seconds
             found[shape] = work / clips

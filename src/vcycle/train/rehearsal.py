@@ -286,7 +286,8 @@ class _Steps:
             if some * clips / few > _LONG_SECONDS:
                 return some * clips / few
         set_norm_group(self.network, kind.norm_group)
-        most = 3 if self.on_cpu and not self.config.compile else 0
+        # Not more often than the run itself passes through it.
+        most = min(3, kind.steps - 1) if self.on_cpu and not self.config.compile else 0
         return _repeated(lambda: self._once(kind, clips, pieces), self.fabric, most=most)
 
     def _once(self, kind: MiniBatch, clips: int, pieces: int, *, exchanges: bool = False) -> None:
