@@ -41,9 +41,10 @@ from vcycle.data.atomic import write_atomic
 from vcycle.data.batch import normalize
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.request import ClipRequest
+from vcycle.devices.launch import make_fabric
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.loaders import make_dataset, make_eval_loader
-from vcycle.evaluate.setup import make_fabric, read_manifest
+from vcycle.evaluate.setup import read_manifest
 from vcycle.models import build_model
 from vcycle.schedule.shape import Shape
 from vcycle.train.run import train

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from vcycle.data.sampler import PlanSampler
 from vcycle.demo.comparison import demo_configs
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 from vcycle.models import build_model, convert_batch_norm, set_norm_group
 from vcycle.train.clock import HostClock
 from vcycle.train.optim import make_optimizer, set_learning_rate

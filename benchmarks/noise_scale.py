@@ -28,9 +28,10 @@ from vcycle.data.atomic import write_atomic
 from vcycle.data.batch import normalize
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.sampler import PlanSampler
+from vcycle.devices.launch import make_fabric
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.loaders import make_dataset
-from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
+from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import set_dropout_seeds, set_norm_group
 from vcycle.schedule.plan import Plan
 from vcycle.train.run import train

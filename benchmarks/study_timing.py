@@ -31,8 +31,9 @@ from vcycle.bench.step import timed_step
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
+from vcycle.devices.launch import make_fabric
 from vcycle.evaluate.loaders import make_train_loader
-from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
+from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import set_norm_group, set_token_share
 from vcycle.train.clock import HostClock, clock_of
 from vcycle.train.optim import make_optimizer

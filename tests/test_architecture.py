@@ -16,6 +16,7 @@ LAYERS = [
     {"schedule"},
     {"data", "models"},
     {"datasets", "config"},
+    {"devices"},
     {"evaluate"},
     {"train"},
     {"report", "bench"},
@@ -156,7 +157,7 @@ def test_lightning_fabric_is_imported_in_one_place() -> None:
         for name in MODULES
         if any(each.startswith("lightning_fabric") for each in imports_of(name))
     }
-    assert importing == {"vcycle.evaluate.fabric"}
+    assert importing == {"vcycle.devices.fabric"}
 
 
 def test_training_starts_without_what_only_some_metrics_need() -> None:

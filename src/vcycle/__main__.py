@@ -8,7 +8,7 @@ import traceback
 from typing import NoReturn
 
 from vcycle.cli.main import main
-from vcycle.evaluate.slurm import adopt_srun_tasks
+from vcycle.devices.slurm import adopt_srun_tasks
 
 
 def run() -> NoReturn:

@@ -26,9 +26,9 @@ from vcycle.data.grid import Grid
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Video
+from vcycle.devices.processes import Stopped
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.metrics import VideoScores
-from vcycle.evaluate.processes import Stopped
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape, ShapeRule

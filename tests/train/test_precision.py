@@ -12,9 +12,9 @@ from lightning_fabric.plugins import MixedPrecision
 
 from vcycle.config.run import Checkpoint, Evaluation, Optimizer, RunConfig
 from vcycle.data.json_lines import read_rows
-from vcycle.evaluate import precision
+from vcycle.devices import precision
+from vcycle.devices.precision import set_precision
 from vcycle.evaluate.checkpoint import load_checkpoint
-from vcycle.evaluate.precision import set_precision
 from vcycle.models.tiny import TinyResNet3d
 from vcycle.train.checkpoint import clear_after
 from vcycle.train.optim import fuses, load_optimizer, make_optimizer

@@ -18,9 +18,9 @@ from vcycle.config.fields import config_text
 from vcycle.config.run import Checkpoint, Evaluation, Model, RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
+from vcycle.devices.processes import Stopped
 from vcycle.evaluate import evaluate
 from vcycle.evaluate.checkpoint import load_checkpoint
-from vcycle.evaluate.processes import Stopped
 from vcycle.schedule.plan import Multigrid
 from vcycle.train import gradients, loop
 from vcycle.train.run import train

@@ -22,8 +22,9 @@ from torch.nn import functional as F
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.tables import counted
-from vcycle.evaluate.fabric import Fabric
-from vcycle.evaluate.setup import make_fabric, make_network
+from vcycle.devices.fabric import Fabric
+from vcycle.devices.launch import make_fabric
+from vcycle.evaluate.setup import make_network
 from vcycle.models import (
     commit_statistics,
     memory_format,

@@ -67,7 +67,7 @@ def run_eval_command(options: argparse.Namespace) -> None:
         check_plot_file(Path(options.plot))
 
     with starting_pytorch():
-        from vcycle.evaluate.process_group import destroy_process_group
+        from vcycle.devices.process_group import destroy_process_group
         from vcycle.evaluate.run import evaluate_run
         from vcycle.evaluate.sources import FROM_A_FILE, evaluation_config
 

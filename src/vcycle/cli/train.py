@@ -173,7 +173,7 @@ def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
 def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> RunConfig:
     """With this machine's fastest precision, or that of the run in the folder given."""
     with starting_pytorch():
-        from vcycle.evaluate.precision import fastest_precision
+        from vcycle.devices.precision import fastest_precision
 
     begun = Path(options.folder or "") / "config.yaml"
     if options.folder is not None and begun.is_file():
@@ -289,7 +289,7 @@ def _train(
         print(f"run folder {folder}", flush=True)
 
     with starting_pytorch():
-        from vcycle.evaluate.process_group import destroy_process_group
+        from vcycle.devices.process_group import destroy_process_group
         from vcycle.train.run import train
 
     try:

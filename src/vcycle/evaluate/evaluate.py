@@ -14,7 +14,7 @@ from torch import nn
 from vcycle.data.batch import normalize
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.models import memory_format
 

@@ -15,7 +15,7 @@ from vcycle.data.dataset import ClipDataset
 from vcycle.data.loader import Loader, eval_loader, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.views import check_num_clips
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape

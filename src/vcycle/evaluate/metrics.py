@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed import ReduceOp, all_reduce
 from torch.nn import functional as F
 
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.views import view_probabilities
 
 _LEAST_SHARE = 1e-9

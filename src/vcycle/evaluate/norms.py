@@ -16,7 +16,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import make_train_loader
 from vcycle.models import memory_format, precise_bn, set_norm_group
 from vcycle.schedule.baseline import LearningRate

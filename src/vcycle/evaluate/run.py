@@ -18,17 +18,18 @@ from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
+from vcycle.devices.fabric import Fabric
+from vcycle.devices.launch import make_fabric
+from vcycle.devices.processes import ending_together
 from vcycle.evaluate.checkpoint import find_trained_model, read_trained_model
 from vcycle.evaluate.evaluate import score_videos, summary
-from vcycle.evaluate.fabric import Fabric
 from vcycle.evaluate.frontier import mark_frontiers
 from vcycle.evaluate.intervals import details
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.evaluate.norms import estimate_norms
-from vcycle.evaluate.processes import ending_together
 from vcycle.evaluate.scores_file import write_scores
-from vcycle.evaluate.setup import make_fabric, make_network, read_manifest
+from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.evaluate.sources import load_scored
 from vcycle.evaluate.views import check_num_clips
 from vcycle.models import memory_format

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 
 T = TypeVar("T")
 

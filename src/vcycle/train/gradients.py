@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, normalize
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 from vcycle.models import (
     SubBatchNorm3d,
     discard_statistics,

@@ -14,7 +14,7 @@ from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import make_dataset, num_workers
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape

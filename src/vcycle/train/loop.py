@@ -20,10 +20,10 @@ from torch.nn import functional as F
 
 from vcycle.data.batch import Batch
 from vcycle.data.randomness import indexed_seeds
+from vcycle.devices.processes import Stopped
 from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.norms import estimate_norms
-from vcycle.evaluate.processes import Stopped
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
 from vcycle.train.agreement import Votes, from_first, gathered, united

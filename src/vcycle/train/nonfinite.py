@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vcycle.data.request import StepPart
 from vcycle.data.sampler import clip_requests
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 from vcycle.models import discard_statistics
 from vcycle.train.agreement import gathered, in_all
 from vcycle.train.start import Run

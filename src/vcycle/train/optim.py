@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.config.run import Optimizer
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 from vcycle.models import parameter_groups
 from vcycle.train.large_batch import Lamb, Lars
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 
 PACKAGES = ("vcycle", "torch", "av", "torchcodec", "lightning-fabric", "numpy")
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.config.run import RunConfig
-from vcycle.evaluate.fabric import Fabric
-from vcycle.evaluate.setup import has_other_buffers
+from vcycle.devices.buffers import has_other_buffers
+from vcycle.devices.fabric import Fabric
 from vcycle.models import ClipKeys, SubBatchNorm3d
 
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]

@@ -24,8 +24,8 @@ from torch.optim import Optimizer
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, normalize
 from vcycle.data.request import StepPart
-from vcycle.evaluate.fabric import Fabric
-from vcycle.evaluate.setup import no_buffer_broadcasts
+from vcycle.devices.buffers import no_buffer_broadcasts
+from vcycle.devices.fabric import Fabric
 from vcycle.models import (
     check_model,
     discard_statistics,

@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Console
 
 from vcycle.config.run import RunConfig
-from vcycle.evaluate.processes import ending_together
-from vcycle.evaluate.setup import make_fabric
+from vcycle.devices.launch import make_fabric
+from vcycle.devices.processes import ending_together
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.final import final_evaluation

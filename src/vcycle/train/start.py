@@ -20,15 +20,16 @@ from vcycle.data.cores import CoreUse, process_cores
 from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
+from vcycle.devices.buffers import stop_broadcasting_buffers
+from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.checkpoint import load_checkpoint
-from vcycle.evaluate.fabric import Fabric
 from vcycle.evaluate.loaders import (
     make_eval_loader,
     make_train_loader,
     num_workers,
     video_cache,
 )
-from vcycle.evaluate.setup import make_network, read_manifest, stop_broadcasting_buffers
+from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.evaluate.views import check_num_clips
 from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
 from vcycle.models.count import multiply_adds

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 from vcycle.schedule.plan import Step
 from vcycle.train.agreement import mean_losses
 from vcycle.train.clock import Clock, HostClock

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vcycle.evaluate.processes import Stopped
+from vcycle.devices.processes import Stopped
 
 # torchrun passes on the Ctrl-C that its processes have had from the terminal.
 _ECHO_SECONDS = 2.0

@@ -21,7 +21,7 @@ from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import make_dataset
 from vcycle.models import commit_statistics, memory_format, set_norm_group, set_token_share
 from vcycle.schedule.plan import MiniBatch, Plan

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from vcycle.evaluate.slurm import adopt_srun_tasks
+from vcycle.devices.slurm import adopt_srun_tasks
 
 TASK = {
     "SLURM_JOB_ID": "1234567",

@@ -26,7 +26,7 @@ def adopt_srun_tasks() -> None:
             f"SLURM_STEP_TASKS_PER_NODE {counts}: every node needs as many tasks; give srun "
             f"--ntasks-per-node"
         )
-    from vcycle.evaluate.fabric import SLURMEnvironment  # stands on torch
+    from vcycle.devices.fabric import SLURMEnvironment  # stands on torch
 
     nodes = os.environ["SLURM_STEP_NODELIST"]
     job, step = (int(os.environ.get(f"SLURM_{name}_ID", 0)) for name in ("JOB", "STEP"))

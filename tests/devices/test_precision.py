@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vcycle.evaluate.precision import fastest_precision
+from vcycle.devices.precision import fastest_precision
 
 
 @pytest.mark.parametrize(

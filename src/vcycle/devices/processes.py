@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from vcycle.evaluate.fabric import Fabric
+from vcycle.devices.fabric import Fabric
 
 _POLL_SECONDS = 0.5
 _GRACE_SECONDS = 3.0  # for a process to come to its own end, with its own message

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from torch.distributed import TCPStore
 
-from vcycle.evaluate.process_group import agreed_name
+from vcycle.devices.process_group import agreed_name
 
 pytestmark = pytest.mark.xdist_group("processes")
 PATIENCE = timedelta(seconds=60)
 # The first process of the restart is late: the other would connect to the one that was killed.
 RESTARTED = """
 import os, signal, time, torch
-from vcycle.evaluate.process_group import destroy_process_group, join_process_group
+from vcycle.devices.process_group import destroy_process_group, join_process_group
 rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 time.sleep(2 * attempt * (1 - rank))
 join_process_group(torch.device("cpu"))

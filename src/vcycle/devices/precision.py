@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from vcycle.evaluate.fabric import MixedPrecision, Precision
+from vcycle.devices.fabric import MixedPrecision, Precision
 
 Name = Literal["32-true", "tf32", "bf16-mixed", "16-mixed"]
 

@@ -1,0 +1,1 @@
+"""Where a run computes: its processes and their devices, and what numbers these compute in."""

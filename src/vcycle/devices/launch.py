@@ -1,0 +1,52 @@
+"""Fabric on this process's device, or in its place among several processes.
+
+In: a RunConfig and the variables of torchrun or SLURM. Out: Fabric, launched.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Literal
+
+import torch
+
+from vcycle.config.run import RunConfig
+from vcycle.devices.fabric import (
+    DDPStrategy,
+    Fabric,
+    LightningEnvironment,
+    TorchElasticEnvironment,
+)
+from vcycle.devices.precision import set_precision
+from vcycle.devices.process_group import join_process_group
+from vcycle.devices.slurm import adopt_srun_tasks
+
+
+def make_fabric(config: RunConfig) -> Fabric:
+    """One process on one device, or this process's place among those of torchrun or ``srun``."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    adopt_srun_tasks()
+    local, world = (int(os.environ.get(name, 1)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    accelerator: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
+    # The kernels of each shape are chosen by trying them, in the rehearsal.
+    torch.backends.cudnn.benchmark = accelerator == "cuda"
+    # No static_graph: it spares a search for unused parameters, which is not made here, and cannot
+    # begin within no_sync, as accumulating micro-batches does.
+    strategy = DDPStrategy(gradient_as_bucket_view=True) if world > 1 else "auto"
+    # Named, for Fabric would look for others: a SLURM job has many tasks, its batch script is one.
+    environment = TorchElasticEnvironment() if world > 1 else LightningEnvironment()
+    # Fabric would advise TF32, which is a precision to ask for here.
+    logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)
+    fabric = Fabric(
+        accelerator=accelerator,
+        devices=local,
+        num_nodes=world // local,
+        strategy=strategy,
+        plugins=[set_precision(config.precision, accelerator), environment],
+    )
+    if world > 1:
+        join_process_group(fabric.device)  # which Fabric finds, and makes none
+    fabric.launch()
+    return fabric

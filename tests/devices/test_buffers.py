@@ -1,0 +1,37 @@
+"""Which buffers processes exchange: none but those that may differ."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from vcycle.devices import buffers
+from vcycle.devices.buffers import stop_broadcasting_buffers
+from vcycle.models import convert_batch_norm
+
+
+class Wrapper(nn.Module):
+    """In the place of DDP, which needs a process group."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.broadcast_buffers = True
+
+
+@pytest.mark.parametrize(
+    ("network", "expected"),
+    [
+        (convert_batch_norm(nn.Sequential(nn.Conv3d(3, 2, 1), nn.BatchNorm3d(2))), False),
+        (nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)), False),
+        (nn.Sequential(nn.BatchNorm3d(2)), True),
+        (convert_batch_norm(nn.Sequential(nn.BatchNorm3d(2), nn.BatchNorm1d(2))), True),
+    ],
+)
+def test_buffers_that_processes_have_alike_are_not_broadcast(
+    network: nn.Module, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buffers, "DistributedDataParallel", Wrapper)
+    model = Wrapper(network)
+    stop_broadcasting_buffers(nn.Sequential(model))
+    assert model.broadcast_buffers == expected
