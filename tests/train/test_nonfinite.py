@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,22 +20,37 @@ from vcycle.data.sampler import clip_requests
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.models import commit_statistics, convert_batch_norm, defer_statistics, set_norm_group
 from vcycle.models.tiny import TinyResNet3d
-from vcycle.train import gradients
+from vcycle.train import gradients, loop
 from vcycle.train.nonfinite import BuffersBefore, Diverged, NonFinite, are_finite
 from vcycle.train.run import train
 from vcycle.train.step_log import StepLoss
 
 
-def poison(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
-    """Let the clips of these steps be what overflows; evaluation has clips of its own."""
-    normalize = gradients.normalize
-    seen = -1
+def steps_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """A function that counts its calls from 0, once a run's rehearsal is over."""
+    made, seen = loop.make_gradients, -math.inf
 
-    def poisoned(clips: torch.Tensor, **others: Any) -> torch.Tensor:
+    def begin(*arguments: Any, **others: Any) -> gradients.Gradients:
+        nonlocal seen
+        seen = -1
+        return made(*arguments, **others)
+
+    def count() -> float:
         nonlocal seen
         seen += 1
+        return seen
+
+    monkeypatch.setattr(loop, "make_gradients", begin)
+    return count
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
+    """Let the clips of these steps be what overflows; evaluation has clips of its own."""
+    normalize, count = gradients.normalize, steps_of_the_loop(monkeypatch)
+
+    def poisoned(clips: torch.Tensor, **others: Any) -> torch.Tensor:
         found = normalize(clips, **others)
-        return torch.full_like(found, math.inf) if seen in steps else found
+        return torch.full_like(found, math.inf) if count() in steps else found
 
     monkeypatch.setattr(gradients, "normalize", poisoned)
 
@@ -42,14 +58,11 @@ def poison(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
 def poison_gradients(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
     """Let the gradients of these steps overflow, of losses that are finite."""
     cross_entropy = torch.nn.functional.cross_entropy
-    seen = -1
+    count = steps_of_the_loop(monkeypatch)
 
     def poisoned(scores: torch.Tensor, *others: Any, **more: Any) -> torch.Tensor:
-        nonlocal seen
-        if scores.requires_grad:
-            seen += 1
-            if seen in steps:
-                scores.register_hook(lambda grad: grad * math.inf)
+        if scores.requires_grad and count() in steps:
+            scores.register_hook(lambda grad: grad * math.inf)
         return cross_entropy(scores, *others, **more)
 
     monkeypatch.setattr(torch.nn.functional, "cross_entropy", poisoned)

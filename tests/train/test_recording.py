@@ -205,7 +205,7 @@ def with_recorder(monkeypatch: pytest.MonkeyPatch) -> list[Recordings]:
         made.append(Recordings(network))
         return Recorder(network, record=made[-1])
 
-    for module in ("train.loop", "train.rehearsal", "bench.step"):
+    for module in ("train.gradients", "bench.step"):
         monkeypatch.setattr(f"vcycle.{module}.make_recorder", make)
     return made
 
@@ -276,7 +276,7 @@ import torch
 
 from tests.train.test_recording import Recordings
 from vcycle.cli.main import main
-from vcycle.train import gradients, loop, rehearsal
+from vcycle.train import gradients, rehearsal
 from vcycle.train.recording import Recorder
 
 made = []
@@ -295,7 +295,7 @@ def make(config, network, fabric):
     made.append(Recordings(network))
     return Recorder(network, record=made[-1])
 
-loop.make_recorder = rehearsal.make_recorder = make
+gradients.make_recorder = make
 rehearsal.flat_gradients = without_memory(gradients.flat_gradients, {1})
 gradients.flat_gradients = without_memory(gradients.flat_gradients, {1, 4})
 code = main(sys.argv[1:])

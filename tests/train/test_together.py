@@ -20,6 +20,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.evaluate.setup import make_network
 from vcycle.models.norm import SubBatchNorm3d
 from vcycle.train.activity import Activity
+from vcycle.train.gradients import Pieces
 from vcycle.train.optim import make_optimizer
 from vcycle.train.run import train
 from vcycle.train.timing import Kind, StepTimes
@@ -73,6 +74,7 @@ class Parts:
                 self.config.plan(),
                 self.config,
                 self.videos,
+                pieces=Pieces(self.network, self.config, world_size=1),
                 times=times,
                 fabric=self.fabric,
                 activity=activity,

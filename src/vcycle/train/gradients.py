@@ -13,6 +13,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
@@ -28,7 +29,7 @@ from vcycle.models import (
 )
 from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape
-from vcycle.train.recording import Recorder
+from vcycle.train.recording import Recorder, make_recorder
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Scores and labels to their mean loss."""
@@ -84,6 +85,29 @@ def out_of_memory(
     )
 
 
+def make_gradients(
+    config: RunConfig,
+    network: nn.Module,
+    model: nn.Module,
+    pieces: Pieces,
+    *,
+    fabric: Fabric,
+    multi_label: bool,
+) -> Gradients:
+    """Those of a run: of its loss, and with a recorder where its passes are to be recorded."""
+    loss_of: Loss = partial(F.cross_entropy, label_smoothing=config.label_smoothing)
+    return Gradients(
+        network,
+        model,
+        pieces,
+        fabric=fabric,
+        loss_of=F.binary_cross_entropy_with_logits if multi_label else loss_of,
+        generator=_default_generator(fabric.device),
+        multi_label=multi_label,
+        recorder=make_recorder(config, network, fabric),
+    )
+
+
 class Gradients:
     """Computes the gradients of steps on ``model``, which is ``network`` as Fabric runs it.
 
@@ -108,7 +132,7 @@ class Gradients:
         self._network, self._model, self._pieces = network, model, pieces
         self._fabric, self._loss_of, self._generator = fabric, loss_of, generator
         self._multi_label = multi_label
-        self._recorder = recorder
+        self.recorder = recorder
         self._layout = memory_format(network)
         self._is_synchronising = False
         # DDP sends them before the first forward pass of a step, once in every process.
@@ -128,7 +152,7 @@ class Gradients:
         processes have exchanged something by then, which the others would wait for again.
         """
         batches: list[Batch] = []
-        meets_later = self._recorder is not None and self._fabric.world_size > 1
+        meets_later = self.recorder is not None and self._fabric.world_size > 1
         while True:
             try:
                 total = self._attempt(step, seeds, batches, load)
@@ -138,7 +162,7 @@ class Gradients:
             except torch.OutOfMemoryError:
                 # Groups that span processes exchange statistics too; these cannot be cut.
                 has_exchanged = self._is_synchronising or self._sends_buffers
-                has_more = self._recorder is not None and self._recorder.release()
+                has_more = self.recorder is not None and self.recorder.release()
                 if not has_more and (has_exchanged or not self._pieces.halve(step)):
                     raise out_of_memory(step, self._fabric) from None
             # Out here the tensors of the failed attempt are gone.
@@ -154,18 +178,38 @@ class Gradients:
         self, step: Step, seeds: list[int], batches: list[Batch], load: Callable[[], Batch]
     ) -> Tensor:
         """``step`` with the pieces as they are; ``batches`` are those loaded by earlier ones."""
-        pieces = self._pieces.of(step)
         total = torch.zeros(2, device=self._fabric.device)
         for number, seed in enumerate(seeds):
             if number == len(batches):
                 batches.append(self._loaded(step, load))
-            batch = batches[number]
-            self._generator.manual_seed(seed)
-            size = len(batch) // pieces
-            for first in range(0, len(batch), size):
-                is_last = number == len(seeds) - 1 and first + size == len(batch)
-                clips = slice(first, first + size)
-                total += self._piece(step, batch, clips, len(seeds) * pieces, is_last=is_last)
+            is_last = number == len(seeds) - 1
+            total += self.batch(
+                step, batches[number], seed=seed, num_batches=len(seeds), exchanges=is_last
+            )
+        return total
+
+    def batch(
+        self,
+        step: MiniBatch | Step,
+        batch: Batch,
+        *,
+        seed: int,
+        num_batches: int = 1,
+        exchanges: bool = True,
+    ) -> Tensor:
+        """(2,) as of ``step``, of one of its batches alone, in the pieces that are known to fit.
+
+        The last of them ``exchanges`` gradients with other processes, unless they are recorded.
+        Raises torch.OutOfMemoryError, with what gradients there are by then.
+        """
+        self._generator.manual_seed(seed)
+        pieces = self._pieces.of(step)
+        total = torch.zeros(2, device=self._fabric.device)
+        size = len(batch) // pieces
+        for first in range(0, len(batch), size):
+            is_last = exchanges and first + size == len(batch)
+            clips = slice(first, first + size)
+            total += self._piece(step, batch, clips, num_batches * pieces, is_last=is_last)
         return total
 
     def _loaded(self, step: Step, load: Callable[[], Batch]) -> Batch:
@@ -174,8 +218,8 @@ class Gradients:
             return load()
         except torch.OutOfMemoryError:
             pass
-        if self._recorder is not None:
-            self._recorder.release()
+        if self.recorder is not None:
+            self.recorder.release()
         if self._fabric.device.type == "cuda":
             torch.cuda.empty_cache()
         try:
@@ -185,19 +229,26 @@ class Gradients:
             raise out_of_memory(step, self._fabric, advice=advice) from None
 
     def _piece(
-        self, step: Step, batch: Batch, clips: slice, num_pieces: int, *, is_last: bool
+        self,
+        step: MiniBatch | Step,
+        batch: Batch,
+        clips: slice,
+        num_pieces: int,
+        *,
+        is_last: bool,
     ) -> Tensor:
         """Forward and backward of some clips of a batch: one of ``num_pieces`` of the step."""
         assert batch.part is not None, "a training batch is part of a step"
         set_dropout_seeds(self._network, batch.part.dropout_seeds[clips])
         pixels, labels = batch.clips[clips], batch.labels[clips]
-        if self._recorder is not None:
+        is_shared = self._fabric.world_size > 1
+        if self.recorder is not None:
             kind = _key(step), num_pieces, pixels.shape, labels.shape
             one_pass = partial(self._pass, num_pieces=num_pieces, is_last=False)
-            is_shared = self._fabric.world_size > 1
             with self._fabric.no_backward_sync(self._model, enabled=is_shared):  # type: ignore[arg-type]
-                return self._recorder(kind, one_pass, pixels, labels)
-        with self._fabric.no_backward_sync(self._model, enabled=not is_last):  # type: ignore[arg-type]
+                return self.recorder(kind, one_pass, pixels, labels)
+        waits = is_shared and not is_last
+        with self._fabric.no_backward_sync(self._model, enabled=waits):  # type: ignore[arg-type]
             return self._pass(pixels, labels, num_pieces=num_pieces, is_last=is_last)
 
     def _pass(self, pixels: Tensor, labels: Tensor, *, num_pieces: int, is_last: bool) -> Tensor:
@@ -213,6 +264,18 @@ class Gradients:
             classes = labels if labels.ndim == 1 else labels.argmax(1)  # of mixed clips
             right += (scores.argmax(1) == classes).sum()
         return torch.stack([loss.detach(), right])
+
+
+def _default_generator(device: torch.device) -> torch.Generator:
+    """The generator from which a model draws on ``device``, dropout by clip excepted.
+
+    Seeding it costs microseconds; ``torch.manual_seed``, which visits every kind of device, costs
+    most of a millisecond.
+    """
+    if device.type == "cuda":
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        return torch.cuda.default_generators[index]
+    return torch.default_generator
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,12 @@ and the norm group come from the step, the shape comes with the clips.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from vcycle.data.batch import Batch
 from vcycle.data.randomness import indexed_seeds
@@ -30,12 +27,11 @@ from vcycle.train.agreement import Votes, from_first, gathered, united
 from vcycle.train.augment import augment
 from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.clock import clock_of
-from vcycle.train.gradients import Gradients
+from vcycle.train.gradients import make_gradients
 from vcycle.train.nonfinite import BuffersBefore, NonFinite
 from vcycle.train.optim import clip_gradients, set_learning_rate
 from vcycle.train.optimizer_watch import inner_optimizer, watch
 from vcycle.train.progress import Display
-from vcycle.train.recording import make_recorder
 from vcycle.train.start import Run
 from vcycle.train.step_log import StepLog
 
@@ -45,19 +41,13 @@ _FLUSH_STEPS = 10  # of which losses are read and written together
 def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     """Train the steps that are left, with the validations and checkpoints among them."""
     config, plan, fabric, network = run.config, run.plan, run.fabric, run.network
-    loss_of: Callable[[Tensor, Tensor], Tensor]
-    loss_of = partial(F.cross_entropy, label_smoothing=config.label_smoothing)
-    if run.manifest.multi_label:
-        loss_of = F.binary_cross_entropy_with_logits
-    gradients = Gradients(
+    gradients = make_gradients(
+        config,
         network,
         run.model,
         run.pieces,
         fabric=fabric,
-        loss_of=loss_of,
-        generator=_default_generator(fabric.device),
         multi_label=run.manifest.multi_label,
-        recorder=make_recorder(config, network, fabric),
     )
     # What else a model draws is indexed by the micro-batch: a resumed run draws the same.
     positions = np.arange(len(plan) * config.micro_batches)
@@ -312,15 +302,3 @@ def validate(
 def _evenly_spaced(num_steps: int, times: int) -> set[int]:
     """Numbers of done steps after which to validate; the last is ``num_steps``."""
     return {max(1, num_steps * k // times) for k in range(1, times + 1)}
-
-
-def _default_generator(device: torch.device) -> torch.Generator:
-    """The generator from which a model draws on ``device``, dropout by clip excepted.
-
-    Seeding it costs microseconds; ``torch.manual_seed``, which visits every kind of device, costs
-    most of a millisecond.
-    """
-    if device.type == "cuda":
-        index = device.index if device.index is not None else torch.cuda.current_device()
-        return torch.cuda.default_generators[index]
-    return torch.default_generator

@@ -22,7 +22,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from vcycle.config.run import RunConfig
-from vcycle.data.batch import Batch, normalize
+from vcycle.data.batch import Batch, label_tensor, normalize
+from vcycle.data.manifest import Manifest
 from vcycle.data.request import StepPart
 from vcycle.devices.buffers import no_buffer_broadcasts
 from vcycle.devices.fabric import Fabric
@@ -40,8 +41,13 @@ from vcycle.train.agreement import in_all
 from vcycle.train.augment import augment
 from vcycle.train.clock import clock_of
 from vcycle.train.compiling import compile_blocks
-from vcycle.train.gradients import Pieces, flat_gradients, out_of_memory
-from vcycle.train.recording import Recorder, make_recorder
+from vcycle.train.gradients import (
+    Gradients,
+    Pieces,
+    flat_gradients,
+    make_gradients,
+    out_of_memory,
+)
 from vcycle.train.timing import Kind, smaller
 
 _LONG_SECONDS = 0.5
@@ -76,7 +82,7 @@ def rehearse(
     *,
     pieces: Pieces,
     fabric: Fabric,
-    num_classes: int,
+    videos: Manifest,
     activity: Activity,
     limit_seconds: float,
     warn_of_days: bool,
@@ -88,14 +94,16 @@ def rehearse(
     ``accumulate`` of auto, batches that do not fit are cut in ``pieces``, alike in all processes. A
     CPU that compiles nothing stops timing after ``limit_seconds``.
 
-    Steps have random clips, which are augmented as the run's are, and drop as many tokens.
+    Steps are the run's own, with random clips of the first class of ``videos``.
 
     Raises ValueError if a layer cannot take a shape, memory cannot hold a batch, a checkpoint
     cannot keep the state, or, with several processes, a parameter is not used.
     """
     kinds = plan.mini_batches()
-    recorder = make_recorder(config, network, fabric)
-    steps = _Steps(network, model, plan, config, pieces, fabric, num_classes, recorder)
+    gradients = make_gradients(
+        config, network, model, pieces, fabric=fabric, multi_label=videos.multi_label
+    )
+    steps = _Steps(network, plan, config, pieces, fabric, videos, gradients)
     shape, clips = plan.baseline.shape, 0
     with unchanged(network, optimizer, config.model.name):
         try:
@@ -104,7 +112,7 @@ def rehearse(
             for number, shape in enumerate(plan.shapes, 1):
                 begin_count(activity, "checking", "shape", number, len(plan.shapes))
                 clips = 2
-                check_model(network, [shape], num_classes=num_classes, num_clips=clips)
+                check_model(network, [shape], num_classes=videos.num_classes, num_clips=clips)
             if config.compile:
                 compile_blocks(network, num_kinds=len(kinds))
             had_state = bool(optimizer.state)
@@ -186,7 +194,7 @@ def _warn_of_days(steps: _Steps, plan: Plan, config: RunConfig, *, activity: Act
     smallest = min(plan.mini_batches(), key=lambda each: each.shape.num_pixels * each.token_share)
     pair = replace(smallest, batch_size=2, norm_group=None)
     pixels = sum(each.steps * Kind.of(each).num_pixels for each in plan.mini_batches())
-    days = steps.seconds(pair, 2, pieces=1) * pixels / Kind.of(pair).num_pixels / 86_400
+    days = steps.seconds(pair, 2) * pixels / Kind.of(pair).num_pixels / 86_400
     if days > 1:
         flags = smaller(config)
         less = f", or a smaller model and shape such as {flags}" if flags else ""
@@ -208,13 +216,12 @@ class _Steps:
     """Forward and backward passes on random clips."""
 
     network: nn.Module
-    model: nn.Module
     plan: Plan
     config: RunConfig
     pieces: Pieces
     fabric: Fabric
-    num_classes: int
-    recorder: Recorder | None
+    videos: Manifest
+    gradients: Gradients
 
     @property
     def on_cpu(self) -> bool:
@@ -227,17 +234,17 @@ class _Steps:
         Raises ValueError if one does not fit and is not to be cut, or cannot be.
         """
         clips = kind.batch_size // (self.config.micro_batches * self.fabric.world_size)
+        recorder = self.gradients.recorder
         while True:
-            pieces = self.pieces.of(kind)
             fits, seconds = True, 0.0
             try:
-                seconds = self._own(kind, clips, pieces)
+                seconds = self._own(kind, clips)
             except torch.OutOfMemoryError:
                 fits = False
             if in_all(torch.tensor(fits, device=self.fabric.device), self.fabric):
                 break
             self.network.zero_grad(set_to_none=True)
-            has_more = self.recorder is not None and self.recorder.release()
+            has_more = recorder is not None and recorder.release()
             if self.fabric.device.type == "cuda":
                 torch.cuda.empty_cache()
             if not in_all(torch.tensor(not has_more, device=self.fabric.device), self.fabric):
@@ -246,7 +253,7 @@ class _Steps:
                 raise out_of_memory(kind, self.fabric)
         if self.fabric.world_size > 1:
             _check_all_learn(self.network)
-            once = partial(self._once, kind, clips, pieces, exchanges=True)
+            once = partial(self._once, kind, clips, exchanges=True)
             try:
                 seconds = _repeated(once, self.fabric, most=3)
             except torch.OutOfMemoryError:  # the others wait for its gradients
@@ -254,26 +261,27 @@ class _Steps:
         self.network.zero_grad(set_to_none=True)
         return seconds * self.config.micro_batches, peak_bytes(self.fabric.device)
 
-    def _own(self, kind: MiniBatch, clips: int, pieces: int) -> float:
+    def _own(self, kind: MiniBatch, clips: int) -> float:
         """Seconds of a micro-batch, nothing of which is exchanged with other processes."""
         forget_peak(self.fabric.device)
-        seconds = self.seconds(kind, clips, pieces=pieces)
+        seconds = self.seconds(kind, clips)
         if self.on_cpu and not self.config.compile:
             return seconds
         # The first passes chose kernels. Replays of pieces take no more memory.
-        if self.recorder is None or pieces == 1:
+        recorder = self.gradients.recorder
+        if recorder is None or self.pieces.of(kind) == 1:
             forget_peak(self.fabric.device)
-        once = partial(self._once, kind, clips, pieces)
-        if self.recorder is not None:
+        once = partial(self._once, kind, clips)
+        if recorder is not None:
             once()  # is recorded
         if self.fabric.world_size == 1:
             return _repeated(once, self.fabric, most=3)
-        if self.recorder is not None:
+        if recorder is not None:
             flat_gradients(self.network)  # which an exchange takes beside the rest
         return seconds
 
-    def seconds(self, kind: MiniBatch, clips: int, *, pieces: int) -> float:
-        """Of forward and backward of a micro-batch, in so many pieces.
+    def seconds(self, kind: MiniBatch, clips: int) -> float:
+        """Of forward and backward of a micro-batch.
 
         A CPU that takes long is timed on some of the clips, and the rest is in proportion: memory
         that a CPU does not have cannot be tried without harm either.
@@ -282,55 +290,39 @@ class _Steps:
         few = max(2, _FEW_PIXELS // kind.shape.num_pixels // 2 * 2)
         if self.on_cpu and clips > few and not self.config.compile:
             set_norm_group(self.network, None)
-            some = _repeated(lambda: self._once(kind, few, 1), self.fabric, most=2)
+            pair = replace(kind, batch_size=few, norm_group=None)
+            some = _repeated(lambda: self._once(pair, few), self.fabric, most=2)
             if some * clips / few > _LONG_SECONDS:
                 return some * clips / few
         set_norm_group(self.network, kind.norm_group)
         # Not more often than the run itself passes through it.
         most = min(3, kind.steps - 1) if self.on_cpu and not self.config.compile else 0
-        return _repeated(lambda: self._once(kind, clips, pieces), self.fabric, most=most)
+        return _repeated(lambda: self._once(kind, clips), self.fabric, most=most)
 
-    def _once(self, kind: MiniBatch, clips: int, pieces: int, *, exchanges: bool = False) -> None:
+    def _once(self, kind: MiniBatch, clips: int, *, exchanges: bool = False) -> None:
         """A step's passes; a process without memory must not leave others waiting for gradients."""
-        replays, is_shared = self.recorder is not None, self.fabric.world_size > 1
         self.network.zero_grad(set_to_none=True)
-        pixels = augmented(
-            _random_pixels(clips, kind.shape, self.fabric.device),
-            self.plan,
-            self.config,
-            num_classes=self.num_classes,
-        )
-        for number, some in enumerate(torch.split(pixels, clips // pieces), 1):
-            is_last = exchanges and not replays and number == pieces
-            with self.fabric.no_backward_sync(self.model, enabled=is_shared and not is_last):  # type: ignore[arg-type]
-                if self.recorder is None:
-                    self._pass(some)
-                else:
-                    key = kind.norm_group, kind.token_share, some.shape
-                    self.recorder(key, self._pass, some)
-        if exchanges and replays and is_shared:
+        pixels = _random_pixels(clips, kind.shape, self.fabric.device)
+        batch = as_of_the_run(pixels, self.plan, self.config, self.videos)
+        self.gradients.batch(kind, batch, seed=0, exchanges=exchanges)
+        if exchanges and self.gradients.recorder is not None:
             for flat in flat_gradients(self.network):
                 flat.average(world_size=self.fabric.world_size)
 
-    def _pass(self, pixels: torch.Tensor) -> torch.Tensor:
-        scores = self.model(normalize(pixels, memory_format=memory_format(self.network)))
-        loss: torch.Tensor = scores.logsumexp(1).sum()
-        self.fabric.backward(loss)
-        return loss.detach()
 
-
-def augmented(
-    pixels: torch.Tensor, plan: Plan, config: RunConfig, *, num_classes: int
-) -> torch.Tensor:
-    """(N, 3, T, H, W) uint8, and so again: augmented as a batch of the plan is."""
+def as_of_the_run(pixels: torch.Tensor, plan: Plan, config: RunConfig, videos: Manifest) -> Batch:
+    """(N, 3, T, H, W) uint8 as a batch of the plan, of the first class, augmented as others are."""
     step = replace(plan[0], shape=Shape(*pixels.shape[2:]), batch_size=len(pixels))
+    labels = label_tensor(
+        [(0,)] * len(pixels), num_classes=videos.num_classes, multi_label=videos.multi_label
+    )
     batch = Batch(
         clips=pixels,
-        labels=torch.zeros(len(pixels), num_classes, device=pixels.device),
+        labels=labels.to(pixels.device),
         indices=torch.zeros(len(pixels), dtype=torch.int64, device=pixels.device),
         part=StepPart(step, plan.baseline, seed=config.seed),
     )
-    return augment(batch, config.augmentation, num_classes=num_classes).clips
+    return augment(batch, config.augmentation, num_classes=videos.num_classes)
 
 
 def _view_seconds(network: nn.Module, clips: int, shape: Shape, *, fabric: Fabric) -> float:

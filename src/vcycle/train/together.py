@@ -16,17 +16,17 @@ from torch.optim import Optimizer
 
 from vcycle.config.run import RunConfig
 from vcycle.data.bad_videos import TooManyBadVideos
-from vcycle.data.batch import normalize
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import make_dataset
-from vcycle.models import commit_statistics, memory_format, set_norm_group, set_token_share
+from vcycle.models import commit_statistics, set_norm_group, set_token_share
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
-from vcycle.train.rehearsal import augmented, unchanged
+from vcycle.train.gradients import Pieces, make_gradients
+from vcycle.train.rehearsal import as_of_the_run, unchanged
 from vcycle.train.timing import Kind, StepTimes
 
 _MOST_ROUNDS = 4
@@ -40,6 +40,7 @@ def slowdown(
     config: RunConfig,
     videos: Manifest,
     *,
+    pieces: Pieces,
     times: StepTimes,
     fabric: Fabric,
     activity: Activity,
@@ -69,6 +70,9 @@ def slowdown(
         max_bad_share=1.0,
         device=fabric.device,
     )
+    gradients = make_gradients(
+        config, network, model, pieces, fabric=fabric, multi_label=videos.multi_label
+    )
     with closing(loader), unchanged(network, optimizer, config.model.name):
         updates = not optimizer.state  # that of a resumed run is not to change
         batches = iter(loader)
@@ -80,14 +84,8 @@ def slowdown(
                 kind = kinds[number % len(kinds)]
                 set_norm_group(network, kind.norm_group)
                 set_token_share(network, kind.token_share)
-                pixels = augmented(
-                    next(batches).to(fabric.device).clips,
-                    plan,
-                    config,
-                    num_classes=videos.num_classes,
-                )
-                inputs = normalize(pixels, memory_format=memory_format(network))
-                fabric.backward(model(inputs).logsumexp(1).sum())
+                clips = next(batches).to(fabric.device).clips
+                gradients.batch(kind, as_of_the_run(clips, plan, config, videos), seed=0)
                 commit_statistics(network)
                 if updates:
                     optimizer.step()
