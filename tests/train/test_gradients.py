@@ -24,7 +24,7 @@ from vcycle.models import convert_batch_norm, defer_statistics
 from vcycle.models.tiny import TinyResNet3d
 from vcycle.schedule.plan import MiniBatch
 from vcycle.schedule.shape import Shape
-from vcycle.train import rehearsal
+from vcycle.train import rehearsal, rehearsed_steps
 from vcycle.train.augment import augment
 from vcycle.train.gradients import Pieces
 from vcycle.train.run import train
@@ -118,7 +118,7 @@ def test_the_rehearsal_cuts_what_fits_once_but_not_again(
             check(count)
 
     monkeypatch.setattr(memory, "check", check_later)
-    monkeypatch.setattr(rehearsal._Steps, "on_cpu", False)
+    monkeypatch.setattr(rehearsed_steps.RehearsedSteps, "on_cpu", False)
     console = Console(file=io.StringIO(), width=200)
     train(auto, tmp_path / "run", console=console, dry_run=True)
     assert memory.failures
@@ -180,7 +180,7 @@ def test_the_rehearsal_measures_the_peak_of_each_batch_with_optimizer_state(
 ) -> None:
     """A stand-in for the counters of CUDA's allocator, and a look at what is held by then."""
     states = []
-    step = rehearsal._Steps.measure
+    step = rehearsed_steps.RehearsedSteps.measure
 
     def measure(steps: Any, kind: MiniBatch) -> tuple[float, int | None]:
         states.append(len(optimizers[0].state))
@@ -196,7 +196,7 @@ def test_the_rehearsal_measures_the_peak_of_each_batch_with_optimizer_state(
         return found
 
     monkeypatch.setattr("vcycle.train.start.rehearse", kept)
-    monkeypatch.setattr(rehearsal._Steps, "measure", measure)
+    monkeypatch.setattr(rehearsed_steps.RehearsedSteps, "measure", measure)
     console = Console(file=io.StringIO(), width=200)
     train(auto, tmp_path / "run", console=console, dry_run=True)
     assert min(states) > 10
@@ -217,7 +217,7 @@ def test_the_rehearsal_augments_whole_batches_as_the_loop_does(
         assert not torch.equal(out.clips, batch.clips)
         return out
 
-    monkeypatch.setattr(rehearsal, "augment", recorded)
+    monkeypatch.setattr(rehearsed_steps, "augment", recorded)
     memory = SmallMemory(monkeypatch, 16, None)
     train(replace(auto, augmentation=settings), tmp_path / "run", dry_run=True)
     assert memory.failures

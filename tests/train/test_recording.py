@@ -276,7 +276,7 @@ import torch
 
 from tests.train.test_recording import Recordings
 from vcycle.cli.main import main
-from vcycle.train import gradients, rehearsal
+from vcycle.train import gradients, rehearsed_steps
 from vcycle.train.recording import Recorder
 
 made = []
@@ -296,7 +296,7 @@ def make(config, network, fabric):
     return Recorder(network, record=made[-1])
 
 gradients.make_recorder = make
-rehearsal.flat_gradients = without_memory(gradients.flat_gradients, {1})
+rehearsed_steps.flat_gradients = without_memory(gradients.flat_gradients, {1})
 gradients.flat_gradients = without_memory(gradients.flat_gradients, {1, 4})
 code = main(sys.argv[1:])
 if os.environ["RANK"] == "0":
