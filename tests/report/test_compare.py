@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from vcycle.cli.main import main
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
-from vcycle.report.compare import compare_runs, comparison_cell, comparison_text
+from vcycle.report.compare import COSTS, compare_runs, comparison_cell, comparison_text
 from vcycle.report.runs import read_run
 from vcycle.schedule.shape import Shape
 
@@ -82,6 +83,20 @@ def test_costs_are_those_of_the_first_validation_at_or_above(folders: list[Path]
         "multiply_adds": 8000 / 2880,
     }
     assert multigrid["validation_before"]["steps"] == 4
+
+
+def test_columns_stay_apart_and_in_line(folders: list[Path]) -> None:
+    values = compare_runs(folders, at_accuracy=0.9)
+    values["runs"][1]["times_less"] = dict.fromkeys(COSTS, 1234567.891)
+    _, *table = comparison_text(values).splitlines()
+    cells = [re.split(r" {2,}", line.strip()) for line in table]
+    assert cells[0] == ["seconds", "steps", "clips", "multiply-adds"]
+    assert cells[2] == [
+        str(folders[1]),
+        *(f"{cost} (1234567.89x less)" for cost in ("16.0", "8", "144", "2,880.0")),
+    ]
+    assert len(cells[1]) == 5
+    assert len({len(line) for line in table}) == 1
 
 
 def test_a_run_that_does_not_get_there_says_so(folders: list[Path]) -> None:

@@ -98,20 +98,21 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
 def comparison_text(values: dict[str, Any]) -> str:
     """A comparison as a table for a terminal."""
     lines = [f"{values['metric']} {values['accuracy']:.1%} on {values['videos']} videos"]
-    width = max(len(row["folder"]) for row in values["runs"])
-    head = "".join(f"{name.replace('_', '-'):>22}" for name in COSTS)
-    lines.append(f"{'':<{width}}{head}")
+    table = [["", *(name.replace("_", "-") for name in COSTS)]]
     for number, row in enumerate(values["runs"]):
-        if not row["reached"]:
-            last = Point(**row["last"])
-            lines.append(
-                f"{row['folder']:<{width}}  not reached: at best {row['best']:.1%} in "
-                f"{last.steps:,} steps, {last.seconds:,.1f} s"
-            )
-            continue
         ratios = row["times_less"] if number else dict.fromkeys(COSTS)
         cells = [comparison_cell(row[name], ratios[name]) for name in COSTS]
-        lines.append(f"{row['folder']:<{width}}{''.join(f'{cell:>22}' for cell in cells)}")
+        last = Point(**row["last"])
+        missed = (
+            f"not reached: at best {row['best']:.1%} in {last.steps:,} steps, {last.seconds:,.1f} s"
+        )
+        table.append([row["folder"], *(cells if row["reached"] else [missed])])
+    width = max(len(folder) for folder, *_ in table)
+    columns = zip(*(cells for _, *cells in table if len(cells) > 1), strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    for folder, *cells in table:
+        shown = cells if len(cells) == 1 else map(str.rjust, cells, widths)
+        lines.append(f"{folder:<{width}}  {'  '.join(shown)}")
     lines += [f"note: {note}" for note in values["notes"]]
     return "\n".join(lines)
 
