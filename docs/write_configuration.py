@@ -27,8 +27,9 @@ HEAD = """\
 # Configuration
 
 Every field of a run's configuration, as `config.yaml` in a run folder has them. Each is a flag of
-`vcycle plan`, `vcycle train` and `vcycle eval` by its dotted name, such as `--data.stride 4`; lists
-and mappings are written as in YAML: `--data.short_side '[128, 170]'`. A section that may be null is
+`vcycle plan` and `vcycle train` by its dotted name, such as `--data.stride 4`, and of `vcycle eval`
+unless it is about training alone; lists and mappings are written as in YAML:
+`--data.short_side '[128, 170]'`. A section that may be null is
 made by setting one of its fields. A recipe sets the fields without a default, and others too:
 `vcycle plan RECIPE` prints what it makes of them.
 """

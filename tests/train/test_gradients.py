@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 
+from tests.train.small_memory import SmallMemory
 from tests.train.test_distributed import end_of, run_config, start_two
-from vcycle.config.augmentation import Augmentation
 from vcycle.config.run import Evaluation, Model, RunConfig
 from vcycle.data.batch import Batch
 from vcycle.data.json_lines import read_rows
@@ -24,58 +23,9 @@ from vcycle.models import convert_batch_norm, defer_statistics
 from vcycle.models.tiny import TinyResNet3d
 from vcycle.schedule.plan import MiniBatch
 from vcycle.schedule.shape import Shape
-from vcycle.train import rehearsal, rehearsed_steps
 from vcycle.train.augment import augment
 from vcycle.train.gradients import Pieces
 from vcycle.train.run import train
-
-
-class _Check(torch.autograd.Function):
-    """Calls ``check`` at the end of a backward pass, when every parameter has its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, clips: Tensor, check: Any) -> Tensor:
-        ctx.check = check
-        return clips.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        ctx.check()
-        return grads[0], None
-
-
-class SmallMemory:
-    """A device on which training on more than ``most`` clips at once runs out of memory.
-
-    It does so at the end of the backward pass: the norms have collected their statistics.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int, after: Path | None) -> None:
-        self.most, self.after, self.failures = most, after, 0
-        whole = TinyResNet3d.forward
-
-        def forward(model: TinyResNet3d, clips: Tensor) -> Tensor:
-            if model.training and torch.is_grad_enabled():
-                count = len(clips)
-                if not clips.requires_grad:
-                    clips = clips.detach().requires_grad_()
-                clips = _Check.apply(clips, lambda: self.check(count))
-            return whole(model, clips)
-
-        monkeypatch.setattr(TinyResNet3d, "forward", forward)
-
-    def check(self, count: int) -> None:
-        is_on = self.after is None or self.after.exists()
-        if is_on and count > self.most:
-            self.failures += 1
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-
-@pytest.fixture
-def auto(config: RunConfig) -> RunConfig:
-    """The small run, with dropout, whose batches may be cut."""
-    model = Model("resnet3d_tiny", {"width": 4, "dropout": 0.5})
-    return replace(config, model=model, accumulate="auto", evaluation=Evaluation(1, batch_size=6))
 
 
 def losses(folder: Path) -> list[float]:
@@ -103,26 +53,6 @@ def test_batches_that_do_not_fit_are_cut_and_losses_stay(
         load_checkpoint(tmp_path / name / "checkpoint.pt")["model"] for name in ("whole", "cut")
     )
     torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6)
-
-
-def test_the_rehearsal_cuts_what_fits_once_but_not_again(
-    auto: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a GPU, which makes further passes: by then the first may have left memory in pieces."""
-    memory, passes = SmallMemory(monkeypatch, 16, None), Counter[int]()
-    check = memory.check
-
-    def check_later(count: int) -> None:
-        passes[count] += 1
-        if passes[count] > 1:
-            check(count)
-
-    monkeypatch.setattr(memory, "check", check_later)
-    monkeypatch.setattr(rehearsed_steps.RehearsedSteps, "on_cpu", False)
-    console = Console(file=io.StringIO(), width=200)
-    train(auto, tmp_path / "run", console=console, dry_run=True)
-    assert memory.failures
-    assert "64 x 2x16x16 goes through the model in 4 pieces" in console.file.getvalue()
 
 
 @pytest.mark.parametrize("accumulate", ["auto", 1])
@@ -173,56 +103,6 @@ def test_norms_that_would_see_pieces_keep_batches_whole(config: RunConfig) -> No
     assert pieces_of(other, kind, config, 1) == []
     without = nn.Sequential(nn.Linear(2, 2))
     assert pieces_of(without, kind, config, 1) == [2, 4, 8]
-
-
-def test_the_rehearsal_measures_the_peak_of_each_batch_with_optimizer_state(
-    auto: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stand-in for the counters of CUDA's allocator, and a look at what is held by then."""
-    states = []
-    step = rehearsed_steps.RehearsedSteps.measure
-
-    def measure(steps: Any, kind: MiniBatch) -> tuple[float, int | None]:
-        states.append(len(optimizers[0].state))
-        return step(steps, kind)[0], 2**30 * kind.batch_size
-
-    optimizers: list[torch.optim.Optimizer] = []
-    rehearse = rehearsal.rehearse
-
-    def kept(network: Any, model: Any, optimizer: torch.optim.Optimizer, *rest: Any, **more: Any):  # type: ignore[no-untyped-def]
-        optimizers.append(optimizer)
-        found = rehearse(network, model, optimizer, *rest, **more)
-        assert not optimizer.state
-        return found
-
-    monkeypatch.setattr("vcycle.train.start.rehearse", kept)
-    monkeypatch.setattr(rehearsed_steps.RehearsedSteps, "measure", measure)
-    console = Console(file=io.StringIO(), width=200)
-    train(auto, tmp_path / "run", console=console, dry_run=True)
-    assert min(states) > 10
-    assert "Peak memory, GiB: 64 x 2x16x16 64, 32 x 4x16x16 32" in console.file.getvalue()
-
-
-def test_the_rehearsal_augments_whole_batches_as_the_loop_does(
-    auto: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those that are cut, too: memory has to hold all of one while it is augmented."""
-    settings = Augmentation(num_ops=1, erase=0.5, mixup=0.8)
-    whole: set[tuple[int, Shape]] = set()
-
-    def recorded(batch: Batch, given: Augmentation, *, num_classes: int) -> Batch:
-        assert given == settings
-        whole.add((len(batch), batch.shape))
-        out = augment(batch, given, num_classes=num_classes)
-        assert not torch.equal(out.clips, batch.clips)
-        return out
-
-    monkeypatch.setattr(rehearsed_steps, "augment", recorded)
-    memory = SmallMemory(monkeypatch, 16, None)
-    train(replace(auto, augmentation=settings), tmp_path / "run", dry_run=True)
-    assert memory.failures
-    assert whole >= {(each.batch_size, each.shape) for each in auto.plan().mini_batches()}
-    assert (16, Shape(2, 16, 16)) not in whole  # a piece
 
 
 def test_a_batch_that_cannot_be_augmented_is_named_and_not_left_out(

@@ -222,8 +222,8 @@ def test_a_run_that_replays_is_the_run_that_does_not(
     train(config, tmp_path / "replayed")
     rehearsal, loop = made
     kinds = Counter((step.shape, step.batch_size, step.norm_group) for step in config.plan())
-    repeated = sum(count > 1 for count in kinds.values())
-    assert rehearsal.num_recorded == loop.num_recorded == repeated > 2
+    assert rehearsal.num_recorded >= len(kinds)
+    assert loop.num_recorded == sum(count > 1 for count in kinds.values()) > 2
     assert loop.num_replayed == sum(count - 1 for count in kinds.values())
     assert losses(tmp_path / "plain") == losses(tmp_path / "replayed")
     plain, replayed = (

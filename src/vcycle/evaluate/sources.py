@@ -26,10 +26,10 @@ FROM_A_FILE = "weights"
 """The recipe of a configuration that no run folder gave: which shapes were trained is not known."""
 _OF_TRAINING = (
     *("baseline.learning_rate", "baseline.stage_ends", "baseline.steps", "baseline.num_videos"),
-    *("optimizer", "augmentation", "label_smoothing", "ema_decay", "accumulate", "nonfinite"),
+    *("optimizer", "augmentation", "label_smoothing", "ema_decay", "nonfinite"),
     *("checkpoint", "log", "model.weights", "model.freeze"),
 )
-"""Fields that decide no score."""
+"""Fields of training alone, with all that begins so: a score does not depend on them."""
 
 
 def evaluation_config(path: Path, fields: Mapping[str, Any]) -> RunConfig:

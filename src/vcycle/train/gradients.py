@@ -190,26 +190,26 @@ class Gradients:
 
     def batch(
         self,
-        step: MiniBatch | Step,
+        kind: MiniBatch | Step,
         batch: Batch,
         *,
         seed: int,
         num_batches: int = 1,
         exchanges: bool = True,
     ) -> Tensor:
-        """(2,) as of ``step``, of one of its batches alone, in the pieces that are known to fit.
+        """(2,) as ``step`` returns, of one batch alone, in the pieces that are known to fit.
 
         The last of them ``exchanges`` gradients with other processes, unless they are recorded.
         Raises torch.OutOfMemoryError, with what gradients there are by then.
         """
         self._generator.manual_seed(seed)
-        pieces = self._pieces.of(step)
+        pieces = self._pieces.of(kind)
         total = torch.zeros(2, device=self._fabric.device)
         size = len(batch) // pieces
         for first in range(0, len(batch), size):
             is_last = exchanges and first + size == len(batch)
             clips = slice(first, first + size)
-            total += self._piece(step, batch, clips, num_batches * pieces, is_last=is_last)
+            total += self._piece(kind, batch, clips, num_batches * pieces, is_last=is_last)
         return total
 
     def _loaded(self, step: Step, load: Callable[[], Batch]) -> Batch:
@@ -230,7 +230,7 @@ class Gradients:
 
     def _piece(
         self,
-        step: MiniBatch | Step,
+        kind: MiniBatch | Step,
         batch: Batch,
         clips: slice,
         num_pieces: int,
@@ -243,10 +243,10 @@ class Gradients:
         pixels, labels = batch.clips[clips], batch.labels[clips]
         is_shared = self._fabric.world_size > 1
         if self.recorder is not None:
-            kind = _key(step), num_pieces, pixels.shape, labels.shape
+            key = _key(kind), num_pieces, pixels.shape, labels.shape
             one_pass = partial(self._pass, num_pieces=num_pieces, is_last=False)
             with self._fabric.no_backward_sync(self._model, enabled=is_shared):  # type: ignore[arg-type]
-                return self.recorder(kind, one_pass, pixels, labels)
+                return self.recorder(key, one_pass, pixels, labels)
         waits = is_shared and not is_last
         with self._fabric.no_backward_sync(self._model, enabled=waits):  # type: ignore[arg-type]
             return self._pass(pixels, labels, num_pieces=num_pieces, is_last=is_last)

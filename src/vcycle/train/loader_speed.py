@@ -23,7 +23,7 @@ from vcycle.train.activity import Activity
 _LEAST_CLIPS = 4
 _SHAPE_SECONDS = 0.5
 _RUN_SHARE = 1 / 8
-"""Of the run's clips of a shape that are decoded at most, in a short one."""
+"""Of the run's clips of a shape, in a short one: no more rounds begin after so many."""
 
 
 def decode_seconds(

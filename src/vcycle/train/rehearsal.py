@@ -171,6 +171,7 @@ def _warn_of_days(
     """Say so at once if a CPU will take days, by two clips of the smallest shape."""
     activity.begin(f"estimating how long {config.model.name} takes on a CPU")
     smallest = min(plan.mini_batches(), key=lambda each: each.shape.num_pixels * each.token_share)
+    check_model(steps.network, [smallest.shape], num_classes=steps.videos.num_classes, num_clips=2)
     pair = replace(smallest, batch_size=2, norm_group=None)
     pixels = sum(each.steps * Kind.of(each).num_pixels for each in plan.mini_batches())
     days = steps.seconds(pair, 2) * pixels / Kind.of(pair).num_pixels / 86_400

@@ -82,18 +82,18 @@ class RehearsedSteps:
             except torch.OutOfMemoryError:  # the others wait for its gradients
                 raise out_of_memory(kind, self.fabric) from None
         self.network.zero_grad(set_to_none=True)
-        return seconds * self.config.micro_batches, peak_bytes(self.fabric.device)
+        return seconds * self.config.micro_batches, _peak_bytes(self.fabric.device)
 
     def _own(self, kind: MiniBatch, clips: int) -> float:
         """Seconds of a micro-batch, nothing of which is exchanged with other processes."""
-        forget_peak(self.fabric.device)
+        _forget_peak(self.fabric.device)
         seconds = self.seconds(kind, clips)
         if self.on_cpu and not self.config.compile:
             return seconds
         # The first passes chose kernels. Replays of pieces take no more memory.
         recorder = self.gradients.recorder
         if recorder is None or self.pieces.of(kind) == 1:
-            forget_peak(self.fabric.device)
+            _forget_peak(self.fabric.device)
         once = partial(self._once, kind, clips)
         if recorder is not None:
             once()  # is recorded
@@ -118,15 +118,20 @@ class RehearsedSteps:
             if some * clips / few > _LONG_SECONDS:
                 return some * clips / few
         set_norm_group(self.network, kind.norm_group)
-        # Not more often than the run itself passes through it.
-        most = min(3, kind.steps - 1) if self.on_cpu and not self.config.compile else 0
+        # Hardly more often than a short run itself passes through it.
+        most = min(3, max(1, kind.steps - 1)) if self.on_cpu and not self.config.compile else 0
         return repeated(lambda: self._once(kind, clips), self.fabric, most=most)
 
     def _once(self, kind: MiniBatch, clips: int, *, exchanges: bool = False) -> None:
-        """A step's passes; a process without memory must not leave others waiting for gradients."""
+        """A micro-batch's passes; unless it ``exchanges``, a process may fail in them alone."""
         self.network.zero_grad(set_to_none=True)
-        pixels = random_pixels(clips, kind.shape, self.fabric.device)
-        batch = as_of_the_run(pixels, self.plan, self.config, self.videos)
+        # Nothing here keeps the clips as they were before augmentation.
+        batch = as_of_the_run(
+            random_pixels(clips, kind.shape, self.fabric.device),
+            self.plan,
+            self.config,
+            self.videos,
+        )
         self.gradients.batch(kind, batch, seed=0, exchanges=exchanges)
         if exchanges and self.gradients.recorder is not None:
             for flat in flat_gradients(self.network):
@@ -181,13 +186,13 @@ def _timed(once: Callable[[], None], device: torch.device) -> float:
     return clock.seconds(began, ended)
 
 
-def forget_peak(device: torch.device) -> None:
+def _forget_peak(device: torch.device) -> None:
     """Count the most memory that is held from now on."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def peak_bytes(device: torch.device) -> int | None:
+def _peak_bytes(device: torch.device) -> int | None:
     """The most memory that was held on a GPU since."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 

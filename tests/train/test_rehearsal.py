@@ -1,0 +1,198 @@
+"""The rehearsal: the run's own passes on random clips, before step 0."""
+
+from __future__ import annotations
+
+import io
+import weakref
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.train.small_memory import SmallMemory
+from vcycle.config.augmentation import Augmentation
+from vcycle.config.run import RunConfig
+from vcycle.data.batch import Batch
+from vcycle.data.manifest import Manifest
+from vcycle.models.dropout import SampleDropout
+from vcycle.schedule.plan import MiniBatch
+from vcycle.schedule.shape import Shape
+from vcycle.train import rehearsal, rehearsed_steps
+from vcycle.train.augment import augment
+from vcycle.train.gradients import Gradients
+from vcycle.train.run import train
+
+
+def test_the_rehearsal_cuts_what_fits_once_but_not_again(
+    auto: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, which makes further passes: by then the first may have left memory in pieces."""
+    memory, passes = SmallMemory(monkeypatch, 16, None), Counter[int]()
+    check = memory.check
+
+    def check_later(count: int) -> None:
+        passes[count] += 1
+        if passes[count] > 1:
+            check(count)
+
+    monkeypatch.setattr(memory, "check", check_later)
+    monkeypatch.setattr(rehearsed_steps.RehearsedSteps, "on_cpu", False)
+    console = Console(file=io.StringIO(), width=200)
+    train(auto, tmp_path / "run", console=console, dry_run=True)
+    assert memory.failures
+    assert "64 x 2x16x16 goes through the model in 4 pieces" in console.file.getvalue()
+
+
+def test_the_rehearsal_measures_the_peak_of_each_batch_with_optimizer_state(
+    auto: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for the counters of CUDA's allocator, and a look at what is held by then."""
+    states = []
+    step = rehearsed_steps.RehearsedSteps.measure
+
+    def measure(steps: Any, kind: MiniBatch) -> tuple[float, int | None]:
+        states.append(len(optimizers[0].state))
+        return step(steps, kind)[0], 2**30 * kind.batch_size
+
+    optimizers: list[torch.optim.Optimizer] = []
+    rehearse = rehearsal.rehearse
+
+    def kept(network: Any, model: Any, optimizer: torch.optim.Optimizer, *rest: Any, **more: Any):  # type: ignore[no-untyped-def]
+        optimizers.append(optimizer)
+        found = rehearse(network, model, optimizer, *rest, **more)
+        assert not optimizer.state
+        return found
+
+    monkeypatch.setattr("vcycle.train.start.rehearse", kept)
+    monkeypatch.setattr(rehearsed_steps.RehearsedSteps, "measure", measure)
+    console = Console(file=io.StringIO(), width=200)
+    train(auto, tmp_path / "run", console=console, dry_run=True)
+    assert min(states) > 10
+    assert "Peak memory, GiB: 64 x 2x16x16 64, 32 x 4x16x16 32" in console.file.getvalue()
+
+
+def test_the_rehearsal_augments_whole_batches_as_the_loop_does(
+    auto: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are cut, too: memory has to hold all of one while it is augmented."""
+    settings = Augmentation(num_ops=1, erase=0.5, mixup=0.8)
+    whole: set[tuple[int, Shape]] = set()
+
+    def recorded(batch: Batch, given: Augmentation, *, num_classes: int) -> Batch:
+        assert given == settings
+        whole.add((len(batch), batch.shape))
+        out = augment(batch, given, num_classes=num_classes)
+        assert not torch.equal(out.clips, batch.clips)
+        return out
+
+    monkeypatch.setattr(rehearsed_steps, "augment", recorded)
+    memory = SmallMemory(monkeypatch, 16, None)
+    train(replace(auto, augmentation=settings), tmp_path / "run", dry_run=True)
+    assert memory.failures
+    assert whole >= {(each.batch_size, each.shape) for each in auto.plan().mini_batches()}
+    assert (16, Shape(2, 16, 16)) not in whole  # a piece
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_rehearsed_steps_have_the_loss_and_the_dropout_of_the_run(
+    auto: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, multi_label: bool
+) -> None:
+    """Every kind of step; labels are of the first class."""
+    whole = Manifest.read
+    name = "binary_cross_entropy_with_logits" if multi_label else "cross_entropy"
+    loss_of, drop = getattr(F, name), SampleDropout.forward
+    losses: list[tuple[Tensor, dict[str, float]]] = []
+    keyed: list[bool] = []
+
+    def recorded(scores: Tensor, labels: Tensor, **settings: float) -> Tensor:
+        losses.append((labels, settings))
+        loss: Tensor = loss_of(scores, labels, **settings)
+        return loss
+
+    def dropped(layer: SampleDropout, input: Tensor) -> Tensor:
+        if layer.training and torch.is_grad_enabled():
+            keyed.append(layer._keys is not None and len(layer._keys) == len(input))
+        return drop(layer, input)
+
+    if multi_label:
+        monkeypatch.setattr(
+            Manifest, "read", lambda path: replace(whole(path), multi_label=multi_label)
+        )
+    monkeypatch.setattr(F, name, recorded)
+    monkeypatch.setattr(SampleDropout, "forward", dropped)
+    smoothing = 0.0 if multi_label else 0.1
+    train(replace(auto, label_smoothing=smoothing), tmp_path / "run", dry_run=True)
+    num_kinds = len(auto.plan().mini_batches())
+    assert len(losses) >= num_kinds
+    assert sum(keyed) >= num_kinds
+    for labels, settings in losses:
+        classes = labels.argmax(1) if multi_label else labels
+        assert classes.dtype == torch.int64
+        assert not classes.any()
+        assert settings == ({} if multi_label else {"label_smoothing": smoothing})
+
+
+def test_only_augmented_clips_are_held_while_memory_is_measured(
+    auto: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the loop, whose batches are augmented before their first pass."""
+    raw: list[weakref.ref[Tensor]] = []
+    draw, passes = rehearsed_steps.random_pixels, Gradients.batch
+    alive: list[bool] = []
+
+    def drawn(*arguments: Any) -> Tensor:
+        pixels = draw(*arguments)
+        raw.append(weakref.ref(pixels))
+        return pixels
+
+    def passed(self: Gradients, *arguments: Any, **others: Any) -> Tensor:
+        alive.append(raw[-1]() is not None)
+        return passes(self, *arguments, **others)
+
+    monkeypatch.setattr(rehearsed_steps, "random_pixels", drawn)
+    monkeypatch.setattr(Gradients, "batch", passed)
+    settings = Augmentation(erase=1.0)
+    train(replace(auto, augmentation=settings), tmp_path / "run", dry_run=True)
+    assert len(alive) >= len(auto.plan().mini_batches())
+    assert not any(alive)
+
+
+def test_a_short_run_passes_hardly_more_often_through_a_kind_than_it_trains_on_it(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes, seen = Gradients.batch, Counter[tuple[Shape, int, int | None]]()
+
+    def counted(self: Gradients, kind: MiniBatch, batch: Batch, **others: Any) -> Tensor:
+        seen[kind.shape, kind.batch_size, kind.norm_group] += 1
+        return passes(self, kind, batch, **others)
+
+    monkeypatch.setattr(Gradients, "batch", counted)
+    train(config, tmp_path / "run", dry_run=True)
+    for kind in config.plan().mini_batches():
+        passed = seen[kind.shape, kind.batch_size, kind.norm_group]
+        assert 2 <= passed <= max(2, kind.steps)
+
+
+class Pictures(nn.Module):
+    """It pools nothing."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.head = nn.Conv3d(3, num_classes, 1)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        return self.head(clips)
+
+
+def test_scores_of_a_wrong_shape_are_named_before_a_loss_is_taken(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    model = replace(config.model, name=f"{__name__}:Pictures", options={})
+    with pytest.raises(ValueError, match=r"^model: at shape 2x16x16 it returns "):
+        train(replace(config, model=model), tmp_path / "run", dry_run=True)
