@@ -22,7 +22,7 @@ from vcycle.devices.processes import Stopped
 from vcycle.evaluate import evaluate
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.plan import Multigrid
-from vcycle.train import gradients, loop
+from vcycle.train import loop
 from vcycle.train.run import train
 from vcycle.train.same_run import check_state, identity
 
@@ -356,7 +356,7 @@ def test_a_storm_of_sigterm_ends_in_a_checkpoint(
 ) -> None:
     """A scheduler asks again and again, also while the checkpoint is written."""
     for module, name in (
-        (gradients, "normalize"),
+        (loop, "augment"),
         (loop, "write_checkpoint"),
         (loop, "set_learning_rate"),
     ):
