@@ -13,17 +13,16 @@ from typing import Any
 
 import pytest
 
-from vcycle.config.own_videos import (
+from vcycle.config.own_videos import finetune, scratch
+from vcycle.config.run import RunConfig
+from vcycle.config.schedule_choice import (
     LEAST_SHARE,
     LEAST_STEPS,
     MOST_BASELINE_STEPS,
     MOST_STEPS,
     TIMED_STEPS,
     TOO_LONG,
-    finetune,
-    scratch,
 )
-from vcycle.config.run import RunConfig
 from vcycle.config.sizing import Asked
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "study.json"

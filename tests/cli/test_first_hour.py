@@ -17,7 +17,7 @@ import torch
 from vcycle.cli.main import main
 from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder
 from vcycle.cli.train import parse_time
-from vcycle.config import own_videos
+from vcycle.config import schedule_choice
 from vcycle.config.fields import config_text, read_values
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
@@ -156,7 +156,7 @@ def test_a_time_for_the_baseline_alone_goes_on_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = [word for word in SMALL if word not in ("--epochs", "16", "--schedule", "paper")]
-    monkeypatch.setattr(own_videos, "TIMED_STEPS", 10**9)
+    monkeypatch.setattr(schedule_choice, "TIMED_STEPS", 10**9)
     command = ["train", "strokes", *small, "--time", "15s"]
     with monkeypatch.context() as patch:
         interrupt_after(3, patch)

@@ -10,9 +10,9 @@ import torch
 from vcycle.config.compute import compute
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags, run_config
-from vcycle.config.own_videos import timed
 from vcycle.config.recipes import FIXED_RECIPES, PAPER_RECIPES, USER_RECIPES, recipe, summaries
 from vcycle.config.run import Model, RunConfig
+from vcycle.config.schedule_choice import timed
 from vcycle.config.sizing import Asked
 from vcycle.data.sampler import PlanSampler
 from vcycle.models import check_norm_group

@@ -10,8 +10,9 @@ import torch
 from rich.console import Console
 
 from vcycle.cli.train import parse_time
-from vcycle.config.own_videos import TIMED_STEPS, scratch, timed
+from vcycle.config.own_videos import scratch
 from vcycle.config.run import Model
+from vcycle.config.schedule_choice import TIMED_STEPS, timed
 from vcycle.config.sizing import Asked
 from vcycle.schedule.shape import Shape
 from vcycle.train import start, timing

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags, run_config
-from vcycle.config.own_videos import most_clips
 from vcycle.config.paper_speedups import paper_speedup
 from vcycle.config.recipes import USER_RECIPES
 from vcycle.config.run import RunConfig
+from vcycle.config.schedule_choice import most_clips
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
 from vcycle.schedule import cost

@@ -17,10 +17,10 @@ from vcycle.config.compute import compute
 from vcycle.config.decoding import clip_seconds, decoding_line
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags, run_config
-from vcycle.config.own_videos import LEAST_SHARE, LEAST_STEPS
 from vcycle.config.pretrained import published_weights
 from vcycle.config.recipes import USER_RECIPES, summaries
 from vcycle.config.run import RunConfig
+from vcycle.config.schedule_choice import LEAST_SHARE, LEAST_STEPS
 from vcycle.data.cores import process_cores
 from vcycle.report.plan_table import plan_table
 from vcycle.schedule import cost

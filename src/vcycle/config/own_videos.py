@@ -9,78 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from vcycle.config.run import Model, Optimizer, RunConfig
+from vcycle.config.schedule_choice import FROM_WEIGHTS, Evidence, from_random_weights, planned
 from vcycle.config.sizing import Asked, epochs_text, stage_ends
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
 
 _MODEL = "slowfast_r50_8x8"
 _GROUPS = (8, 4, 2)
 """Clips of a norm group: the paper's (section 3.2), and smaller ones for few videos."""
-_LARGEST_FACTOR = 16
-"""Equation 1 at T/4 x H/2 x W/2, the first shape of the anneal."""
 _LEAST_EPOCH = 8
 """Steps of an epoch, if the videos allow it."""
-
-
-@dataclass(frozen=True)
-class _Evidence:
-    """The share of the baseline's steps that the anneal is to have, and what it came to.
-
-    ``found`` in that share of the steps, ``timed`` beside a baseline of the same time; ``among``
-    which network, weights and videos.
-    """
-
-    share: Fraction
-    found: str
-    among: str
-    timed: str = "it was ahead of the baseline"
-
-
-_MANY_VIDEOS = 250
-"""From here on evidence counts that is from 300 to 400 videos; below, that from 60 to 70. Nothing
-was tried between."""
-_RESNET = _Evidence(
-    Fraction(3, 8),
-    "it came to the baseline's accuracy",
-    "a 3D ResNet from random weights, 300 and 400 videos",
-)
-_TRANSFORMER = _Evidence(
-    Fraction(3, 8),
-    "it passed the baseline's accuracy",
-    "a small transformer from random weights, 300 videos",
-)
-_FEW_VIDEOS = _Evidence(
-    Fraction(5, 9),
-    "it came to the baseline's accuracy on average",
-    "a 3D ResNet from random weights, 60 to 70 videos",
-    timed="it was ahead of the baseline on average",
-)
-_OTHERS = _Evidence(
-    Fraction(5, 9),
-    "it came to the baseline's loss, and near its accuracy",
-    "a narrow SlowFast from random weights under AdamW, 300 videos",
-)
-_FROM_WEIGHTS = _Evidence(
-    Fraction(5, 9),
-    "it came to the baseline's accuracy on average, not to its loss",
-    "a 3D ResNet from another task's weights under AdamW, 60 to 70 videos",
-    timed="it was ahead of the baseline on average, by less than folds differ by",
-)
-_MOST_CLIPS = Fraction(128, 60)
-"""The largest batch that was tried, over the videos that it was drawn from."""
-LEAST_STEPS = 300
-"""Of an anneal that is to come to the baseline's accuracy: in fewer it mostly did not."""
-LEAST_SHARE = 0.36
-"""Of the baseline's steps, likewise."""
-TIMED_STEPS = 221
-"""The fewest that were compared with a baseline of equal time."""
-MOST_STEPS, MOST_BASELINE_STEPS, TOO_LONG = 1500, 1600, 3000
-"""The longest anneal that was compared; the longest baseline that the anneal came to, and one whose
-accuracy it stayed below."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +76,7 @@ def finetune(
         f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
         f"(169k), on the line through the two in logarithms, and within 15 to 100"
     )
-    schedule = _schedule(size, steps, _FROM_WEIGHTS, is_timed=asked.is_timed)
-    config = _run("finetune", baseline, model, size, training, schedule, steps_note)
+    config = _run("finetune", baseline, model, size, training, FROM_WEIGHTS, asked, steps_note)
     return replace(config, model=replace(config.model, pretrained_on="kinetics400"))
 
 
@@ -169,13 +108,8 @@ def scratch(
         stage_ends=stage_ends(steps, (44, 72, 92), of=112),
     )
     steps_note = _epochs_note(baseline, asked) or "239 epochs, as on Kinetics"
-    entry = Model(model).entry
-    families = {"TinyResNet3d": _RESNET, "VideoTransformer": _TRANSFORMER}
-    evidence = families.get(entry.family, _OTHERS) if entry is not None else _OTHERS
-    if size.num_videos < _MANY_VIDEOS and evidence is not _OTHERS:
-        evidence = _FEW_VIDEOS
-    schedule = _schedule(size, steps, evidence, is_timed=asked.is_timed)
-    config = _run("scratch", baseline, model, size, training, schedule, steps_note)
+    evidence = from_random_weights(Model(model), size.num_videos)
+    config = _run("scratch", baseline, model, size, training, evidence, asked, steps_note)
     has_weights = config.model.entry is not None and config.model.entry.kinetics_file is not None
     if size.num_videos >= 50_000 or not has_weights:
         return config
@@ -189,15 +123,21 @@ def _run(
     model: str,
     size: _Size,
     training: _Training,
-    schedule: tuple[Multigrid, tuple[str, ...]],
+    evidence: Evidence,
+    asked: Asked,
     steps_note: str,
 ) -> RunConfig:
-    multigrid, schedule_notes = schedule
+    multigrid, schedule_notes = planned(baseline, evidence, is_timed=asked.is_timed)
     network = Model(model)
     return RunConfig(
         recipe=name,
         baseline=baseline,
-        multigrid=replace(multigrid, rate_exponent=training.rate_exponent, rule=network.rule),
+        multigrid=replace(
+            multigrid,
+            norm_group=size.norm_group,
+            rate_exponent=training.rate_exponent,
+            rule=network.rule,
+        ),
         model=network,
         optimizer=training.optimizer,
         notes=(*size.notes, training.note),
@@ -293,94 +233,6 @@ def _shared_groups(batch_size: int, num_gpus: int) -> int:
             f"{num_gpus}"
         )
     return math.gcd(batch_size // num_gpus, _GROUPS[0])
-
-
-def _schedule(
-    size: _Size, steps: int, evidence: _Evidence, *, is_timed: bool
-) -> tuple[Multigrid, tuple[str, ...]]:
-    """One coarse-to-fine pass and an anneal, or the baseline where that was not shown to do; why.
-
-    The study (docs/which_schedule.md) is the evidence. A run of a given time takes the anneal,
-    unless too few steps fit into it: ``timed``.
-    """
-    clips, most = _LARGEST_FACTOR * size.batch_size, most_clips(size.num_videos)
-    share = math.ceil(steps * evidence.share)
-    kept = share if is_timed else max(LEAST_STEPS, share)
-    if clips > most:
-        enough = most // _LARGEST_FACTOR
-        fix = f"; it is planned for batches of {enough} or fewer" if enough else ""
-        return _off(
-            size,
-            f"the anneal's first batches of {clips:,} clips are more than twice the "
-            f"{size.num_videos:,} videos, which was not tried{fix}",
-        )
-    if kept >= steps and not is_timed:
-        return _off(
-            size,
-            f"{steps:,} steps of the baseline are too few to save some; in fewer than "
-            f"{LEAST_STEPS} most schedules fell short of its accuracy",
-        )
-    if is_timed:
-        why = f"in the same time {evidence.timed}, with {evidence.among}"
-    elif kept > share:
-        why = f"in {LEAST_STEPS} steps: in fewer it mostly stayed below the baseline's accuracy"
-    else:
-        why = f"in {evidence.share} of the steps {evidence.found}, with {evidence.among}"
-    multigrid = replace(Multigrid.named("anneal"), steps=kept, norm_group=size.norm_group)
-    notes = [f"schedule anneal, one pass from coarse to fine: {why}"]
-    if steps > MOST_BASELINE_STEPS and not is_timed:
-        notes.append(
-            f"not shown for a baseline this long: the anneal came to those of up to "
-            f"{MOST_BASELINE_STEPS:,} steps, and stayed below one of {TOO_LONG:,}"
-        )
-    return multigrid, tuple(notes)
-
-
-def most_clips(num_videos: int) -> int:
-    """The largest batch for so many videos, by those that were tried."""
-    return int(_MOST_CLIPS * num_videos)
-
-
-def _off(size: _Size, why: str) -> tuple[Multigrid, tuple[str, ...]]:
-    """The baseline, in norm groups all the same."""
-    multigrid = replace(Multigrid.named("off"), norm_group=size.norm_group)
-    return multigrid, (f"schedule off: {why}",)
-
-
-def timed(
-    config: RunConfig, num_steps: int, *, baseline_steps: int, waits: bool = False
-) -> RunConfig:
-    """The configuration for a time that holds ``num_steps`` of its plan, or so many of a baseline.
-
-    The baseline, unless the schedule was asked for, if the steps are fewer than were ever compared
-    with a baseline of equal time, or than the share of the baseline's steps that the recipe plans
-    without a time: decoding their clips may take so long (``waits``).
-    """
-    multigrid, whole = config.multigrid, config.baseline.steps
-    if not config.schedule_notes or multigrid.anneal is None or multigrid.steps is None:
-        return config
-    if num_steps < TIMED_STEPS:
-        why = (
-            f"{num_steps:,} steps of the anneal fit into the time, and fewer than {TIMED_STEPS} "
-            f"were never compared with a baseline"
-        )
-    elif num_steps * whole < multigrid.steps * baseline_steps:
-        why = (
-            f"{num_steps:,} steps of the anneal or {baseline_steps:,} of the baseline fit into the "
-            f"time, and the anneal was only ahead with more of its own"
-        )
-        if waits:
-            why += "; decoding its clips takes long, which `vcycle data prepare` may shorten"
-    elif num_steps > MOST_STEPS:
-        note = (
-            f"nothing is known of runs this long: the longest anneal that was compared had "
-            f"{MOST_STEPS:,} steps"
-        )
-        return replace(config, schedule_notes=(*config.schedule_notes, note))
-    else:
-        return config
-    off = multigrid.with_schedule("off")
-    return replace(config, multigrid=off, schedule_notes=(f"schedule off: {why}",))
 
 
 def _finetuning_epochs(num_videos: int) -> int:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from vcycle.config.own_videos import timed
 from vcycle.config.run import RunConfig
+from vcycle.config.schedule_choice import timed
 from vcycle.config.sizing import epochs_text, fewest_steps, with_steps
 from vcycle.schedule.base_shapes import ShortShape
 from vcycle.schedule.phases import Phase

@@ -1,0 +1,166 @@
+"""Which schedule a run on one's own videos has: what the study backs (docs/which_schedule.md).
+
+In: a baseline, and what was found of networks and videos like these; or how many steps a time
+holds. Out: the anneal, in a share of the baseline's steps, or the baseline; and why, in a line.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from vcycle.config.run import Model, RunConfig
+from vcycle.schedule.baseline import Baseline
+from vcycle.schedule.multigrid import Multigrid
+
+_LARGEST_FACTOR = 16
+"""Equation 1 at T/4 x H/2 x W/2, the first shape of the anneal."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The share of the baseline's steps that the anneal is to have, and what it came to.
+
+    ``found`` in that share of the steps, ``timed`` beside a baseline of the same time; ``among``
+    which network, weights and videos.
+    """
+
+    share: Fraction
+    found: str
+    among: str
+    timed: str = "it was ahead of the baseline"
+
+
+_MANY_VIDEOS = 250
+"""From here on evidence counts that is from 300 to 400 videos; below, that from 60 to 70. Nothing
+was tried between."""
+_RESNET = Evidence(
+    Fraction(3, 8),
+    "it came to the baseline's accuracy",
+    "a 3D ResNet from random weights, 300 and 400 videos",
+)
+_TRANSFORMER = Evidence(
+    Fraction(3, 8),
+    "it passed the baseline's accuracy",
+    "a small transformer from random weights, 300 videos",
+)
+_FEW_VIDEOS = Evidence(
+    Fraction(5, 9),
+    "it came to the baseline's accuracy on average",
+    "a 3D ResNet from random weights, 60 to 70 videos",
+    timed="it was ahead of the baseline on average",
+)
+_OTHERS = Evidence(
+    Fraction(5, 9),
+    "it came to the baseline's loss, and near its accuracy",
+    "a narrow SlowFast from random weights under AdamW, 300 videos",
+)
+FROM_WEIGHTS = Evidence(
+    Fraction(5, 9),
+    "it came to the baseline's accuracy on average, not to its loss",
+    "a 3D ResNet from another task's weights under AdamW, 60 to 70 videos",
+    timed="it was ahead of the baseline on average, by less than folds differ by",
+)
+_MOST_CLIPS = Fraction(128, 60)
+"""The largest batch that was tried, over the videos that it was drawn from."""
+LEAST_STEPS = 300
+"""Of an anneal that is to come to the baseline's accuracy: in fewer it mostly did not."""
+LEAST_SHARE = 0.36
+"""Of the baseline's steps, likewise."""
+TIMED_STEPS = 221
+"""The fewest that were compared with a baseline of equal time."""
+MOST_STEPS, MOST_BASELINE_STEPS, TOO_LONG = 1500, 1600, 3000
+"""The longest anneal that was compared; the longest baseline that the anneal came to, and one whose
+accuracy it stayed below."""
+
+
+def from_random_weights(model: Model, num_videos: int) -> Evidence:
+    """What is nearest to a model that is trained from random weights on so many videos."""
+    families = {"TinyResNet3d": _RESNET, "VideoTransformer": _TRANSFORMER}
+    nearest = families.get(model.entry.family, _OTHERS) if model.entry is not None else _OTHERS
+    return _FEW_VIDEOS if num_videos < _MANY_VIDEOS and nearest is not _OTHERS else nearest
+
+
+def planned(
+    baseline: Baseline, evidence: Evidence, *, is_timed: bool
+) -> tuple[Multigrid, tuple[str, ...]]:
+    """One coarse-to-fine pass and an anneal, or the baseline where that was not shown to do; why.
+
+    A run of a given time takes the anneal, unless too few steps fit into it: ``timed``.
+    """
+    steps, num_videos = baseline.steps, baseline.num_videos
+    clips, most = _LARGEST_FACTOR * baseline.batch_size, most_clips(num_videos)
+    share = math.ceil(steps * evidence.share)
+    kept = share if is_timed else max(LEAST_STEPS, share)
+    if clips > most:
+        enough = most // _LARGEST_FACTOR
+        fix = f"; it is planned for batches of {enough} or fewer" if enough else ""
+        return _off(
+            f"the anneal's first batches of {clips:,} clips are more than twice the "
+            f"{num_videos:,} videos, which was not tried{fix}"
+        )
+    if kept >= steps and not is_timed:
+        return _off(
+            f"{steps:,} steps of the baseline are too few to save some; in fewer than "
+            f"{LEAST_STEPS} most schedules fell short of its accuracy"
+        )
+    if is_timed:
+        why = f"in the same time {evidence.timed}, with {evidence.among}"
+    elif kept > share:
+        why = f"in {LEAST_STEPS} steps: in fewer it mostly stayed below the baseline's accuracy"
+    else:
+        why = f"in {evidence.share} of the steps {evidence.found}, with {evidence.among}"
+    multigrid = replace(Multigrid.named("anneal"), steps=kept)
+    notes = [f"schedule anneal, one pass from coarse to fine: {why}"]
+    if steps > MOST_BASELINE_STEPS and not is_timed:
+        notes.append(
+            f"not shown for a baseline this long: the anneal came to those of up to "
+            f"{MOST_BASELINE_STEPS:,} steps, and stayed below one of {TOO_LONG:,}"
+        )
+    return multigrid, tuple(notes)
+
+
+def most_clips(num_videos: int) -> int:
+    """The largest batch for so many videos, by those that were tried."""
+    return int(_MOST_CLIPS * num_videos)
+
+
+def _off(why: str) -> tuple[Multigrid, tuple[str, ...]]:
+    return Multigrid.named("off"), (f"schedule off: {why}",)
+
+
+def timed(
+    config: RunConfig, num_steps: int, *, baseline_steps: int, waits: bool = False
+) -> RunConfig:
+    """The configuration for a time that holds ``num_steps`` of its plan, or so many of a baseline.
+
+    The baseline, unless the schedule was asked for, if the steps are fewer than were ever compared
+    with a baseline of equal time, or than the share of the baseline's steps that the recipe plans
+    without a time: decoding their clips may take so long (``waits``).
+    """
+    multigrid, whole = config.multigrid, config.baseline.steps
+    if not config.schedule_notes or multigrid.anneal is None or multigrid.steps is None:
+        return config
+    if num_steps < TIMED_STEPS:
+        why = (
+            f"{num_steps:,} steps of the anneal fit into the time, and fewer than {TIMED_STEPS} "
+            f"were never compared with a baseline"
+        )
+    elif num_steps * whole < multigrid.steps * baseline_steps:
+        why = (
+            f"{num_steps:,} steps of the anneal or {baseline_steps:,} of the baseline fit into the "
+            f"time, and the anneal was only ahead with more of its own"
+        )
+        if waits:
+            why += "; decoding its clips takes long, which `vcycle data prepare` may shorten"
+    elif num_steps > MOST_STEPS:
+        note = (
+            f"nothing is known of runs this long: the longest anneal that was compared had "
+            f"{MOST_STEPS:,} steps"
+        )
+        return replace(config, schedule_notes=(*config.schedule_notes, note))
+    else:
+        return config
+    off = multigrid.with_schedule("off")
+    return replace(config, multigrid=off, schedule_notes=(f"schedule off: {why}",))
