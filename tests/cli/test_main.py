@@ -52,6 +52,11 @@ def test_synth_writes_a_manifest_of_files(
         (["train", "demo", "--threads", "-1"], "threads -1"),
         (["train", "demo", "--evaluation.batch_size", "0"], "evaluation.batch_size 0"),
         (["plan", "scratch", "--optimizer.name", "adma"], "give sgd or adamw or lars or lamb"),
+        (
+            ["plan", "k400-slowfast-r50", "--optimizer.name", "adamw"],
+            "0.8 is a rate for sgd; give adamw its own with --lr, and --multigrid.rate_exponent",
+        ),
+        (["plan", "k400-slowfast-r50", "--optimizer.name", "lars"], "give lars its own with --lr"),
         (["train", "demo", "--optimizer.momentum", "2"], "optimizer.momentum 2"),
         (["eval", "/no/such/run"], "/no/such/run"),
         (["plan", "demo", "--multigrid.norm_group", "3"], "norm_group 3"),

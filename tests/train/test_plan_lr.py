@@ -10,7 +10,9 @@ from torch import nn
 
 import vcycle
 from tests.train.plans import BASELINE, PLAN, batch_of
+from vcycle.models.tokens import TokenDrop
 from vcycle.schedule.baseline import LearningRate
+from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.plan import Multigrid, Plan
 
 
@@ -165,6 +167,39 @@ def test_batches_of_another_step_or_plan_are_refused():
             scheduler.check(batch_of(wrong))
     with pytest.raises(ValueError, match=r"epoch 3: call step\(\) after each optimizer step"):
         scheduler.step(3)
+
+
+class Tokens(nn.Module):
+    """It takes tokens, (B, N, C)."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = TokenDrop()
+        self.head = nn.Linear(2, 1)
+
+    def forward(self, tokens):
+        return self.head(self.drop(tokens))
+
+
+def test_a_model_drops_the_tokens_of_the_plan():
+    cycle = LongCycle(((1.0, 1.0), (1.0, 1.0)), shares=(0.5, 0.5), tokens=(0.25, 1.0), once=True)
+    multigrid = Multigrid(
+        long_cycle=cycle, short_cycle=None, fine_tuning=False, norm_group=None, steps=6
+    )
+    plan = Plan(replace(BASELINE, stage_ends=()), multigrid)
+    model = Tokens()
+    optimizer = optimizer_of(model, 0.1)
+    scheduler = vcycle.PlanLR(optimizer, plan, model)
+    shares = []
+    for _ in plan:
+        shares.append(model.drop.share)
+        model(torch.randn(2, 8, 2)).sum().backward()
+        optimizer.step()
+        scheduler.step()
+    assert shares == [step.token_share for step in plan]
+    assert set(shares) == {0.25, 1.0}
+    with pytest.raises(ValueError, match="the model cannot drop any"):
+        vcycle.PlanLR(optimizer_of(network(), 0.1), plan, network())
 
 
 def test_a_model_that_would_ignore_norm_groups_is_refused():

@@ -153,6 +153,7 @@ def _config(options: argparse.Namespace) -> RunConfig:
         )
     _check_flags(options)
     read = _read(options)
+    _check_rate(read, options.fields)
     config = _scheduled(read, options)
     if any(name.startswith("baseline.shape.") for name in options.fields):
         shape = config_from(asdict(config), options.fields).baseline.shape
@@ -264,6 +265,18 @@ def _read(options: argparse.Namespace) -> RunConfig:
         model=options.fields.get("model.name"),
         optimizer=options.fields.get("optimizer.name"),
         asked=_asked(options),
+    )
+
+
+def _check_rate(config: RunConfig, fields: dict[str, Any]) -> None:
+    """Raise ValueError if another optimizer would get the rate of the configuration's own."""
+    own, name = config.optimizer.name, fields.get("optimizer.name")
+    if name in (None, own) or "baseline.learning_rate.base" in fields:
+        return
+    rule = ", and --multigrid.rate_exponent 0.5" if name in ("adamw", "lamb") else ""
+    raise ValueError(
+        f"--optimizer.name {name}: {config.baseline.learning_rate.base:g} is a rate for {own}; "
+        f"give {name} its own with --lr{rule}"
     )
 
 

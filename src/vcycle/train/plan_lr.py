@@ -1,7 +1,7 @@
 """A learning-rate scheduler of torch's kind that follows a plan, for loops that want one.
 
 In: an optimizer and a plan. Out: after each ``scheduler.step()`` the rates, and with a model the
-norm groups, of the step that is due.
+norm groups and token shares, of the step that is due.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vcycle.data.batch import Batch
-from vcycle.models import set_norm_group
+from vcycle.models import set_norm_group, set_token_share
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.apply_step import check_batch_norms
 from vcycle.train.optimizer_watch import rate_factors, set_rates, step_was_skipped, watch
@@ -24,15 +24,16 @@ class PlanLR(LRScheduler):
 
     Every parameter group gets the plan's rate times its own factor: its initial rate over the
     baseline's, or over the largest if no group began at the baseline's; initial rates of 0
-    throughout count as equal. With a ``model``, its norm groups are set too; seeds of dropout are
-    not (``set_dropout_seeds``), as they belong to a batch.
+    throughout count as equal. With a ``model``, its norm groups and the share of its tokens are set
+    too; seeds of dropout are not (``set_dropout_seeds``), as they belong to a batch.
 
     A step that a gradient scaler skipped counts as one: its clips are used up.
 
     Args:
         last_epoch: plan steps that were done before, less 1, as in torch's schedulers.
 
-    Raises ValueError if the model's batch norms would ignore the norm groups.
+    Raises ValueError if the model's batch norms would ignore the norm groups, or it cannot drop
+    tokens and the plan does.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class PlanLR(LRScheduler):
         self._last_lr = self.get_lr()
         if self.model is not None:
             set_norm_group(self.model, self.due.norm_group)
+            set_token_share(self.model, self.due.token_share)
 
     def _factors(self, optimizer: Optimizer) -> list[float]:
         return rate_factors(optimizer, base_rate=self.plan.baseline.learning_rate.base)
