@@ -165,6 +165,25 @@ def test_beside_a_baseline_of_twice_the_steps() -> None:
     assert retuned > longer
 
 
+def test_three_schedules_of_five_ninths_of_the_steps() -> None:
+    points = (("baseline", 1), ("paper", 3.0), ("pass", 0.555), ("anneal", 0.555))
+    reached = []
+    for task in (
+        *("isl_emergency8/scratch", "generated/scratch", "isl_emergency8/sgd"),
+        *("weizmann10/scratch", "weizmann10/finetune"),
+    ):
+        _, paper, once, anneal = means(task, "loss", *points)
+        assert anneal < once < paper
+        baseline, paper, once, anneal = means(task, "top1", *points)
+        assert paper < once
+        assert once < anneal or task == "isl_emergency8/sgd"
+        assert once >= baseline - 1e-6
+        reached.append(paper >= baseline)
+    assert reached == [True, True, True, False, False]
+    baseline, paper, once, anneal = means("isl_emergency8/sgd", "top1", *points)
+    assert 0.01 < once - anneal < 0.025
+
+
 def test_passes_from_other_starts() -> None:
     task, end = "isl_emergency8/scratch", 0.276
     names = ("pass-half-time", "pass-coarser", "pass-all-frames", "pass-more-full")
