@@ -28,7 +28,7 @@ from vcycle.train.step_log import StepLoss
 
 def steps_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
     """A function that counts its calls from 0, once a run's rehearsal is over."""
-    made, seen = loop.make_gradients, -math.inf
+    made, seen = loop.Gradients, -math.inf
 
     def begin(*arguments: Any, **others: Any) -> gradients.Gradients:
         nonlocal seen
@@ -40,7 +40,7 @@ def steps_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
         seen += 1
         return seen
 
-    monkeypatch.setattr(loop, "make_gradients", begin)
+    monkeypatch.setattr(loop, "Gradients", begin)
     return count
 
 

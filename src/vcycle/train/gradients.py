@@ -29,7 +29,7 @@ from vcycle.models import (
 )
 from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape
-from vcycle.train.recording import Recorder, make_recorder
+from vcycle.train.recording import make_recorder
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Scores and labels to their mean loss."""
@@ -85,54 +85,32 @@ def out_of_memory(
     )
 
 
-def make_gradients(
-    config: RunConfig,
-    network: nn.Module,
-    model: nn.Module,
-    pieces: Pieces,
-    *,
-    fabric: Fabric,
-    multi_label: bool,
-) -> Gradients:
-    """Those of a run: of its loss, and with a recorder where its passes are to be recorded."""
-    loss_of: Loss = partial(F.cross_entropy, label_smoothing=config.label_smoothing)
-    return Gradients(
-        network,
-        model,
-        pieces,
-        fabric=fabric,
-        loss_of=F.binary_cross_entropy_with_logits if multi_label else loss_of,
-        generator=_default_generator(fabric.device),
-        multi_label=multi_label,
-        recorder=make_recorder(config, network, fabric),
-    )
-
-
 class Gradients:
-    """Computes the gradients of steps on ``model``, which is ``network`` as Fabric runs it.
+    """Computes the gradients of a run's steps on ``model``, which is ``network`` as Fabric runs it.
 
-    ``generator`` is the one that the model draws from, dropout by clip excepted; it is seeded for
-    every batch, so that a step that begins again draws the same. With a ``recorder`` passes are
-    recorded and replayed; several processes then exchange their gradients at the end of a step,
-    not during its last backward pass.
+    The generator that the model draws from, dropout by clip excepted, is seeded for every batch, so
+    that a step that begins again draws the same. With a ``recorder`` passes are recorded and
+    replayed; several processes then exchange their gradients at the end of a step, not during its
+    last backward pass.
     """
 
     def __init__(
         self,
         network: nn.Module,
         model: nn.Module,
+        config: RunConfig,
         pieces: Pieces,
         *,
         fabric: Fabric,
-        loss_of: Loss,
-        generator: torch.Generator,
         multi_label: bool,
-        recorder: Recorder | None = None,
     ) -> None:
         self._network, self._model, self._pieces = network, model, pieces
-        self._fabric, self._loss_of, self._generator = fabric, loss_of, generator
-        self._multi_label = multi_label
-        self.recorder = recorder
+        self._fabric, self._multi_label = fabric, multi_label
+        self._loss_of: Loss = partial(F.cross_entropy, label_smoothing=config.label_smoothing)
+        if multi_label:
+            self._loss_of = F.binary_cross_entropy_with_logits
+        self._generator = _default_generator(fabric.device)
+        self.recorder = make_recorder(config, network, fabric)
         self._layout = memory_format(network)
         self._is_synchronising = False
         # DDP sends them before the first forward pass of a step, once in every process.

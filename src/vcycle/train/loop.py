@@ -27,7 +27,7 @@ from vcycle.train.agreement import Votes, from_first, gathered, united
 from vcycle.train.augment import augment
 from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.clock import clock_of
-from vcycle.train.gradients import make_gradients
+from vcycle.train.gradients import Gradients
 from vcycle.train.nonfinite import BuffersBefore, NonFinite
 from vcycle.train.optim import clip_gradients, set_learning_rate
 from vcycle.train.optimizer_watch import inner_optimizer, watch
@@ -41,13 +41,9 @@ _FLUSH_STEPS = 10  # of which losses are read and written together
 def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     """Train the steps that are left, with the validations and checkpoints among them."""
     config, plan, fabric, network = run.config, run.plan, run.fabric, run.network
-    gradients = make_gradients(
-        config,
-        network,
-        run.model,
-        run.pieces,
-        fabric=fabric,
-        multi_label=run.manifest.multi_label,
+    multi_label = run.manifest.multi_label
+    gradients = Gradients(
+        network, run.model, config, run.pieces, fabric=fabric, multi_label=multi_label
     )
     # What else a model draws is indexed by the micro-batch: a resumed run draws the same.
     positions = np.arange(len(plan) * config.micro_batches)

@@ -29,7 +29,7 @@ from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.compiling import compile_blocks
-from vcycle.train.gradients import Pieces, make_gradients
+from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.rehearsed_steps import RehearsedSteps, random_pixels, repeated
 from vcycle.train.timing import Kind, smaller
 
@@ -77,8 +77,8 @@ def rehearse(
     cannot keep the state, or, with several processes, a parameter is not used.
     """
     kinds = plan.mini_batches()
-    gradients = make_gradients(
-        config, network, model, pieces, fabric=fabric, multi_label=videos.multi_label
+    gradients = Gradients(
+        network, model, config, pieces, fabric=fabric, multi_label=videos.multi_label
     )
     steps = RehearsedSteps(network, plan, config, pieces, fabric, videos, gradients)
     shape, clips = plan.baseline.shape, 0

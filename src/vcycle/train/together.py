@@ -25,7 +25,7 @@ from vcycle.evaluate.loaders import make_dataset
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
-from vcycle.train.gradients import Pieces, make_gradients
+from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.rehearsal import unchanged
 from vcycle.train.rehearsed_steps import as_of_the_run
 from vcycle.train.timing import Kind, StepTimes
@@ -71,8 +71,8 @@ def slowdown(
         max_bad_share=1.0,
         device=fabric.device,
     )
-    gradients = make_gradients(
-        config, network, model, pieces, fabric=fabric, multi_label=videos.multi_label
+    gradients = Gradients(
+        network, model, config, pieces, fabric=fabric, multi_label=videos.multi_label
     )
     with closing(loader), unchanged(network, optimizer, config.model.name):
         updates = not optimizer.state  # that of a resumed run is not to change
