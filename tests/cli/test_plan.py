@@ -621,7 +621,8 @@ def test_the_value_of_a_field_is_no_recipe(
         ),
         (
             [KINETICS, "--epoch-factor", "0.0005"],
-            "steps 11: none is left for 8x158x158 in learning-rate stage 2 of 4; use a larger "
+            "steps 11: none of the plan's is left for 8x158x158 in learning-rate stage 2 of 4; "
+            "use a larger "
             "epoch factor or more steps, fewer long-cycle shapes, or a larger share for it",
         ),
         ([KINETICS, "--epoch-factor", "-1"], "epoch_factor -1.0: give a positive number"),
@@ -629,7 +630,7 @@ def test_the_value_of_a_field_is_no_recipe(
             [KINETICS, "--epoch-factor", "x"],
             "--epoch-factor x: give a number",
         ),
-        ([KINETICS, "--baseline-steps", "0"], "steps 0: give a number of at least 1"),
+        ([KINETICS, "--baseline-steps", "0"], "steps 0: give a whole number of at least 1"),
         (
             [KINETICS, "--epoch-facto", "2"],
             "--epoch-facto: no such flag; did you mean --epoch-factor?",

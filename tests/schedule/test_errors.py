@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from vcycle.schedule.baseline import Baseline, LearningRate
@@ -65,9 +66,9 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: LongCycle().last(5), "long-cycle shapes 5: choose 1 to 4, the shapes of this cycle"),
     (lambda: ShortCycle().last(0), "short-cycle shapes 0: choose 1 to 3, the shapes of this cycle"),
-    (lambda: ShapeRule(side_multiple=0), "side_multiple 0: give a number of at least 1"),
+    (lambda: ShapeRule(side_multiple=0), "side_multiple 0: give a whole number of at least 1"),
     (lambda: Multigrid(epoch_factor=0), "epoch_factor 0: give a positive number"),
-    (lambda: Multigrid(steps=0), "steps 0: give a number of at least 1"),
+    (lambda: Multigrid(steps=0), "steps 0: give a whole number of at least 1"),
     (lambda: Multigrid(norm_group=0), "norm_group 0: give at least 1 clip, or none"),
     (lambda: Multigrid(batch_exponent=1.5), "batch_exponent 1.5: give a number from 0 to 1"),
     (lambda: Multigrid(rate_exponent=-1), "rate_exponent -1: give a number from 0 to 1"),
@@ -84,12 +85,14 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Plan(baseline(), Multigrid(epoch_factor=0.05)),
-        "steps 10: none is left for 2x45x45 in learning-rate stage 2 of 3; use a larger epoch "
+        "steps 10: none of the plan's is left for 2x45x45 in learning-rate stage 2 of 3; "
+        "use a larger epoch "
         "factor or more steps, fewer long-cycle shapes, or a larger share for it",
     ),
     (
         lambda: Plan(baseline(), Multigrid.off(steps=2)),
-        "steps 2: none is left for 8x64x64 in learning-rate stage 3 of 3; use a larger epoch "
+        "steps 2: none of the plan's is left for 8x64x64 in learning-rate stage 3 of 3; "
+        "use a larger epoch "
         "factor or more steps, fewer long-cycle shapes, or a larger share for it",
     ),
     (
@@ -113,3 +116,58 @@ CASES: list[tuple[Callable[[], object], str]] = [
 def test_message(action: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         action()
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "message"),
+    [
+        (lambda: baseline(batch_size="8"), ValueError, "batch_size '8': give a whole number"),
+        (lambda: baseline(steps=True), ValueError, "steps True: give a whole number"),
+        (lambda: Shape(8.0, 64, 64), ValueError, "frames 8.0: give a whole number"),  # type: ignore[arg-type]
+        (lambda: baseline(stage_ends=(240.5, 480)), ValueError, "stage_ends 240.5: give rising st"),
+        (lambda: baseline(stage_ends=240), TypeError, "stage_ends 240: give a tuple, such as (40"),
+        (lambda: baseline(shape="8x64x64"), TypeError, "shape '8x64x64': give a vcycle.Shape, "),
+        (lambda: baseline(rate=0.1), TypeError, "learning_rate 0.1: give a vcycle.LearningRate, "),
+        (lambda: Plan(baseline(), "anneal"), TypeError, "multigrid 'anneal': give a vcycle.Multi"),
+        (lambda: Plan(Multigrid(), baseline()), TypeError, "baseline Multigrid("),
+        (lambda: Multigrid(anneal="linear"), TypeError, "anneal 'linear': give a vcycle.Anneal, "),
+        (lambda: Multigrid(rule=(2, 16)), TypeError, "rule (2, 16): give a vcycle.ShapeRule, "),
+        (lambda: Multigrid(long_cycle=((1, 1),)), TypeError, "long_cycle ((1, 1),): give a vcyc"),
+        (lambda: Multigrid(steps=10.5), ValueError, "steps 10.5: give a whole number of at least"),
+        (lambda: Multigrid(norm_group=2.0), ValueError, "norm_group 2.0: give at least 1 clip"),
+        (lambda: Multigrid.named(None), ValueError, "schedule None: choose paper, pass, anneal,"),
+        (lambda: LongCycle(shares=0.5), TypeError, "long_cycle.shares 0.5: give a tuple, such"),
+        (lambda: LongCycle((0.5, 1)), ValueError, "long_cycle.factors 0.5: give one for the fr"),
+        (
+            lambda: ShortCycle((1, 0.5)),
+            ValueError,
+            "short_cycle.factors 1: give one for the frames",
+        ),
+        (lambda: ShapeRule(1.5), ValueError, "frame_multiple 1.5: give a whole number of at least"),
+        (lambda: Shape.parse(8), TypeError, "shape 8: give text, such as '16x224x224'"),
+    ],
+)
+def test_what_is_no_such_type_is_named(
+    action: Callable[[], object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=f"^{re.escape(message)}"):
+        action()
+
+
+def test_lists_and_numpys_numbers_are_those_that_a_plan_keeps() -> None:
+    """So that a plan made of them may be hashed, compared and sent, as a batch's step is."""
+    made = Plan(
+        Baseline(
+            shape=Shape(8, 64, 64),
+            batch_size=np.int64(8),  # type: ignore[arg-type]
+            steps=1000,
+            num_videos=np.int32(100),  # type: ignore[arg-type]
+            learning_rate=LearningRate(0.1),
+            stage_ends=[np.int64(500), 800],  # type: ignore[arg-type, list-item]
+        ),
+        Multigrid(long_cycle=LongCycle([[0.5, 0.5], [1.0, 1.0]], shares=[0.5, 0.5])),  # type: ignore[arg-type]
+    )
+    cycle = LongCycle(((0.5, 0.5), (1.0, 1.0)), shares=(0.5, 0.5))
+    plain = Plan(baseline(), Multigrid(long_cycle=cycle))
+    assert (made, hash(made.baseline)) == (plain, hash(plain.baseline))
+    assert hash(made.multigrid) == hash(plain.multigrid)

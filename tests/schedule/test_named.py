@@ -349,7 +349,8 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Plan(SMALL, replace(Multigrid.named("pass"), steps=2)),
-        "steps 2: none is left for 8x96x96; use a larger epoch factor or more steps, fewer "
+        "steps 2: none of the plan's is left for 8x96x96; "
+        "use a larger epoch factor or more steps, fewer "
         "long-cycle shapes, or a larger share for it",
     ),
 ]

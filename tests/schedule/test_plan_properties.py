@@ -76,7 +76,7 @@ def plans(draw: st.DrawFn) -> Plan:
     try:
         return Plan(baseline, multigrid)
     except ValueError as error:
-        assume("none is left for" not in str(error))
+        assume("none of the plan's is left for" not in str(error))
         raise
 
 

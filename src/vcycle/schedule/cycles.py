@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from vcycle.schedule.arguments import as_tuple
+
 SQRT_HALF = math.sqrt(0.5)
 
 Factors = tuple[tuple[float, float], ...]  # (of the frames, of the height and width)
@@ -49,12 +51,17 @@ class LongCycle:
     tokens: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
+        # How a frozen dataclass keeps what it was given; nothing changes after construction.
+        object.__setattr__(self, "factors", _factors("long", self.factors))
+        for name in ("shares", "batch_factors", "rate_factors", "tokens"):
+            if getattr(self, name) is not None:
+                values = as_tuple(f"long_cycle.{name}", getattr(self, name), example="(0.5, 0.5)")
+                object.__setattr__(self, name, values)
         if not self.factors or tuple(self.factors[-1]) != (1.0, 1.0):
             raise ValueError(
                 f"long_cycle.factors {_listed(self.factors)}: a run ends on the full grid; make "
                 f"[1, 1] the last"
             )
-        _check_factors("long", self.factors)
         if self.shares is not None:
             self._check_each("shares", all(share > 0 for share in self.shares), "a share above 0")
             if abs(math.fsum(self.shares) - 1) > 1e-6:
@@ -125,20 +132,27 @@ class ShortCycle:
     factors: Factors = ((1.0, 0.5), (1.0, SQRT_HALF))
 
     def __post_init__(self) -> None:
-        _check_factors("short", self.factors)
+        object.__setattr__(self, "factors", _factors("short", self.factors))
 
     def last(self, num_shapes: int) -> ShortCycle:
         """The last ``num_shapes`` shapes, the base shape counted (table 1b)."""
         return ShortCycle(self.factors[_last(num_shapes, len(self.factors) + 1, "short") :])
 
 
-def _check_factors(cycle: str, factors: Factors) -> None:
+def _factors(cycle: str, given: Factors) -> Factors:
+    """As tuples; raises ValueError unless each is a pair of factors up to 1."""
+    factors = as_tuple(f"{cycle}_cycle.factors", given, example="((0.5, 0.5), (1.0, 1.0))")
     for pair in factors:
-        if len(pair) != 2 or not all(0 < factor <= 1 for factor in pair):
+        if (
+            not isinstance(pair, tuple)
+            or len(pair) != 2
+            or not all(0 < factor <= 1 for factor in pair)
+        ):
             raise ValueError(
                 f"{cycle}_cycle.factors {_listed(pair)}: give one for the frames and one for the "
                 f"height and width, each above 0 and at most 1"
             )
+    return factors
 
 
 def _listed(values: object) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
+from vcycle.schedule.arguments import check_type, whole_number
 from vcycle.schedule.cycles import SQRT_HALF, Factors, LongCycle, ShortCycle
 from vcycle.schedule.shape import ShapeRule
 
@@ -103,12 +104,22 @@ class Multigrid:
     anneal: Anneal | None = None
 
     def __post_init__(self) -> None:
+        for name, kind in (
+            ("long_cycle", LongCycle),
+            ("short_cycle", ShortCycle),
+            ("anneal", Anneal),
+        ):
+            if getattr(self, name) is not None:
+                check_type(name, getattr(self, name), kind, example=f"{kind.__name__}(), or None")
+        check_type("rule", self.rule, ShapeRule, example="ShapeRule(side_multiple=16)")
         if not 0 < self.epoch_factor < float("inf"):
             raise ValueError(f"epoch_factor {self.epoch_factor}: give a positive number")
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps {self.steps}: give a number of at least 1")
-        if self.norm_group is not None and self.norm_group < 1:
-            raise ValueError(f"norm_group {self.norm_group}: give at least 1 clip, or none")
+        # How a frozen dataclass keeps what it checked; nothing changes after construction.
+        if self.steps is not None:
+            object.__setattr__(self, "steps", whole_number("steps", self.steps))
+        if self.norm_group is not None:
+            group = whole_number("norm_group", self.norm_group, give="at least 1 clip, or none")
+            object.__setattr__(self, "norm_group", group)
         for name in ("batch_exponent", "rate_exponent"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} {getattr(self, name)}: give a number from 0 to 1")
@@ -170,7 +181,7 @@ class Multigrid:
         has 16 times the clips. ``off``: the baseline. Raises ValueError if it is none of these.
         """
         if name not in SCHEDULES:
-            nearest = get_close_matches(name, SCHEDULES, n=1)
+            nearest = get_close_matches(str(name), SCHEDULES, n=1)
             guess = f"; did you mean {nearest[0]}?" if nearest else ""
             raise ValueError(f"schedule {name!r}: choose {', '.join(SCHEDULES)}{guess}")
         return SCHEDULES[name]

@@ -175,8 +175,8 @@ def _no_steps(steps: int, part: Part, layout: Layout) -> str:
     stages = layout.sections[-1][1][-1].stage + 1
     where = f" in learning-rate stage {part.stage + 1} of {stages}" if stages > 1 else ""
     return (
-        f"steps {steps}: none is left for {part.base.shape}{where}; use a larger epoch factor or "
-        f"more steps, fewer long-cycle shapes, or a larger share for it"
+        f"steps {steps}: none of the plan's is left for {part.base.shape}{where}; use a larger "
+        f"epoch factor or more steps, fewer long-cycle shapes, or a larger share for it"
     )
 
 

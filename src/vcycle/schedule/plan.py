@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, overload
 
+from vcycle.schedule.arguments import check_type
 from vcycle.schedule.base_shapes import BaseShape, ShortShape, are_cycles, base_shapes
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.cycles import FULL_GRID
@@ -105,6 +106,8 @@ class Plan(Sequence[Step]):
     _first_steps: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_type("baseline", self.baseline, Baseline, example="Baseline(shape=..., steps=...)")
+        check_type("multigrid", self.multigrid, Multigrid, example="Multigrid.named('anneal')")
         phases = _phases(self.baseline, self.multigrid)
         # How a frozen dataclass derives a field; nothing changes after construction.
         object.__setattr__(self, "phases", phases)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from vcycle.schedule.arguments import whole_number
+
 _TOLERANCE = 1e-9
 """Of products such as 0.29 * 100, which lies just below 29."""
 
@@ -34,13 +36,14 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name in ("frames", "height", "width"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} {value}: give a whole number of at least 1")
+            # How a frozen dataclass keeps what it checked; nothing changes after construction.
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
 
     @classmethod
     def parse(cls, text: str) -> Shape:
         """Read ``TxHxW``, or ``TxS`` for a square; raises ValueError if the text is neither."""
+        if not isinstance(text, str):
+            raise TypeError(f"shape {text!r}: give text, such as '16x224x224'")
         parts = text.lower().split("x")
         if len(parts) == 2:
             parts.append(parts[1])
@@ -82,8 +85,7 @@ class ShapeRule:
 
     def __post_init__(self) -> None:
         for name in ("frame_multiple", "side_multiple", "min_frames", "min_side"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} {getattr(self, name)}: give a number of at least 1")
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
 
     def scale(self, shape: Shape, *, frames: float, side: float) -> Shape:
         """``shape`` times the factors, each size to the nearest multiple that is accepted.

@@ -1,0 +1,35 @@
+"""What a program gives to the types of a schedule, checked where it is given.
+
+In: values of any kind. Out: the same as these types keep them, or one line that names the argument
+and what to give. A configuration from a file is checked before, field by field.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+
+def whole_number(name: str, value: Any, *, give: str = "a whole number of at least 1") -> int:
+    """``value`` as an int, numpy's too; raises ValueError unless it is one of at least 1."""
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"{name} {value!r}: give {give}")
+    return number
+
+
+def check_type(name: str, value: Any, kind: type, *, example: str) -> None:
+    """Raise TypeError unless ``value`` is a ``kind``, one of the library's types."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} {value!r}: give a vcycle.{kind.__name__}, such as {example}")
+
+
+def as_tuple(name: str, value: Any, *, example: str) -> tuple[Any, ...]:
+    """A list, or lists in a list, as tuples; raises TypeError if ``value`` is no sequence."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise TypeError(f"{name} {value!r}: give a tuple, such as {example}")
+    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
