@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from vcycle.data.clips_of import ClipsOf
     from vcycle.data.collate import collate
     from vcycle.data.dataset import Clip, ClipDataset
+    from vcycle.data.decode.resample import crop_and_scale
     from vcycle.data.grid import GridRange
     from vcycle.data.loader import eval_loader, train_loader
     from vcycle.data.manifest import Manifest
+    from vcycle.data.metadata import VideoInfo
     from vcycle.data.request import ClipRequest, StepPart
     from vcycle.data.sampler import PlanSampler, view_requests
     from vcycle.data.to_shape import to_shape
@@ -61,6 +63,7 @@ _MODULES = {
     "PlanSampler": "vcycle.data.sampler",
     "StepPart": "vcycle.data.request",
     "SubBatchNorm3d": "vcycle.models",
+    "VideoInfo": "vcycle.data.metadata",
     "apply_step": "vcycle.train.apply_step",
     "augment": "vcycle.train.augment",
     "build_model": "vcycle.models",
@@ -69,6 +72,7 @@ _MODULES = {
     "commit_statistics": "vcycle.models",
     "convert_batch_norm": "vcycle.models",
     "convert_dropout": "vcycle.models",
+    "crop_and_scale": "vcycle.data.decode.resample",
     "defer_statistics": "vcycle.models",
     "eval_loader": "vcycle.data.loader",
     "freeze": "vcycle.models",
@@ -109,6 +113,7 @@ __all__ = [
     "Step",
     "StepPart",
     "SubBatchNorm3d",
+    "VideoInfo",
     "apply_step",
     "augment",
     "build_model",
@@ -117,6 +122,7 @@ __all__ = [
     "commit_statistics",
     "convert_batch_norm",
     "convert_dropout",
+    "crop_and_scale",
     "defer_statistics",
     "eval_loader",
     "freeze",

@@ -225,6 +225,11 @@ def test_clips_of_checks_items_and_labels():
         _ = vcycle.ClipsOf(Frames(), num_classes=3)[request]
     with pytest.raises(ValueError, match=r"dataset\[3\]: a int; let it return the pair"):
         _ = vcycle.ClipsOf(range(12))[request]
+    with pytest.raises(IndexError, match=r"video 3: the dataset has 2; give PlanSampler len\(dat"):
+        _ = vcycle.ClipsOf(range(2))[request]
+    rate = vcycle.GridRange(Shape(2, 16, 16), 2, (18, 24), frame_rate=20)
+    with pytest.raises(ValueError, match=r"frame_rate 20 of the grid range: .*vcycle.to_shape"):
+        vcycle.ClipsOf(Frames(), rate)
     assert vcycle.ClipsOf(Frames())[request].pixels.shape == (2, 16, 16, 3)
 
 

@@ -6,7 +6,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.data import DataLoader
 
+import vcycle
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange, View
@@ -50,6 +53,20 @@ def test_the_seed_decides_the_clip(manifest):
     assert not np.array_equal(one, dataset[ClipRequest(0, shape, seed=2**63 + 2)].pixels)
     view = dataset[ClipRequest(0, shape, 5, View())].pixels
     assert np.array_equal(view, dataset[ClipRequest(0, shape, 6, View())].pixels)
+
+
+def test_a_view_of_a_bad_video_belongs_to_no_video(manifest, tmp_path):
+    """Its pixels are another's: a loop that adds up scores by index must not take them for it."""
+    dataset = ClipDataset(broken(manifest, tmp_path, 3), RANGE)
+    requests = vcycle.view_requests(len(dataset), Shape(2, 32, 32), num_clips=2)
+    loader = DataLoader(dataset, sampler=requests, batch_size=6, collate_fn=vcycle.collate)
+    indices = torch.cat([batch.indices for batch in loader]).tolist()
+    assert indices == [-1 if index == 3 else index for index in range(12) for _ in range(2)]
+
+
+def test_an_index_beyond_the_videos_is_named(manifest):
+    with pytest.raises(IndexError, match=r"video 12: the dataset has 12; give PlanSampler len"):
+        _ = ClipDataset(manifest, RANGE)[ClipRequest(12, Shape(2, 32, 32), 0)]
 
 
 def test_a_bad_video_is_replaced_reproducibly_and_named(manifest, tmp_path):

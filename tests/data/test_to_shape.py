@@ -115,6 +115,31 @@ def test_what_is_no_decoded_video_is_refused(clip, message):
         vcycle.to_shape(clip, request_for(Shape(2, 16, 16)))
 
 
+@pytest.mark.parametrize("clip", [[torch.zeros(8, 8, 3)], None, "clip.mp4"])
+def test_what_is_no_tensor_or_array_is_refused(clip):
+    with pytest.raises(TypeError, match=f"clip {type(clip).__name__}: give decoded frames as one"):
+        vcycle.to_shape(clip, request_for(Shape(2, 16, 16)))
+
+
+def test_arrays_that_torch_cannot_share_are_copied(tmp_path):
+    """Mirrored channels, as OpenCV's frames have them, and files that are mapped read-only."""
+    frames = np.random.default_rng(0).integers(256, size=(4, 80, 90, 3), dtype=np.uint8)
+    np.save(tmp_path / "frames.npy", frames)
+    mapped = np.load(tmp_path / "frames.npy", mmap_mode="r")
+    request = request_for(Shape(2, 16, 16))
+    expected = vcycle.to_shape(torch.from_numpy(frames), request)
+    assert torch.equal(vcycle.to_shape(mapped, request), expected)
+    mirrored = np.ascontiguousarray(frames[..., ::-1])[..., ::-1]
+    assert torch.equal(vcycle.to_shape(mirrored, request), expected)
+
+
+def test_a_grid_range_around_another_shape_than_the_plans_is_refused():
+    frames = torch.zeros(4, 80, 90, 3, dtype=torch.uint8)
+    grids = vcycle.GridRange(Shape(32, 224, 224), 2, (256, 340))
+    with pytest.raises(ValueError, match=r"grid range around 32x224x224: .* base shape is 8x64x64"):
+        vcycle.to_shape(frames, request_for(Shape(2, 16, 16)), grids)
+
+
 def test_rates_and_requests_are_asked_for():
     frames = torch.zeros(4, 8, 8, 3, dtype=torch.uint8)
     grids = vcycle.GridRange(BASELINE.shape, 2, (66, 90), frame_rate=20)

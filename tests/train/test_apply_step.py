@@ -42,6 +42,8 @@ def train(model, optimizer, batches):
         ((0.0, 0.0), (1, 1)),
         ((0.1, 0.0), (1, 0)),  # frozen
         ((5.0, 2.5), (1, 0.5)),  # none began there: the largest counts as it
+        ((0.3 / 3, 1.0), (1, 10)),  # not 0.1 to the last bit
+        ((torch.tensor(0.1), torch.tensor(1.0)), (1, 10)),
     ],
 )
 def test_every_group_keeps_its_ratio(rates, factors):
@@ -49,7 +51,7 @@ def test_every_group_keeps_its_ratio(rates, factors):
     optimizer = optimizer_of(model, *rates)
     for step in PLAN:
         assert vcycle.apply_step(batch_of(step), model=model, optimizer=optimizer) is step
-        found = [group["lr"] for group in optimizer.param_groups]
+        found = [float(group["lr"]) for group in optimizer.param_groups]
         assert found == pytest.approx([step.learning_rate * factor for factor in factors])
         assert model[1].norm_group == step.norm_group
         optimizer.step()
@@ -164,6 +166,53 @@ def test_the_place_survives_a_checkpoint_of_the_optimizer():
     train(model, again, [batch_of(PLAN[3])])
     rates = [group["lr"] for group in again.param_groups]
     assert rates == pytest.approx([PLAN[3].learning_rate, 3 * PLAN[3].learning_rate])
+
+
+def test_a_step_that_was_saved_half_done_is_begun_anew():
+    """The gradients of its first micro-batch are in no checkpoint."""
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.defer_statistics(model, optimizer)
+    halves = [batch_of(PLAN[0], micro_batch=m, micro_batches=2) for m in (0, 1)]
+    train(model, optimizer, halves[:1])
+    again = optimizer_of(model, 0.1)
+    again.load_state_dict(optimizer.state_dict())
+    with pytest.raises(ValueError, match=r"micro-batch 1, from clip 0: step 0, micro-batch 0, "):
+        train(model, again, halves[1:])
+    train(model, again, halves)
+
+
+def test_a_run_that_goes_on_with_another_seed_is_refused():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    train(model, optimizer, [batch_of(PLAN[0], seed=3)])
+    with pytest.raises(ValueError, match="batch of seed 4: the run's is 3; give PlanSampler that"):
+        train(model, optimizer, [batch_of(PLAN[1], seed=4)])
+    optimizer.param_groups[0]["plan_place"].pop()  # as early versions wrote it
+    train(model, optimizer, [batch_of(PLAN[1], seed=4)])
+
+
+def test_groups_that_the_smallest_micro_batch_does_not_hold_are_refused_at_once():
+    """That batch is the full grid's, the last of a pass; a model without batch norm has none."""
+    sampler = vcycle.PlanSampler(PLAN, 24, 0, micro_batches=4)
+    part = next(iter(sampler))[0].part
+    assert (part.norm_group, part.step.norm_group) == (4, 8)
+    batch = batch_of(part.step, micro_batches=4, norm_group=4)
+    model = network()
+    with pytest.raises(ValueError, match=r"^batch of 8 clips in 4 parts: norm_group 4: it does no"):
+        vcycle.apply_step(batch, model=model, optimizer=optimizer_of(model, 0.1))
+    plain = nn.Sequential(nn.Conv3d(3, 4, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten())
+    vcycle.defer_statistics(plain, optimizer := optimizer_of(plain, 0.1))
+    vcycle.apply_step(batch, model=plain, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("kind", [nn.SyncBatchNorm, type("Own", (nn.BatchNorm3d,), {})])
+def test_batch_norms_of_other_kinds_are_refused_too(kind):
+    model = vcycle.convert_batch_norm(nn.Sequential(nn.Conv3d(3, 4, 1), kind(4)))
+    with pytest.raises(
+        ValueError, match=rf"model: 1 {kind.__name__} take statistics .*as they are"
+    ):
+        vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer_of(model, 0.1))
 
 
 def test_models_that_would_ignore_groups_or_parts_are_refused():

@@ -54,6 +54,12 @@ def test_it_gives_every_group_the_rates_of_the_plan(rates, factors):
         scheduler.step()
 
 
+def test_stepping_it_before_the_optimizer_is_refused():
+    optimizer = optimizer_of(network(), 0.1)
+    with pytest.raises(ValueError, match="the optimizer has not stepped yet; call it once after"):
+        vcycle.PlanLR(optimizer, PLAN).step()
+
+
 @pytest.mark.parametrize("clears", [False, True])
 def test_stepping_it_twice_is_refused(clears):
     model = network()

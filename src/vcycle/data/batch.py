@@ -25,9 +25,10 @@ class Batch:
     """Clips, their labels and the videos that they come from.
 
     ``clips``: (N, 3, T, H, W) uint8. ``labels``: (N,) int64, or (N, classes) float32 multi-hot.
-    ``indices``: (N,) int64, the videos' places in the dataset. ``bad``: the videos that were
-    replaced. ``part``: the part of a plan's step that this is, None in an evaluation. Raises
-    ValueError if these do not fit together.
+    ``indices``: (N,) int64, the videos' places in the dataset, -1 in an evaluation where a view's
+    own video is bad and its pixels and label are another's. ``bad``: the videos that were replaced.
+    ``part``: the part of a plan's step that this is, None in an evaluation. Raises ValueError if
+    these do not fit together.
     """
 
     clips: Tensor

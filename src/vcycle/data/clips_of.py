@@ -29,7 +29,8 @@ class ClipsOf(Dataset[Clip]):
     ``num_classes`` labels are checked. Frames are uint8 RGB, (T, H, W, 3), tensor or array, and
     decoded whole: a dataset that takes the request itself can decode less.
 
-    Raises ValueError if an item is no such pair or a label out of range.
+    Raises ValueError if an item is no such pair or a label out of range, or if the grid range
+    counts frames at a rate, which items do not have.
     """
 
     videos: DecodedVideos
@@ -37,12 +38,20 @@ class ClipsOf(Dataset[Clip]):
     flip: bool = True
     num_classes: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.grid_range is not None and self.grid_range.frame_rate is not None:
+            raise ValueError(
+                f"frame_rate {self.grid_range.frame_rate:g} of the grid range: (frames, label) "
+                f"have none of their own; write a dataset that gives it to vcycle.to_shape, or "
+                f"leave it out"
+            )
+
     def __len__(self) -> int:
         return len(self.videos)
 
     def __getitem__(self, request: ClipRequest) -> Clip:
         """Read a video and sample the clip from it."""
-        check_request(request)
+        check_request(request, num_videos=len(self))
         item = self.videos[request.index]
         if not (isinstance(item, (tuple, list)) and len(item) == 2):
             raise ValueError(

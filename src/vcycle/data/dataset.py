@@ -58,8 +58,14 @@ class Clip:
 
     @property
     def index(self) -> int:
-        """The index of the video that the pixels are of."""
-        return self.request.index if self.video is None else self.video
+        """The index of the video that the pixels are of; -1 if they are not those of the view.
+
+        A bad video is replaced in training. In an evaluation there is nothing to take its place:
+        another video's pixels are no view of it, and of no fixed view of their own.
+        """
+        if self.video is None or self.video == self.request.index:
+            return self.request.index
+        return self.video if self.request.view is None else -1
 
     @property
     def labels(self) -> tuple[int, ...]:
@@ -96,7 +102,7 @@ class ClipDataset(Dataset[Clip]):
 
     def __getitem__(self, request: ClipRequest) -> Clip:
         """Decode a clip; see ``read``."""
-        check_request(request)
+        check_request(request, num_videos=len(self))
         return self.read(request)
 
     def read(

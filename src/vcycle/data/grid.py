@@ -101,7 +101,7 @@ class GridRange:
         if not least <= low <= high:
             raise ValueError(
                 f"short_side ({low}, {high}): give an increasing interval that starts at the base "
-                f"crop or above, {least} pixels: --data.short_side [{least},{least * 4 // 3}]"
+                f"crop or above, {least} pixels, such as [{least},{least * 4 // 3}]"
             )
         if self.frame_rate is not None and not self.frame_rate > 0:
             raise ValueError(f"frame_rate {self.frame_rate}: give a positive number of frames/s")

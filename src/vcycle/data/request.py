@@ -32,6 +32,7 @@ class StepPart:
         micro_batch: which of this process's ``micro_batches`` (gradient accumulation), from 0.
         rank: which of ``world_size`` processes, from 0.
         seed: the run's.
+        norm_group: the plan's, in clips of the baseline's batch, the smallest of all.
     """
 
     step: Step
@@ -41,6 +42,7 @@ class StepPart:
     rank: int = 0
     world_size: int = 1
     seed: int = 0
+    norm_group: int | None = None
 
     @property
     def part(self) -> int:
@@ -124,20 +126,30 @@ class ClipRequest:
         """The sampling grid of this clip in a video: its frames, its crop, whether it is mirrored.
 
         ``flip`` says whether a mirrored clip has the same label. Without a ``grid_range`` it is
-        that of ``grid_range()``.
+        that of ``grid_range()``. Raises ValueError if it is around another base shape than the
+        plan's.
         """
         grid_range = grid_range or self.grid_range()
+        if self.part is not None and grid_range.base != self.part.baseline.shape:
+            raise ValueError(
+                f"grid range around {grid_range.base}: the plan's base shape is "
+                f"{self.part.baseline.shape}; give GridRange that one, and short sides for it"
+            )
         if self.view is not None:
             return view_grid(info, self.shape, grid_range, view=self.view)
         rng = np.random.default_rng(self.seed)
         return draw_grid(info, self.shape, grid_range, rng=rng, flip=flip)
 
 
-def check_request(request: object) -> None:
-    """Raise TypeError unless a dataset was indexed with a ClipRequest."""
+def check_request(request: object, *, num_videos: int | None = None) -> None:
+    """Raise TypeError unless a dataset was indexed with a ClipRequest, of one of its videos."""
     if not isinstance(request, ClipRequest):
         raise TypeError(
             f"index {type(request).__name__}: this dataset is indexed with a ClipRequest; make the "
             f"loader DataLoader(dataset, batch_sampler=vcycle.PlanSampler(...), "
             f"collate_fn=vcycle.collate), without sampler, shuffle and batch_size"
+        )
+    if num_videos is not None and not 0 <= request.index < num_videos:
+        raise IndexError(
+            f"video {request.index}: the dataset has {num_videos}; give PlanSampler len(dataset)"
         )

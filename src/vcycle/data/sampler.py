@@ -129,6 +129,7 @@ class PlanSampler(Sampler[list[ClipRequest]]):
                 rank=self.rank,
                 world_size=self.world_size,
                 seed=self.seed,
+                norm_group=self.plan.multigrid.norm_group,
             )
             self._next = place + 1
             yield clip_requests(part, num_videos=self.num_videos)

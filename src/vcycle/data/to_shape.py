@@ -45,10 +45,11 @@ def to_shape(
     The result remembers its request, for ``collate``; what is computed from it does not. A dataset
     that changes it further returns ``vcycle.Clip(pixels, label, request)``.
 
-    Raises ValueError if ``clip`` has another dtype or number of dimensions, or no frame.
+    Raises ValueError if ``clip`` has another dtype or number of dimensions, or no frame; TypeError
+    if it is neither a tensor nor an array.
     """
     check_request(request)
-    frames = torch.as_tensor(clip)
+    frames = _as_tensor(clip)
     if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[3] != 3 or not len(frames):
         raise ValueError(
             f"clip {frames.dtype} {tuple(frames.shape)}: give decoded frames, uint8 RGB of shape "
@@ -68,6 +69,19 @@ def to_shape(
         height=height,
     )
     return _sample(frames, request.grid(info, grid_range, flip=flip), request)
+
+
+def _as_tensor(clip: Any) -> Tensor:
+    """Without a copy where torch can share the memory: not of arrays that are mirrored."""
+    if isinstance(clip, Tensor):
+        return clip
+    if not isinstance(clip, np.ndarray):
+        raise TypeError(
+            f"clip {type(clip).__name__}: give decoded frames as one tensor or array, uint8 RGB "
+            f"of shape (T, H, W, 3)"
+        )
+    readable = clip.flags.writeable and all(stride >= 0 for stride in clip.strides)
+    return torch.from_numpy(clip if readable else clip.copy())
 
 
 def _sample(frames: Tensor, grid: Grid, request: ClipRequest) -> Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
-from torch import nn
+from torch import Tensor, nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import MEAN, STD
@@ -184,6 +184,12 @@ def weights_of(state: dict[str, Any], *, averaged: bool = True) -> dict[str, Any
 
 
 def _check_format(state: Any, path: Path) -> dict[str, Any]:
+    tensors = state.values() if isinstance(state, dict) else [None]
+    if tensors and all(isinstance(each, Tensor) for each in tensors):
+        raise ValueError(
+            f"checkpoint {path}: weights alone, not a checkpoint of vcycle train; give them to "
+            f"vcycle.load_weights(model, ...), or to `vcycle eval {path.name} --model MODEL`"
+        )
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise ValueError(
             f"checkpoint {path}: not of this version of vcycle train; train again, or install the "

@@ -14,6 +14,8 @@ from torch.optim import Optimizer
 from vcycle.data.batch import Batch
 from vcycle.data.request import StepPart
 from vcycle.models import (
+    SubBatchNorm3d,
+    check_norm_group,
     has_deferred_statistics,
     num_plain_dropout,
     set_dropout_seeds,
@@ -75,7 +77,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     set_dropout_seeds(model, part.dropout_seeds)
     end_sample = step.first_sample + step.batch_size
     inner.param_groups[0][_PLACE] = [
-        *(step.index, part.micro_batch, part.micro_batches, step.first_sample, end_sample)
+        *(step.index, part.micro_batch, part.micro_batches, step.first_sample, end_sample),
+        part.seed,
     ]
     return step
 
@@ -85,17 +88,23 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
     step, counter = part.step, watch(optimizer)
     place = optimizer.param_groups[0].get(_PLACE)
     if place is not None:
-        last, micro_batch, micro_batches, first_sample, end_sample = place
-        if micro_batch + 1 < micro_batches:
-            due = (last, micro_batch + 1, first_sample)
-        else:
+        last, micro_batch, micro_batches, first_sample, end_sample, *seed = place
+        if seed not in ([], [part.seed]):  # early versions kept none
+            raise ValueError(
+                f"batch of seed {part.seed}: the run's is {seed[0]}; give PlanSampler that one"
+            )
+        if micro_batch + 1 == micro_batches:
             due = (last + 1, 0, end_sample)
+        elif counter.at_last_batch is None:  # a new optimizer, without the gradients until there
+            due = (last, 0, first_sample)
+        else:
+            due = (last, micro_batch + 1, first_sample)
         if (step.index, part.micro_batch, step.first_sample) != due:
             raise ValueError(
                 f"batch of {part}, from clip {step.first_sample}: step {due[0]}, micro-batch "
                 f"{due[1]}, from clip {due[2]} is due; train on every batch of one plan once and "
                 f"in order, and let no trainer shuffle, shard or restart its loader (to resume: "
-                f"PlanSampler(..., first_step={due[0]}))"
+                f"PlanSampler(..., first_step={due[0]}); for another plan: a new optimizer)"
             )
     elif part.micro_batch:
         raise ValueError(f"batch of {part}: begin at the first micro-batch of a step")
@@ -126,12 +135,27 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
 
 def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
     """Raise ValueError if batch norms of ``model`` would ignore norm groups."""
-    plain = sum(type(module) is nn.BatchNorm3d for module in model.modules())
-    if norm_group is not None and plain:
+    if norm_group is None:
+        return
+    others = [
+        module
+        for module in model.modules()
+        if isinstance(module, (nn.BatchNorm3d, nn.SyncBatchNorm))
+        and not isinstance(module, SubBatchNorm3d)
+    ]
+    plain = sum(type(module) is nn.BatchNorm3d for module in others)
+    if plain:
         raise ValueError(
             f"model: {plain} nn.BatchNorm3d take statistics from whole batches, not from groups of "
             f"{norm_group} clips; call vcycle.convert_batch_norm(model) first, or plan with "
             f"Multigrid(norm_group=None)"
+        )
+    if others:
+        raise ValueError(
+            f"model: {len(others)} {type(others[0]).__name__} take statistics from whole batches, "
+            f"not from groups of {norm_group} clips, and vcycle.convert_batch_norm leaves them as "
+            f"they are; build the model with nn.BatchNorm3d, whose groups span processes once it "
+            f"is converted, or plan with Multigrid(norm_group=None)"
         )
 
 
@@ -139,6 +163,15 @@ def _check_parts(model: nn.Module, part: StepPart) -> None:
     """Raise ValueError if layers would not see a step's parts as one batch."""
     if part.num_parts == 1:
         return
+    has_groups = any(isinstance(module, SubBatchNorm3d) for module in model.modules())
+    if part.norm_group is not None and has_groups:
+        clips = part.baseline.batch_size // part.micro_batches
+        try:  # of the smallest batch, which may come last
+            check_norm_group(part.norm_group, batch_clips=clips, num_parts=part.world_size)
+        except ValueError as error:
+            raise ValueError(
+                f"batch of {part.baseline.batch_size} clips in {part.num_parts} parts: {error}"
+            ) from None
     if part.step.norm_group is not None and not has_deferred_statistics(model):
         raise ValueError(
             f"model: its running statistics would be those of one of {part.num_parts} parts of a "

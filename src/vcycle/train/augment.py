@@ -34,12 +34,18 @@ def augment(batch: Batch, settings: Augmentation, *, num_classes: int) -> Batch:
     mixed, labels become (N, classes) float32, the shares of classes that ``F.cross_entropy`` takes
     as well; else they are as before. What is off costs nothing.
 
-    Raises ValueError if the batch is an evaluation's, or is to be mixed and has an odd number of
-    clips.
+    Raises ValueError if the batch is an evaluation's, or is to be mixed and the smallest of its
+    plan has an odd number of clips.
     """
     part = batch.part
     if part is None:
         raise ValueError("batch: it is an evaluation's; augment those of PlanSampler")
+    if settings.mixes and part.baseline.batch_size // part.num_parts % 2:
+        raise ValueError(
+            f"mixup, cutmix: clips are mixed in pairs, and a part of the baseline's batch has "
+            f"{part.baseline.batch_size // part.num_parts}; choose a batch size, processes and "
+            f"micro-batches that leave each part an even number"
+        )
     strength = _strength(part) if settings.grow else 1.0
     clips, labels = batch.clips, batch.labels
     if settings.num_ops:

@@ -7,12 +7,15 @@ rarely are told from those whose gradient scaler skipped a step.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+_SAME_RATE = 1e-6  # 0.3 / 3 is 0.1, and so is float32's
 
 
 class OptimizerWatch:
@@ -81,7 +84,8 @@ def rate_factors(optimizer: Optimizer, *, base_rate: float) -> list[float]:
         rate = group["lr"]
         group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
     rates = [float(group["initial_lr"]) for group in optimizer.param_groups]
-    unit = base_rate if base_rate in rates else max(rates)
+    near = (rate for rate in rates if math.isclose(rate, base_rate, rel_tol=_SAME_RATE))
+    unit = next(near, max(rates))
     factors = [rate / unit for rate in rates] if unit else [1.0] * len(rates)
     scales = [float(group.get("lr_scale", 1)) for group in optimizer.param_groups]
     return [factor * scale for factor, scale in zip(factors, scales, strict=True)]

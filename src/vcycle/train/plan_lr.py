@@ -135,9 +135,14 @@ class PlanLR(LRScheduler):
                 f"scheduler.step(): the optimizer has stepped {times} times for step "
                 f"{self.last_epoch} of the plan; call both once for each batch of it"
             )
-        is_skip = self._has_gradients and step_was_skipped(self.optimizer)
         has_stepped = self._watch.num_steps != self._steps_seen
-        if not (has_stepped or is_skip):
+        # Whether it was skipped is asked last: a GPU is waited for, parameter by parameter.
+        if not (has_stepped or (self._has_gradients and step_was_skipped(self.optimizer))):
+            if self._step_count == 1:
+                raise ValueError(
+                    "scheduler.step(): the optimizer has not stepped yet; call it once after each "
+                    "optimizer.step()"
+                )
             raise ValueError(
                 f"scheduler.step(): stepped twice for optimizer step {self.last_epoch - 1}; call "
                 f"it once after each optimizer.step(), not for each micro-batch or process (with "
