@@ -28,6 +28,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the forms are compared on this CPU
+
 import torch
 from rich.console import Console
 from torch import Tensor

@@ -181,7 +181,7 @@ def _steps(config: RunConfig) -> Generator[tuple[Kind, tuple[float, float]]]:
             set_norm_group(model, step.norm_group)
             set_token_share(model, step.token_share)
             asked = time.process_time()
-            batch = next(batches)
+            batch = next(batches).to(fabric.device)
             decoding = time.process_time() - asked
             timed = timed_step(
                 model, optimizer, batch.clips, batch.labels, fabric=fabric, clock=clock

@@ -33,7 +33,6 @@ from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
-from vcycle.train.recording import Recorder
 
 CPU = torch.device("cpu")
 POWERS = [2**power for power in range(11)]
@@ -286,29 +285,21 @@ def test_batches_follow_the_throughput_and_the_memory(monkeypatch: pytest.Monkey
         batch_factors(bench, plan, num_devices=3)
 
 
-def test_recordings_make_room_before_a_batch_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_hold_no_recordings_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that holds every batch, but not beside what an earlier row has recorded."""
     made, whole = with_recorder(monkeypatch), step.timed_step
-    released: list[Recorder] = []
-    release = Recorder.release
 
     def limited(*given: Any, **settings: Any) -> StepSeconds:
-        if made[0].num_recorded and not released:
+        if made[-1].num_recorded:
             raise torch.OutOfMemoryError
         return whole(*given, **settings)
 
-    def kept(recorder: Recorder) -> bool:
-        released.append(recorder)
-        return release(recorder)
-
     monkeypatch.setattr(step, "timed_step", limited)
-    monkeypatch.setattr(Recorder, "release", kept)
-    plan = CONFIG.plan()
     bench = StepBench(CONFIG, num_classes=3)
-    rows: list[StepRow] = []
-    batch_factors(bench, plan, max_clips=8, repeats=1, progress=rows.append)
-    assert len(released) == 1
-    assert len(rows) == len(plan.multigrid.long_cycle.factors) - 1  # type: ignore[union-attr]
+    rows = bench_steps(bench, CONFIG.plan(), max_clips=4, repeats=1)
+    assert {row.clips for row in rows} == {4}
+    assert len(made) == len(rows) > 2
+    assert all(each.num_replayed for each in made)
 
 
 def test_the_command_says_which_batches_to_take(

@@ -149,6 +149,37 @@ def manifest(tmp_path_factory):
     return write_videos(path, train_videos=16, val_videos=1, num_workers=1).split("train")
 
 
+class FullDevice(LateCopy):
+    """Has no memory for every third batch."""
+
+    def copy(self, source):
+        self.asked = getattr(self, "asked", 0) + 1
+        if self.asked % 3 == 0:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().copy(source)
+
+
+def test_an_iteration_goes_on_after_a_batch_that_the_device_did_not_hold(manifest, monkeypatch):
+    """It is left on the host, from where the caller copies it once there is room."""
+    monkeypatch.setattr(FullDevice, "made", [], raising=False)
+    monkeypatch.setattr(loader_module, "DeviceCopy", FullDevice)
+    options = {"batch_size": 2, "num_workers": 1, "prefetch_bytes": 1}  # room for three batches
+    plain = list(eval_loader(ClipDataset(manifest, RANGE), RANGE.base, **options))
+    loader = eval_loader(ClipDataset(manifest, RANGE), RANGE.base, device="cuda", **options)
+    monkeypatch.setattr(torch, "empty", without_pinning(torch.empty))
+    for _ in range(2):
+        batches = list(loader)
+        assert len(batches) == 8
+        for ours, theirs in zip(batches, plain, strict=True):
+            assert torch.equal(ours.clips, theirs.clips)
+            assert torch.equal(ours.indices, theirs.indices)
+    loader.close()
+
+
+def without_pinning(empty):
+    return lambda *size, pin_memory=False, **options: empty(*size, **options)
+
+
 def test_a_place_is_written_again_only_after_its_copy(manifest, monkeypatch):
     monkeypatch.setattr(LateCopy, "made", [], raising=False)
     monkeypatch.setattr(loader_module, "DeviceCopy", LateCopy)

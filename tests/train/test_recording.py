@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -176,6 +177,68 @@ def test_without_memory_for_a_recording_all_passes_run_as_they_are() -> None:
         assert model.weight.grad.tolist() == [[number, number]]
     assert record.attempts == 1
     assert not recorder.release()
+
+
+def test_memory_that_ran_short_before_anything_was_recorded_leaves_recording_on() -> None:
+    """A batch that is too large is cut then, and its pieces are recorded."""
+    model = network()
+    record = Recordings(model)
+    recorder = Recorder(model, record=record)
+    assert not recorder.release()
+    assert not recorder.gave_up
+    trained(model, recorder, num_batches=1)
+    assert (record.num_recorded, record.num_replayed) == (2, 6)
+    assert recorder.release()
+    assert recorder.gave_up
+    trained(model, recorder, num_batches=1)
+    assert record.num_recorded == 2
+
+
+def test_memory_that_a_library_asked_for_in_vain_is_no_fault_of_the_pass() -> None:
+    model = nn.Linear(2, 1)
+    error = RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronous")
+    recorder = Recorder(model, record=Failing(error))
+
+    def one_pass(x: Tensor) -> Tensor:
+        loss = model(x).sum()
+        loss.backward()
+        return cast(Tensor, loss.detach())
+
+    for _ in range(3):
+        recorder("kind", one_pass, torch.ones(1, 2))
+    assert recorder.gave_up
+
+
+def test_a_validation_that_memory_does_not_hold_beside_recordings_is_begun_anew(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which give theirs back: the run says so, goes on without them, and scores the same."""
+    train(config, tmp_path / "plain")
+    made = with_recorder(monkeypatch)
+    whole = TinyResNet3d.forward
+
+    def forward(model: TinyResNet3d, clips: Tensor) -> Tensor:
+        kept = len(made) == 2 and made[-1].num_replayed and not released
+        if kept and not model.training:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(model, clips)
+
+    released: list[Recorder] = []
+    give_back = Recorder.release
+
+    def release(recorder: Recorder) -> bool:
+        released.append(recorder)
+        return give_back(recorder)
+
+    monkeypatch.setattr(TinyResNet3d, "forward", forward)
+    monkeypatch.setattr(Recorder, "release", release)
+    said = io.StringIO()
+    result = train(config, tmp_path / "run", console=Console(file=said, width=200))
+    assert len(released) == 1
+    assert said.getvalue().count("CUDA graphs: memory ran short") == 1
+    assert losses(tmp_path / "run") == losses(tmp_path / "plain")
+    plain = json.loads((tmp_path / "plain" / "result.json").read_text())
+    assert result["top1"] == plain["top1"]
 
 
 def test_a_pass_that_cannot_be_recorded_is_refused_in_a_line() -> None:

@@ -24,6 +24,7 @@ from vcycle.data.batch import normalize
 from vcycle.data.tables import counted
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
+from vcycle.devices.memory import out_of_memory_by_name
 from vcycle.evaluate.setup import make_network
 from vcycle.models import (
     commit_statistics,
@@ -37,7 +38,7 @@ from vcycle.schedule.shape import Shape
 from vcycle.train.clock import Clock, clock_of
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.optim import fuses, make_optimizer, set_learning_rate
-from vcycle.train.recording import make_recorder
+from vcycle.train.recording import Recorder, make_recorder
 
 _CPU_PIXELS = 2**21
 """T x H x W of the clips that a CPU takes at a time: one of 32x224x224."""
@@ -136,7 +137,8 @@ class StepBench:
             compile_blocks(network, num_kinds=_MOST_KINDS, backend=compile_backend)
         self.network = network
         self._model, self._optimizer = self._fabric.setup(network, optimizer)
-        self._recorder = make_recorder(config, network, self._fabric)
+        self._config = config
+        self._recorder: Recorder | None = None
 
     @property
     def device(self) -> torch.device:
@@ -166,6 +168,8 @@ class StepBench:
 
         Raises torch.OutOfMemoryError if the clips do not fit into a GPU.
         """
+        # What another kind of step recorded is of no more use, and would be counted as memory.
+        self._recorder = make_recorder(self._config, self.network, self._fabric)
         set_norm_group(self._model, norm_group)
         set_token_share(self._model, token_share)
         set_dropout_seeds(self._model, np.arange(clips, dtype=np.uint64))
@@ -236,14 +240,10 @@ class StepBench:
     def row_if_it_fits(
         self, kind: MiniBatch, clips: int, *, num_devices: int, repeats: int
     ) -> StepRow | None:
-        """The row of a kind of step, of which this device takes ``clips``; None without memory.
-
-        What is recorded makes room before.
-        """
+        """The row of a kind of step, of which this device takes ``clips``; None without memory."""
         group = norm_group_of(kind, clips)
-        has_more = True
-        while has_more:
-            try:
+        try:
+            with out_of_memory_by_name():
                 seconds, peak = self.measure(
                     kind.shape,
                     clips,
@@ -251,19 +251,19 @@ class StepBench:
                     repeats=repeats,
                     token_share=kind.token_share,
                 )
-                return _step_row(kind, clips * num_devices, group, seconds, peak)
-            except ValueError as error:
-                if "more than 1 value per channel" not in str(error):
-                    raise
-                raise ValueError(
-                    f"shape {kind.shape}: {clips} clips are too few for this network's batch norm; "
-                    f"give a larger --max-clips"
-                ) from error
-            except torch.OutOfMemoryError:
-                has_more = self._recorder is not None and self._recorder.release()
-            # Out here the tensors of the failed step are gone.
-            self._optimizer.zero_grad(set_to_none=True)
-            torch.cuda.empty_cache()
+            return _step_row(kind, clips * num_devices, group, seconds, peak)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ValueError(
+                f"shape {kind.shape}: {clips} clips are too few for this network's batch norm; "
+                f"give a larger --max-clips"
+            ) from error
+        except torch.OutOfMemoryError:
+            pass
+        # Out here the tensors of the failed step are gone.
+        self._optimizer.zero_grad(set_to_none=True)
+        torch.cuda.empty_cache()
         return None
 
 

@@ -11,6 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -152,7 +153,8 @@ class Loader:
                 clips.append(self.dataset.read(request, out=out).facts)
             self._timer.add_work(time.monotonic() - started)
             if self._copy_device is not None:
-                pixels = pixels.to(self._copy_device, non_blocking=True)
+                with suppress(torch.OutOfMemoryError):  # then it is the caller's to make room
+                    pixels = pixels.to(self._copy_device, non_blocking=True)
             yield self._batch(pixels, clips, requests)
 
     def _decode_ahead(self) -> Iterator[Batch]:
@@ -199,11 +201,15 @@ class Loader:
             shape = (len(head.requests), *head.requests[0].clip_shape)
             source = pool.memory[head.offset : head.offset + math.prod(shape)].view(shape)
             pending.popleft()
-            if copies is not None:
-                pixels, copied = copies.copy(source)
+            on_device = copies and _copied_if_it_fits(copies, source)
+            if on_device:
+                pixels, copied = on_device
                 copying.append(copied)
             else:
                 pixels = self._empty(head.requests).copy_(source)
+                while copying:  # their places come first
+                    copying.popleft().synchronize()
+                    ring.give_back()
                 ring.give_back()
             clips = [head.clips[k] for k in range(len(head.requests))]
             yield self._batch(pixels, clips, head.requests)
@@ -268,6 +274,17 @@ class Loader:
         )
 
 
+def _copied_if_it_fits(copies: DeviceCopy, source: Tensor) -> tuple[Tensor, Copied] | None:
+    """A copy on the device; None without memory, which is the caller's to make.
+
+    An iteration that raised it would be over.
+    """
+    try:
+        return copies.copy(source)
+    except torch.OutOfMemoryError:
+        return None
+
+
 def train_loader(
     dataset: ClipDataset,
     sampler: PlanSampler,
@@ -316,8 +333,8 @@ def eval_loader(
 ) -> Loader:
     """Every view of every video, video by video; rank r gets every ``world_size``-th batch.
 
-    A view that cannot be read is replaced by another video's, as in training: to score only what
-    was asked for, compare ``Batch.indices`` with the requests in ``Loader.request_lists``.
+    A view that cannot be read is replaced by another video's, as in training, and has -1 in
+    ``Batch.indices``: it is not to be scored.
 
     Raises ValueError if a batch or a video has fewer than one clip, or crops are not 1 or 3.
     """

@@ -40,13 +40,12 @@ def score_videos(
     network.eval()
     layout = memory_format(network)
     with torch.inference_mode(), fabric.autocast():
-        batches = zip(loader.request_lists, loader, strict=True)
-        for number, (requests, batch) in enumerate(batches, 1):
+        for number, batch in enumerate(loader, 1):
             clips = normalize(batch.to(fabric.device).clips, memory_format=layout)
             scores = network(clips)  # (N, classes)
-            asked = torch.tensor([request.index for request in requests])
-            read = batch.indices == asked
-            collected.add(asked[read], scores[read.to(scores.device)], batch.labels[read])
+            read = batch.indices >= 0
+            indices, labels = batch.indices[read], batch.labels[read]
+            collected.add(indices, scores[read.to(scores.device)], labels)
             if after_batch is not None:
                 after_batch(number)
     network.train()

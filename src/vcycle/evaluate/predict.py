@@ -152,6 +152,8 @@ def _predict_span(
 def _scores(model: LoadedModel, clips: Tensor, shape: Shape) -> Tensor:
     try:
         scores: Tensor = model.module(clips)
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:150]
         raise ValueError(

@@ -99,6 +99,8 @@ def _check_shape(network: nn.Module, shape: Shape, fabric: Fabric) -> None:
     try:
         with torch.inference_mode(), fabric.autocast():
             network(clip)
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:150]
         raise ValueError(

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, normalize
 from vcycle.devices.fabric import Fabric
+from vcycle.devices.memory import out_of_memory_by_name
 from vcycle.models import (
     SubBatchNorm3d,
     discard_statistics,
@@ -187,8 +188,30 @@ class Gradients:
         for first in range(0, len(batch), size):
             is_last = exchanges and first + size == len(batch)
             clips = slice(first, first + size)
-            total += self._piece(kind, batch, clips, num_batches * pieces, is_last=is_last)
+            with out_of_memory_by_name():
+                total += self._piece(kind, batch, clips, num_batches * pieces, is_last=is_last)
         return total
+
+    def make_room(self) -> bool:
+        """Give back the memory that is kept for later passes; False if it was no recording's."""
+        had_some = self.recorder is not None and self.recorder.release()
+        if self._fabric.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return had_some
+
+    def with_room(self, task: Callable[[], None]) -> None:
+        """Do ``task``, and again if it ran out of memory that recordings can give back.
+
+        Of several processes one cannot begin again: the others would wait for it elsewhere.
+        """
+        try:
+            task()
+        except torch.OutOfMemoryError:
+            if self._fabric.world_size > 1 or not self.make_room():
+                raise
+        else:
+            return
+        task()
 
     def _loaded(self, step: Step, load: Callable[[], Batch]) -> Batch:
         """The next batch. Memory must hold it whole: recordings make room for it."""
@@ -196,10 +219,7 @@ class Gradients:
             return load()
         except torch.OutOfMemoryError:
             pass
-        if self.recorder is not None:
-            self.recorder.release()
-        if self._fabric.device.type == "cuda":
-            torch.cuda.empty_cache()
+        self.make_room()
         try:
             return load()
         except torch.OutOfMemoryError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     batches = iter(run.loader)
     waits: list[tuple[Any, Any]] = []
 
+    records = gradients.recorder is not None
     held: Batch | None = None
 
     def load() -> Batch:
@@ -105,6 +107,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             # Forward and backward, micro-batch by micro-batch.
             waits = []
             loss = gradients.step(step, seeds[next_step].tolist(), load)  # and how many were right
+            records = _still_records(gradients, records, display)
 
             # Update, unless a step that is not finite is to leave no trace.
             num_updates = updates.num_steps
@@ -173,16 +176,30 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                 nonfinite.check_weights(next_step=next_step)
                 save(run, next_step=next_step, seconds=log.seconds)
                 if next_step == len(plan) and config.evaluation.precise_bn:
-                    finish_norms(run, display, stop_requests, seconds=log.seconds)
+                    finish = partial(finish_norms, run, display, stop_requests, seconds=log.seconds)
+                    gradients.with_room(finish)
                 saved = time.monotonic()
                 if validates and not stops:
-                    validate(run, display, stop_requests, next_step=next_step, seconds=log.seconds)
+                    score = partial(validate, run, display, stop_requests, next_step=next_step)
+                    gradients.with_room(partial(score, seconds=log.seconds))
+                    records = _still_records(gradients, records, display)
                 began = clock.now()
 
             # Stop, as any process was asked to.
             if stops:
                 fabric.barrier()  # until the checkpoint is written
                 raise Stopped(f"stopped after step {next_step} of {len(plan)}")
+
+
+def _still_records(gradients: Gradients, did: bool, display: Display) -> bool:
+    """Whether steps are replayed from recordings; says so, once, if they no longer are."""
+    does = gradients.recorder is not None and not gradients.recorder.gave_up
+    if did and not does:
+        display.say(
+            "CUDA graphs: memory ran short, and they have given theirs back; steps are launched "
+            "operation by operation from here on, which may take longer"
+        )
+    return does
 
 
 def share_bad_videos(run: Run) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from vcycle.config.run import RunConfig
 from vcycle.devices.buffers import has_other_buffers
 from vcycle.devices.fabric import Fabric
+from vcycle.devices.memory import out_of_memory_by_name
 from vcycle.models import ClipKeys, SubBatchNorm3d
 
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
@@ -81,6 +82,7 @@ class Recorder:
 
     That memory, as much as the largest batch takes, is kept from passes that are not recorded yet:
     if it runs short, ``release`` gives it back, and nothing is recorded any more.
+    Memory that runs short while nothing is recorded is not theirs, and changes nothing.
     """
 
     def __init__(self, network: nn.Module, *, record: Record | None = None) -> None:
@@ -108,6 +110,7 @@ class Recorder:
             recording = self._recorded(self._record, one_pass, inputs)
             if recording is None:
                 self.release()
+                self._record = None
                 return one_pass(*inputs)
             self._recordings[kind] = recording
         return self._replayed(recording, inputs)
@@ -115,10 +118,16 @@ class Recorder:
     def release(self) -> bool:
         """Give all memory back and record nothing more; False if there was nothing to give."""
         had_some = any(each is not None for each in self._recordings.values())
-        self._record = None
+        if had_some:
+            self._record = None
         self._recordings.clear()
         self._gradients.clear()
         return had_some
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether passes run as they are, for want of memory."""
+        return self._record is None
 
     def _recorded(
         self, record: Record, one_pass: Callable[..., Tensor], inputs: tuple[Tensor, ...]
@@ -141,7 +150,8 @@ class Recorder:
             for each in before:
                 if each.requires_grad and each not in self._gradients:
                     self._gradients[each] = torch.zeros_like(each)
-            replay, result = record(with_gradients)
+            with out_of_memory_by_name():
+                replay, result = record(with_gradients)
         except torch.OutOfMemoryError:
             return None
         except RuntimeError as error:

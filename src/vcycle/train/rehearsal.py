@@ -211,7 +211,7 @@ def _as_checkpoints_keep_it(state: dict[str, Any], name: str) -> dict[str, Any]:
     try:
         torch.save(state, file)
         file.seek(0)
-        copy: dict[str, Any] = torch.load(file, weights_only=True)
+        copy: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
     except (pickle.PickleError, TypeError, AttributeError) as error:
         raise ValueError(
             f"model {name}: a checkpoint of its state could not be read again; let get_extra_state "

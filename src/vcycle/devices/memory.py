@@ -1,0 +1,27 @@
+"""A device that has run out of memory says so in several ways.
+
+In: a piece of code that allocates on a device. Out: torch.OutOfMemoryError, whichever way it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+# Of the CUDA runtime, cuBLAS and cuDNN, whose own memory torch's allocator does not give them.
+_SAID = ("out of memory", "ALLOC_FAILED")
+
+
+@contextmanager
+def out_of_memory_by_name() -> Iterator[None]:
+    """Raise torch.OutOfMemoryError where a library or the driver could not allocate either."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        if any(said in str(error) for said in _SAID):
+            raise torch.OutOfMemoryError(str(error)) from None
+        raise
