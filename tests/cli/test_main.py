@@ -136,10 +136,12 @@ def test_train_eval_and_resume(
     assert scores["coverage"] == 1
     assert main(["eval", folder, "--split", "train"]) == 0
     assert "on 24 videos of train" in capsys.readouterr().out
-    assert main(["eval", folder, second]) == 0
+    assert main(["eval", second]) == 2
+    assert "TinyResNet3d, which is code of its own; if you know it, give" in capsys.readouterr().err
+    assert main(["eval", folder, second, "--trust-code"]) == 0
     both = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in both] == [folder, second]
-    assert main(["eval", folder, second, "--json"]) == 0
+    assert main(["eval", folder, second, "--json", "--trust-code"]) == 0
     assert [row["folder"] for row in json.loads(capsys.readouterr().out)] == [folder, second]
     assert main(["eval", folder, str(tmp_path / "nowhere")]) == 2
     assert "nowhere: no config.yaml in it" in capsys.readouterr().err

@@ -178,6 +178,9 @@ def test_the_command_says_what_it_checked(
     assert main(["export", str(trained_run), "--format", "tf", "--out", str(out)]) == 2
     assert "--format tf: give safetensors, torch, onnx" in capsys.readouterr().err
     weights = ["export", str(trained_run), "--format", "safetensors", "--out", str(out)]
+    assert main(weights) == 2
+    assert f"--out {out}: it is there, and no .safetensors file" in capsys.readouterr().err
+    weights[-1] = str(tmp_path / "model.safetensors")
     assert main([*weights, "--normalise"]) == 2
     assert "--normalise" in capsys.readouterr().err
     assert main([*weights[:-1], str(tmp_path / "no" / "model.safetensors")]) == 2

@@ -58,6 +58,8 @@ def start_processes(
     (folder / "config.yaml").write_text(config_text(config))
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
     command = ["-m", "vcycle", "train", "--config", "config.yaml", "--folder", name]
+    if ":" in config.model.name:
+        command += ["--model", config.model.name]
     return subprocess.Popen(
         [sys.executable, *torchrun, *command, "--resume", "auto"],
         stdout=subprocess.PIPE,

@@ -27,7 +27,10 @@ from vcycle.train.run import train
 pytestmark = pytest.mark.xdist_group("processes")
 SCRIPT = Path(__file__).parents[2] / "examples" / "slurm.sh"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
-TRAIN = ["vcycle", "train", "--config", "config.yaml", "--folder", "run", "--resume", "auto"]
+TRAIN = [
+    *("vcycle", "train", "--config", "config.yaml", "--model", "model:build"),
+    *("--folder", "run", "--resume", "auto"),
+]
 # A model that does something once, at its fourth training step.
 MODEL = """
 import os, pathlib, signal
@@ -249,7 +252,11 @@ def test_a_slurm_job_is_requeued_before_its_time_limit_and_goes_on(
     job |= {"SLURM_NTASKS": "2", "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     output, asked = tmp_path / "output.txt", tmp_path / "scontrol.txt"
     for code in (130, 0):
-        script = start(["bash", str(SCRIPT), "--config", "config.yaml"], tmp_path, **job)
+        script = start(
+            ["bash", str(SCRIPT), "--config", "config.yaml", "--model", "model:build"],
+            tmp_path,
+            **job,
+        )
         assert wait(script) == [code], output.read_text()
         assert asked.read_text() == "requeue 4321\n"
     assert "vcycle: stopped after step" in output.read_text()

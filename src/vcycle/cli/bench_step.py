@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import add_config_flags, run_config
+from vcycle.config.flags import add_config_flags, check_own_code, run_config
 from vcycle.config.paper_speedups import paper_speedup
 from vcycle.config.recipes import USER_RECIPES
 from vcycle.config.run import RunConfig
@@ -60,6 +60,8 @@ def add_bench_step_flags(parser: FlagParser) -> None:
 def run_bench_step(options: argparse.Namespace) -> None:
     """Measure, write the rows, and say how long the run would take."""
     config = run_config(options)
+    if options.config is not None:
+        check_own_code(config, options.fields, Path(options.config))
     plan = config.plan()  # a mistake in it is refused before torch is imported
 
     file = Path(options.out)

@@ -18,6 +18,7 @@ from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_field_flags
 from vcycle.config.run import RunConfig
+from vcycle.data.atomic import check_replaces
 from vcycle.evaluate.metric_names import METRICS, metric_of
 from vcycle.schedule.shape import Shape
 
@@ -45,6 +46,11 @@ def add_eval_flags(parser: FlagParser) -> None:
         "--plot", metavar="FILE", help="draw the accuracy of --shapes over their costs, PNG or SVG"
     )
     parser.add_argument(
+        "--trust-code",
+        action="store_true",
+        help="call the function of your own code that a run names as its model",
+    )
+    parser.add_argument(
         "--scores", metavar="FILE", help="write the scores of every video as CSV, of one run"
     )
     parser.add_argument("--json", action="store_true", help="print JSON: a list if there are two")
@@ -59,6 +65,8 @@ def run_eval_command(options: argparse.Namespace) -> None:
         file = getattr(options, flag)
         if file is not None and not Path(file).parent.is_dir():
             raise ValueError(f"--{flag} {file}: there is no folder {Path(file).parent}; make it")
+    if options.scores:
+        check_replaces(Path(options.scores), ".csv", flag="--scores")
     if options.plot is not None and options.shapes is None:
         raise ValueError("--plot: it draws several shapes; give --shapes all too")
     if options.plot is not None:
@@ -71,7 +79,10 @@ def run_eval_command(options: argparse.Namespace) -> None:
         from vcycle.evaluate.run import evaluate_run
         from vcycle.evaluate.sources import FROM_A_FILE, evaluation_config
 
-    runs = [(path, evaluation_config(Path(path), options.fields)) for path in options.folders]
+    runs = [
+        (path, evaluation_config(Path(path), options.fields, trust_code=options.trust_code))
+        for path in options.folders
+    ]
     for path, config in runs:
         if Path(path).is_file() and options.best:
             raise ValueError(f"--best: {path} is one checkpoint; leave it out, or give its folder")

@@ -62,9 +62,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise
             print(f"vcycle: {_one_line(error)}", file=sys.stderr)
             return 2
+        except (RecursionError, OverflowError, MemoryError) as error:
+            if os.environ.get("VCYCLE_TRACEBACK"):
+                raise
+            print(f"vcycle: {_limit(error)} ({_one_line(error)})", file=sys.stderr)
+            return 2
         except KeyboardInterrupt as stop:
             print(f"vcycle: {str(stop) or 'interrupted'}", file=sys.stderr)
             return 130
+
+
+def _limit(error: RecursionError | OverflowError | MemoryError) -> str:
+    """What no field has a limit for."""
+    if isinstance(error, RecursionError):
+        return "a file or flag is nested too deeply; give one of vcycle's own"
+    if isinstance(error, OverflowError):
+        return "a number is too large; give a smaller one"
+    return "memory is full; ask for less at once"
 
 
 def _one_line(error: Exception) -> str:

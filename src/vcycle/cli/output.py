@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from typing import Any, TextIO
 
 
@@ -17,6 +18,9 @@ from typing import Any, TextIO
 def lasting_output() -> Iterator[None]:
     """Within this, writing to standard output or error never raises OSError."""
     before = sys.stdout, sys.stderr  # each is None if it is closed from the beginning
+    for each in before:
+        if isinstance(each, TextIOWrapper):  # names that an encoding lacks are written as escapes
+            each.reconfigure(errors="backslashreplace")
     lasting: Any = [each and _Lasting(each) for each in before]
     sys.stdout, sys.stderr = lasting
     try:

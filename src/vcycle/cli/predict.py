@@ -131,6 +131,8 @@ def _found(words: list[str]) -> Iterator[list[NamedVideo]]:
     if "-" not in words:
         yield find_videos(words)
         return
+    if sys.stdin is None:
+        raise ValueError("-: standard input is closed; pipe a video into it, or name a file")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "standard_input"
         with file.open("wb") as out:

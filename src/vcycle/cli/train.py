@@ -20,7 +20,13 @@ from vcycle.cli.plan import PlanReport, plan_text
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import config_from, nearest, read_values
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import PLAN_FLAGS, add_config_flags, read_config, run_config
+from vcycle.config.flags import (
+    PLAN_FLAGS,
+    add_config_flags,
+    check_own_code,
+    read_config,
+    run_config,
+)
 from vcycle.config.pretrained import check_weights
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import RunConfig
@@ -81,6 +87,8 @@ def run_train_command(options: argparse.Namespace) -> None:
         seconds = None
     else:
         config = _absolute(run_config(options))  # what a user got wrong must not wait for torch
+        if options.config is not None:
+            check_own_code(config, options.fields, Path(options.config))
         config.data.given_manifest()
         config.grid_range()
         if options.recipe in USER_RECIPES and "precision" not in options.fields:
@@ -167,7 +175,9 @@ def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
     if not (folder / "config.yaml").is_file():
         raise ValueError(f"--resume {folder}: no config.yaml in it; give a folder of vcycle train")
     options.resume = True
-    return _absolute(read_config(folder / "config.yaml", options.fields))
+    config = read_config(folder / "config.yaml", options.fields)
+    check_own_code(config, options.fields, folder / "config.yaml")
+    return _absolute(config)
 
 
 def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> RunConfig:
@@ -304,29 +314,36 @@ def _train(
             exits=True,
         )
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(_after_stop(folder, stop)) from None
+        raise KeyboardInterrupt(_after_stop(folder, stop, config)) from None
     destroy_process_group()
     if not _prints():
         return
     if options.dry_run:
         print(f"stopped before the first step, as asked; nothing was written to {folder}")
     elif is_own:
-        _say_end(folder, result)
+        _say_end(folder, result, config)
 
 
 def _show_plan(options: argparse.Namespace) -> Callable[[RunConfig], str]:
     return lambda config: f"\n{plan_text(PlanReport(config, config.plan(), options.given))}\n"
 
 
-def _after_stop(folder: Path, stop: KeyboardInterrupt) -> str:
+def _after_stop(folder: Path, stop: KeyboardInterrupt, config: RunConfig) -> str:
     """What was kept, and the command to go on."""
     said = str(stop) or "interrupted"
     if not (folder / "checkpoint.pt").is_file():
         return f"{said}; there is no checkpoint yet: the same command begins anew"
-    return f"{said}; all is kept in {folder}; go on with:\n  {_command('--resume', folder)}"
+    command = _command("--resume", folder) + _own_model(config)
+    return f"{said}; all is kept in {folder}; go on with:\n  {command}"
 
 
-def _say_end(folder: Path, result: dict[str, Any]) -> None:
+def _own_model(config: RunConfig) -> str:
+    """The flag without which no function that a run folder names is called."""
+    name = config.model.name
+    return f" --model {shlex.quote(name)}" if ":" in name else ""
+
+
+def _say_end(folder: Path, result: dict[str, Any], config: RunConfig) -> None:
     """The result, where things lie, and the next command."""
     print(f"\n{_scores(result)} on {result['videos']:,} validation videos")
     if "final" in result:
@@ -335,7 +352,8 @@ def _say_end(folder: Path, result: dict[str, Any]) -> None:
         print(f"{result['bad_videos']} videos could not be read: {folder / 'bad_videos.json'}")
     print(f"all is in {folder}, the best weights in {folder / 'best.safetensors'}")
     print("next, more clips and crops of each video:")
-    print(f"  vcycle eval {shlex.quote(str(folder))} --best --evaluation.num_clips 10 \\")
+    own = _own_model(config)
+    print(f"  vcycle eval {shlex.quote(str(folder))}{own} --best --evaluation.num_clips 10 \\")
     print("    --evaluation.num_crops 3", flush=True)
 
 

@@ -25,10 +25,27 @@ _UNIONS = (Union, UnionType)
 _PLAIN = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """Values as they are written: a few lines of aliases stand for as many values as one likes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias (*); write the value out")
+        return super().compose_node(parent, index)
+
+
+def _loaded(text: str) -> Any:
+    """YAML of plain values. Raises yaml.YAMLError, or ValueError, if it is not."""
+    try:
+        return yaml.load(text, Loader=_PlainLoader)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def read_values(file: Path) -> dict[str, Any]:
     """What a configuration file says, not checked beyond being a mapping."""
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        values = _loaded(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{file}: not YAML ({reason}); give a run's config.yaml") from error
@@ -40,7 +57,7 @@ def read_values(file: Path) -> dict[str, Any]:
 def read_saved(file: Path) -> dict[str, Any]:
     """What the ``config.yaml`` of a run says. Raises ValueError unless it can be one."""
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        values = _loaded(file.read_text(encoding="utf-8"))
         if all(isinstance(each, dict) for each in (values, values["data"], values["model"])):
             return dict(values)
     except (FileNotFoundError, yaml.YAMLError, LookupError, TypeError, ValueError):
@@ -113,10 +130,8 @@ def typed(hint: Any, value: object, name: str) -> Any:
     if origin is dict and isinstance(parsed, dict):
         return parsed
     if plain is float and isinstance(parsed, int | float | str) and not isinstance(parsed, bool):
-        try:
+        with suppress(ValueError, OverflowError):
             return float(parsed)  # YAML 1.1 reads 1e-3 as text
-        except ValueError:
-            pass
     if plain in _PLAIN and type(parsed) is plain:
         return parsed
     raise ValueError(f"{name} {_shown(value)}: give {_accepted(hint)}")
@@ -165,7 +180,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 def _parsed(text: str) -> object:
     """The value of a flag, written as in a file: ``[0.5, 1]``, ``{alpha: 8}``, ``true``."""
     try:
-        return yaml.safe_load(text)
+        return _loaded(text)
     except (yaml.YAMLError, ValueError):
         return text
 

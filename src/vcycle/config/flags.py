@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -182,15 +182,19 @@ def _is_alike(one: Multigrid, other: Multigrid, fields: Iterable[str]) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in fields)
 
 
+_MOST_TRIED = 500  # numbers of epochs
+
+
 def _check_epochs(config: RunConfig, options: argparse.Namespace) -> None:
     """Raise ValueError, with a number that is enough, if so few epochs have no plan."""
     try:
         config.plan()
     except ValueError as error:
-        more = range(math.floor(options.epochs) + 1, math.ceil(4 * options.epochs) + 1)
-        enough = next((each for each in more if _has_plan(options, each)), None)
-        if enough is None:  # it is not for their number
+        few, enough = math.floor(options.epochs), math.ceil(4 * options.epochs)
+        if not _has_plan(options, enough):  # it is not for their number
             raise
+        nearer = range(few + 1, min(few + _MOST_TRIED, enough))
+        enough = next((each for each in nearer if _has_plan(options, each)), enough)
         raise ValueError(
             f"--epochs {options.epochs:g}: {config.baseline.steps} steps are too few for the "
             f"schedule; give --epochs {enough} or more, or --baseline for no cycles"
@@ -226,6 +230,19 @@ def changed(config: RunConfig, fields: dict[str, Any]) -> RunConfig:
 def read_config(file: Path, fields: dict[str, Any] | None = None) -> RunConfig:
     """The configuration in a run's ``config.yaml``, with fields changed."""
     return changed(config_from(read_values(file), {}), fields or {})
+
+
+def check_own_code(config: RunConfig, fields: Mapping[str, Any], file: Path) -> None:
+    """Raise ValueError if ``file``, and no flag, names a function of other code as the model.
+
+    Whoever wrote the file would choose what runs.
+    """
+    name = config.model.name
+    if ":" in name and fields.get("model.name") != name:
+        raise ValueError(
+            f"{file}: its model is the function {name}, which is code of its own; if you know it, "
+            f"give --model {name}"
+        )
 
 
 def _read(options: argparse.Namespace) -> RunConfig:

@@ -33,6 +33,12 @@ def write_atomic(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+def check_replaces(path: Path, suffix: str, *, flag: str) -> None:
+    """Raise ValueError if ``path`` is there and no file of the kind that is to be written."""
+    if path.exists() and path.suffix.lower() != suffix:
+        raise ValueError(f"{flag} {path}: it is there, and no {suffix} file; name another")
+
+
 @contextmanager
 def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
     """Have an OSError inside that names no file, such as that of a full disk, name this one."""

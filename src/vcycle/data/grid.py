@@ -17,6 +17,8 @@ import numpy as np
 from vcycle.data.metadata import VideoInfo
 from vcycle.schedule.shape import Shape, stride_range
 
+_MOST_CLIPS = 10_000  # of a video, in an evaluation
+
 
 @dataclass(frozen=True)
 class Box:
@@ -62,6 +64,8 @@ class View:
             raise ValueError(f"num_crops {self.num_crops}: give 1 (centre) or 3 (along the side)")
         if self.num_clips < 1:
             raise ValueError(f"num_clips {self.num_clips}: give at least 1")
+        if self.num_clips > _MOST_CLIPS:
+            raise ValueError(f"num_clips {self.num_clips}: give at most {_MOST_CLIPS:,}")
         if not (0 <= self.clip < self.num_clips and 0 <= self.crop < self.num_crops):
             raise ValueError(
                 f"clip {self.clip} of {self.num_clips}, crop {self.crop} of {self.num_crops}: "

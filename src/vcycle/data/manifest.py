@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from vcycle.data.atomic import write_atomic
-from vcycle.data.metadata import Location, Video, VideoInfo
+from vcycle.data.metadata import Location, Video, VideoInfo, check_uri
 from vcycle.data.tables import (
     check_line,
     number,
@@ -29,6 +29,13 @@ from vcycle.data.tables import (
 # A manifest on disk, with the lists of what is not in it.
 MANIFEST_FILES = ("manifest.csv", "classes.txt", "listed.csv", "bad.csv", "missing.csv")
 
+_TABLES = {
+    "manifest.csv": "path,labels,split,flip",
+    "listed.csv": "split,videos",
+    "bad.csv": "path,reason",
+    "missing.csv": "path,reason",
+}
+FOREIGN = "not written by vcycle, which needs the name; rename it, or give --out FOLDER"
 _FIX = "correct it, or index the videos again"
 _INTEGERS = (
     *("num_frames", "width", "height", "rotation", "key_interval"),
@@ -123,9 +130,10 @@ class Manifest:
         """Write ``manifest.csv`` and ``classes.txt``, each atomically; returns the manifest's path.
 
         A ``manifest.csv`` never lies beside classes that are not its own. Raises ValueError if a
-        path or class could not be read back.
+        path or class could not be read back, or a file of these names is somebody else's.
         """
         folder = Path(directory) if directory is not None else self.root
+        check_replaceable(folder)
         with placed(str(folder), "correct it"):
             for name in self.classes:
                 check_class(name)
@@ -141,6 +149,14 @@ class Manifest:
             write_table(folder / "listed.csv", ("split", "videos"), self.listed)
         write_table(file, _COLUMNS, (_row_of_video(video) for video in self.videos))
         return file
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raise ValueError if a table that a manifest is to replace is somebody else's."""
+    for name, columns in _TABLES.items():
+        file = folder / name
+        if file.is_file() and not file.read_bytes()[:100].startswith(columns.encode()):
+            raise ValueError(f"{file}: {FOREIGN}")
 
 
 def locate(root: Path, source: Location) -> Location:
@@ -165,7 +181,9 @@ def check_path(path: str) -> None:
     """Raise ValueError if a manifest cannot name a video by this path or URI."""
     check_line(path, "path")
     parts = PurePosixPath(path).parts
-    if "://" not in path and (path.startswith("/") or ".." in parts or not parts):
+    if "://" in path:
+        check_uri(path)
+    elif path.startswith("/") or ".." in parts or not parts:
         raise ValueError(
             f"path {quoted(path)} leaves the manifest's folder and is no URI such as file:///videos/a.mp4"
         )

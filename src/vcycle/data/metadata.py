@@ -9,6 +9,10 @@ import math
 from dataclasses import dataclass, field
 
 _LEAST = {"num_frames": 1, "frame_rate": 0.001, "width": 1, "height": 1}  # 0 for the others
+_STORES = (
+    *("abfs", "abfss", "adl", "az", "file", "gcs", "gs", "hf", "http", "https", "memory", "oci"),
+    *("s3", "s3a"),
+)
 _NUMBERS = (
     *("num_frames", "frame_rate", "duration_seconds", "width", "height", "rotation"),
     *("key_interval", "offset", "num_bytes", "start_seconds", "end_seconds"),
@@ -37,6 +41,19 @@ class VideoInfo:
             value = getattr(self, name, least)  # the last four are a Video's
             if not value >= least:  # NaN is not, either
                 raise ValueError(f"{name} {value}: a video has at least {least}")
+
+
+def check_uri(uri: str) -> None:
+    """Raise ValueError unless a manifest may name bytes by this URI.
+
+    fsspec knows protocols that read what a file tells them to, and some that run templates in it:
+    only plain stores are read.
+    """
+    scheme = uri.partition("://")[0]
+    if scheme not in _STORES or "::" in uri:
+        raise ValueError(
+            f"path {uri[:60]!r}: give a path, or a URI of one of these stores: {', '.join(_STORES)}"
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,14 @@ from urllib.parse import quote
 from vcycle.data.atomic import remove_partials
 from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.probe import probe
-from vcycle.data.manifest import MANIFEST_FILES, Manifest, locate, write_reasons
+from vcycle.data.manifest import (
+    FOREIGN,
+    MANIFEST_FILES,
+    Manifest,
+    check_replaceable,
+    locate,
+    write_reasons,
+)
 from vcycle.data.metadata import Location, Video, VideoInfo
 from vcycle.datasets.balance import split_table, split_warnings
 from vcycle.datasets.choices import CHOICES_FILE, Choices
@@ -78,6 +85,10 @@ def index_videos(
     """
     check_num_workers(num_workers)
     out = Path(directory) if directory is not None else listing.root
+    check_replaceable(out)
+    classes, beside = out / "classes.txt", ("manifest.csv", CHOICES_FILE, _JOURNAL)
+    if classes.is_file() and not any((out / name).is_file() for name in beside):
+        raise ValueError(f"{classes}: {FOREIGN}")
     out.mkdir(parents=True, exist_ok=True)
     with Journal(out / _JOURNAL) as journal:
         remove_partials(out, (*MANIFEST_FILES, CHOICES_FILE))

@@ -40,6 +40,7 @@ from vcycle.datasets.splits import Splitting
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
 _PATHS = ("path", "uri", "file_name")
 _FIX = "correct it"
+_MOST_ROWS = 20_000_000
 Row = Mapping[str, Any]
 
 
@@ -152,7 +153,13 @@ def _parse_parquet(table: Path, parse: Callable[[Row], _Listed]) -> list[_Listed
     if not table.is_file():
         raise ValueError(f"{table}: not found; {_FIX}")
     try:
-        rows = parquet.read_table(table).to_pylist()
+        with parquet.ParquetFile(table) as file:
+            if file.metadata.num_rows > _MOST_ROWS:
+                raise ValueError(
+                    f"{table}: it has {file.metadata.num_rows:,} rows; give a table of "
+                    f"{_MOST_ROWS:,} at most"
+                )
+            rows = file.read().to_pylist()
     except ArrowException as error:
         raise ValueError(f"{table}: is not Parquet ({error}); {_FIX}") from None
     found = []
@@ -175,6 +182,8 @@ def _object(line: str) -> Row:
         row = json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON ({error.msg})") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply; give an object of plain values") from None
     if not isinstance(row, dict):
         raise ValueError("is not an object that describes a video")
     return row
@@ -200,7 +209,9 @@ def _listed(row: Row, folder: Path) -> _Listed:
 def _labels(row: Row) -> tuple[str, ...]:
     if "labels" in row:
         value = row["labels"]
-        names = value if isinstance(value, list) else str(value or "").split(";")
+        names = value if isinstance(value, list) else _text(row, "labels").split(";")
+        if not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
+            raise ValueError(f"labels {value!r:.60}: give names or numbers of classes")
     elif "label" in row:
         names = [_text(row, "label")]
         if not names[0]:
@@ -226,7 +237,8 @@ def _path(text: str, folder: Path) -> str:
 def _text(row: Row, column: str) -> str:
     """A cell as text on one line; empty without one."""
     value = row.get(column)
-    text = "" if value is None else str(value).strip()
+    is_missing = value is None or value != value  # as pandas marks it
+    text = "" if is_missing else str(value).strip()
     check_line(text, column)
     return text
 

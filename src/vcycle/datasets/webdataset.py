@@ -27,6 +27,7 @@ from vcycle.datasets.splits import Splitting
 
 _LABEL_FILES = ("cls", "json", "txt")  # in this order
 _LABEL_FIELDS = ("labels", "label", "class", "cls")
+_MOST_LABEL_BYTES = 1_000_000
 _FIX = "give each video a .cls, a .json with label or labels, or a .txt"
 
 
@@ -42,7 +43,7 @@ class _Sample:
 
 def shards_under(top: Path) -> list[Path]:
     """The tars at any depth of a folder."""
-    return sorted(top.rglob("*.tar"))
+    return sorted(file for file in top.rglob("*.tar") if file.is_file())
 
 
 def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> Listing:
@@ -100,6 +101,8 @@ def _samples(shard: Path) -> Iterator[_Sample]:
                     continue
                 if f".{extension.rpartition('.')[2]}".lower() in VIDEO_SUFFIXES:
                     videos[key] = member
+                elif extension in _LABEL_FILES and member.size > _MOST_LABEL_BYTES:
+                    raise ValueError(f"{shard}: {quoted(path.name)} is too large for labels")
                 elif extension in _LABEL_FILES and (content := tar.extractfile(member)):
                     texts[key, extension] = content.read()
     except tarfile.TarError as error:
@@ -117,7 +120,7 @@ def _labels(texts: dict[str, bytes]) -> tuple[str, ...]:
         try:
             text = content.decode().strip()
             value: Any = json.loads(text) if kind == "json" else text
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"its .{kind} cannot be read ({error})") from None
         if isinstance(value, dict):
             value = next((value[field] for field in _LABEL_FIELDS if field in value), None)

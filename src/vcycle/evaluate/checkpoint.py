@@ -10,21 +10,26 @@ import json
 import pickle
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from vcycle.config.fields import typed
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import MEAN, STD
 from vcycle.data.manifest import Manifest
+from vcycle.schedule.shape import Shape
 
 FORMAT = 2
 _GIVE_ANOTHER = "give another file of a run folder, such as one in its checkpoints/"
+
+
+_MOST_PIXELS = 2**31  # of a clip
 
 
 @dataclass(frozen=True)
@@ -79,10 +84,19 @@ class TrainedModel:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainedModel:
-        """From what ``to_dict`` gave, be it through JSON."""
-        known = {each.name: values[each.name] for each in fields(cls)}
-        for name in ("classes", "short_side"):
-            known[name] = tuple(known[name])
+        """From what ``to_dict`` gave, be it through JSON.
+
+        Raises ValueError if a value is missing or of another type.
+        """
+        known: dict[str, Any] = {}
+        for name, hint in get_type_hints(cls).items():
+            if not isinstance(values, dict) or name not in values:
+                raise ValueError(f"no {name} in its metadata")
+            known[name] = typed(hint, values[name], name)
+        if not known["std"] > 0:
+            raise ValueError(f"std {known['std']}: give a number above 0")
+        if Shape.parse(known["shape"]).num_pixels > _MOST_PIXELS:
+            raise ValueError(f"shape {known['shape']}: too large for a clip")
         return cls(**known)
 
 
@@ -113,7 +127,10 @@ def find_trained_model(path: Path) -> TrainedModel | None:
         if not isinstance(state, dict) or not {"format", "trained"} <= state.keys():
             return None
         _check_format(state, path)
-        return TrainedModel.from_dict(state["trained"])
+        try:
+            return TrainedModel.from_dict(state["trained"])
+        except ValueError as error:
+            raise ValueError(f"weights {path}: it is damaged ({error}); {_GIVE_ANOTHER}") from error
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -207,6 +224,8 @@ def check_intact(path: Path) -> None:
         raise ValueError(f"checkpoint {path}: no such file; give a run folder that holds one")
     try:
         with zipfile.ZipFile(path) as archive:
+            if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
+                raise zipfile.BadZipFile("compressed, as no checkpoint is")
             bad = archive.testzip()
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"checkpoint {path}: it is damaged ({error}); {_GIVE_ANOTHER}") from None

@@ -21,13 +21,14 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from vcycle.config.run import Model
-from vcycle.data.atomic import atomic
+from vcycle.data.atomic import atomic, check_replaces
 from vcycle.evaluate.checkpoint import weights_bytes
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.schedule.shape import Shape
 
 Format: TypeAlias = Literal["safetensors", "torch", "onnx"]
-FORMATS: tuple[Format, ...] = ("safetensors", "torch", "onnx")
+_SUFFIXES: dict[Format, str] = {"safetensors": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
+FORMATS: tuple[Format, ...] = tuple(_SUFFIXES)
 TOLERANCE = 1e-3
 """Of scores, relative to the largest: other kernels add in another order."""
 
@@ -66,6 +67,7 @@ def export_model(
         raise ValueError(f"--out {file}: there is no folder {Path(file).parent}; make it")
     if Path(file).is_dir():
         raise ValueError(f"--out {file}: it is a folder; give a file in it")
+    check_replaces(Path(file), _SUFFIXES[format], flag="--out")
     if format == "safetensors":
         if normalise:
             raise ValueError("--normalise: safetensors holds weights only; give onnx or torch")

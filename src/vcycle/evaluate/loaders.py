@@ -87,4 +87,8 @@ def video_cache(data: Data) -> VideoCache | None:
     if not data.cache_gib:
         return None
     folder = data.cache_folder or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "vcycle")
-    return VideoCache(Path(folder).expanduser(), int(data.cache_gib * 2**30))
+    try:
+        place = Path(folder).expanduser()
+    except RuntimeError:  # a user without a home, as containers have them
+        return None
+    return VideoCache(place, int(data.cache_gib * 2**30))

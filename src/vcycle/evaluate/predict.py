@@ -26,6 +26,7 @@ from vcycle.evaluate.views import check_num_clips, combined, view_probabilities
 from vcycle.schedule.shape import Shape
 
 _CLIPS_AT_A_TIME = 8
+_MOST_WINDOWS = 1_000_000
 _FRAME_RATE = 30.0  # of a folder of images, which have none
 
 
@@ -105,6 +106,11 @@ def windows(
     if window is None or every is None or window >= end - start:
         return [(start, end)]
     count = math.ceil((end - start - window) / every - 1e-9)
+    if count >= _MOST_WINDOWS:
+        raise ValueError(
+            f"--window {window:g}, --every {every:g}: {count:,} windows of {end - start:.1f} s; "
+            f"give numbers that make {_MOST_WINDOWS:,} at most"
+        )
     starts = [start + k * every for k in range(count)]
     return [(each, each + window) for each in starts] + [(end - window, end)]
 

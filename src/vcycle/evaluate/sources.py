@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from vcycle.config.flags import changed, read_config, short_flag
+from vcycle.config.flags import changed, check_own_code, read_config, short_flag
 from vcycle.config.run import Data, Model, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import TrainedModel, find_trained_model, load_tensors
@@ -32,9 +32,12 @@ _OF_TRAINING = (
 """Fields of training alone, with all that begins so: a score does not depend on them."""
 
 
-def evaluation_config(path: Path, fields: Mapping[str, Any]) -> RunConfig:
+def evaluation_config(
+    path: Path, fields: Mapping[str, Any], *, trust_code: bool = False
+) -> RunConfig:
     """The configuration to score ``path`` by, with the fields that flags set.
 
+    With ``trust_code`` the function of other code that it may name as its model is called.
     Raises ValueError if it does not follow from the path and the fields, or a field decides no
     score.
     """
@@ -48,18 +51,13 @@ def evaluation_config(path: Path, fields: Mapping[str, Any]) -> RunConfig:
                 f"run folder {path}: no config.yaml in it; give a folder or a file of vcycle "
                 f"train, or published weights"
             )
-        return read_config(path / "config.yaml", dict(fields))
+        return _config_of(path / "config.yaml", fields, trust_code=trust_code)
     trained = find_trained_model(path)
     if trained is None:
         return _imported_config(path, fields)
     for folder in (path.parent, path.parent.parent):
         if (folder / "config.yaml").is_file():
-            return read_config(folder / "config.yaml", dict(fields))
-    if ":" in trained.name and fields.get("model.name") != trained.name:
-        raise ValueError(
-            f"{path}: its model is the function {trained.name}, which is code of its own; if you "
-            f"know it, give --model {trained.name}"
-        )
+            return _config_of(folder / "config.yaml", fields, trust_code=trust_code)
     data = Data(
         stride=trained.stride,
         short_side=trained.short_side,
@@ -68,8 +66,17 @@ def evaluation_config(path: Path, fields: Mapping[str, Any]) -> RunConfig:
     )
     shape = Shape.parse(trained.shape)
     config = changed(_config(shape, data, Model(trained.name, trained.options)), dict(fields))
+    if not trust_code:
+        check_own_code(config, fields, path)
     if not config.data.manifest:
         raise ValueError(f"{path}: it says its model, not its videos; give --data MANIFEST")
+    return config
+
+
+def _config_of(file: Path, fields: Mapping[str, Any], *, trust_code: bool) -> RunConfig:
+    config = read_config(file, dict(fields))
+    if not trust_code:
+        check_own_code(config, fields, file)
     return config
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from vcycle.data.atomic import atomic
+
 TEXT, EDGE, GRID, ACCENT = "#2e3440", "#173f2d", "#aab2c0", "#c2593f"
 STYLE: Any = {
     "svg.hashsalt": "vcycle",
@@ -29,9 +31,11 @@ def check_plot_file(file: Path) -> None:
 def save_plot(figure: Figure, file: Path) -> None:
     """Write a figure, drawn in ``STYLE``."""
     vector = file.suffix.lower() == ".svg"
-    figure.savefig(file, dpi=150, metadata={"Date": None, "Creator": None} if vector else None)
-    if vector:
-        file.write_text(_number_clip_paths(file.read_text()))
+    metadata = {"Date": None, "Creator": None} if vector else None
+    with atomic(file) as partial:
+        figure.savefig(partial, format=file.suffix[1:].lower(), dpi=150, metadata=metadata)
+        if vector:
+            partial.write_text(_number_clip_paths(partial.read_text()))
 
 
 def _number_clip_paths(svg: str) -> str:

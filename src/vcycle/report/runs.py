@@ -69,7 +69,20 @@ class RunRecord:
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """Read a run folder. Raises ValueError, in one line, if it has no step to read."""
+    """Read a run folder.
+
+    Raises ValueError, in one line, if it has no step to read, or other values than a run writes.
+    """
+    try:
+        return _read_run(folder)
+    except (LookupError, TypeError, AttributeError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(
+            f"run folder {folder}: its files are not as vcycle train writes them "
+            f"({type(error).__name__}: {error}); give another, or restore them"
+        ) from error
+
+
+def _read_run(folder: str | Path) -> RunRecord:
     path = Path(folder)
     if not path.is_dir():
         raise ValueError(f"run folder {folder}: no such folder; give one of vcycle train")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 _QUIET_SECONDS = 4.0
 
@@ -58,7 +59,7 @@ class Activity:
         with self._lock:
             self._text, self._began = text, time.monotonic()
         if self._status is not None and isinstance(text, str):
-            self._status.update(text)
+            self._status.update(Text(text))  # a path may look like markup
 
     def say(self, line: str) -> None:
         """Print a line; on a terminal broken between words, unless it is a command to copy."""

@@ -25,6 +25,7 @@ from vcycle.data.atomic import atomic, remove_partials
 from vcycle.evaluate.checkpoint import check_intact, weights_bytes, weights_of
 
 _SUFFIXES = (".safetensors", ".pt")
+_STEP = "step_" + "[0-9]" * 8  # the name of a checkpoint, as a pattern
 
 
 def write_checkpoint(folder: Path, state: dict[str, Any], *, keep: int) -> Path:
@@ -81,9 +82,9 @@ def clear_after(folder: Path, *, next_step: int) -> None:
     """
     names = [f"{name}{suffix}" for name in ("checkpoint", "best") for suffix in _SUFFIXES]
     remove_partials(folder, names)
-    for partial in (folder / "checkpoints").glob(".step_*"):
+    for partial in (folder / "checkpoints").glob(f".{_STEP}*"):
         partial.unlink(missing_ok=True)
-    for weights in (folder / "checkpoints").glob("step_*.safetensors"):
+    for weights in (folder / "checkpoints").glob(f"{_STEP}*.safetensors"):
         if not weights.with_suffix(".pt").exists():
             weights.unlink()
     for stem in _stems(folder):
@@ -107,7 +108,7 @@ def link(stem: Path, name: Path) -> None:
 
 def _stems(folder: Path) -> list[Path]:
     """The complete checkpoints, oldest first, without suffix."""
-    files = (folder / "checkpoints").glob("step_" + "[0-9]" * 8 + "*.pt")
+    files = (folder / "checkpoints").glob(f"{_STEP}*.pt")
     return sorted(file.with_suffix("") for file in files)
 
 

@@ -87,7 +87,8 @@ class RunFolder:
             raise ValueError(
                 f"run folder {self.path}: it is not empty; choose another, or resume that run"
             )
-        has_run = any((self.path / name).exists() for name in _NAMES) or has_checkpoint(self.path)
+        names = (*_NAMES, "checkpoint.safetensors", "best.safetensors")
+        has_run = any((self.path / name).exists() for name in names) or has_checkpoint(self.path)
         if resume is not True and not has_run:
             return "new"
         if not (resume == "auto" or has_checkpoint(self.path)):

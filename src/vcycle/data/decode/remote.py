@@ -12,7 +12,7 @@ from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 
-from vcycle.data.metadata import Location, UnreadableVideo, one_line
+from vcycle.data.metadata import Location, UnreadableVideo, check_uri, one_line
 
 _RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)  # pauses before a store that failed is asked again
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 20.0  # of a web server that does not answer
@@ -77,6 +77,7 @@ def check_store(place: Location) -> None:
 
 def _read(place: Location) -> bytes:
     """One attempt, in one request."""
+    check_uri(place.uri)
     is_http = place.uri.startswith(("http://", "https://"))
     filesystem, path = fsspec.core.url_to_fs(place.uri, **(_http_options() if is_http else {}))
     end = place.offset + place.num_bytes if place.num_bytes else None
