@@ -7,17 +7,24 @@ import sys
 import traceback
 from typing import NoReturn
 
-from vcycle.cli.main import main
-from vcycle.devices.slurm import adopt_srun_tasks
-
 
 def run() -> NoReturn:
     """Run one command and exit with its code."""
     try:
+        os.getcwd()  # noqa: PTH109  libraries end a process that has none
+        from vcycle.cli.main import main
+        from vcycle.devices.slurm import adopt_srun_tasks
+
         adopt_srun_tasks()
+    except FileNotFoundError:
+        print("vcycle: the working directory is gone; change to one that is there", file=sys.stderr)
+        sys.exit(2)
     except ValueError as error:
         print(f"vcycle: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:  # while the commands are imported
+        print("vcycle: interrupted", file=sys.stderr)
+        sys.exit(130)
     if "WORLD_SIZE" not in os.environ:
         sys.exit(main())
     # Of several processes: what torch's communication threads tear down at exit may abort, or

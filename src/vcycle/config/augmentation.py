@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_MOST_OPS = 100
+
 
 @dataclass(frozen=True)
 class Augmentation:
@@ -34,8 +36,9 @@ class Augmentation:
     grow: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_ops < 0:
-            raise ValueError(f"augmentation.num_ops {self.num_ops}: give 0 or more")
+        if not 0 <= self.num_ops <= _MOST_OPS:
+            most = f" and at most {_MOST_OPS}" if self.num_ops > 0 else ""
+            raise ValueError(f"augmentation.num_ops {self.num_ops}: give 0 or more{most}")
         if not 0 <= self.magnitude <= 10:
             raise ValueError(f"augmentation.magnitude {self.magnitude}: give a number from 0 to 10")
         if not 0 <= self.erase <= 1:

@@ -274,9 +274,11 @@ class RunConfig:
     steps_note: str = ""
 
     def __post_init__(self) -> None:
-        for name, least in (("threads", 0), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} {getattr(self, name)}: give a number of at least {least}")
+        for name, most in (("threads", 1024), ("seed", 2**63 - 1)):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} {getattr(self, name)}: give a number of at least 0")
+            if getattr(self, name) > most:
+                raise ValueError(f"{name} {getattr(self, name)}: give a number of at most {most}")
         if self.accumulate != "auto" and self.accumulate < 1:
             raise ValueError(f"accumulate {self.accumulate}: give a number of at least 1, or auto")
         for name in ("label_smoothing", "ema_decay"):

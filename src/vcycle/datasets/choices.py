@@ -27,6 +27,16 @@ class Choices:
     group_pattern: str | None = None  # empty for none
     source: str = ""
 
+    def __post_init__(self) -> None:
+        fit = (
+            isinstance(self.flip, bool | None)
+            and isinstance(self.val_share, float | int | None)
+            and isinstance(self.group_pattern, str | None)
+            and isinstance(self.source, str)
+        )
+        if not fit:
+            raise TypeError(f"{self}: other types than choices have")
+
     @classmethod
     def read(cls, folder: Path) -> Choices:
         """The choices kept in a folder. Raises ValueError if its file is not ours."""
@@ -35,7 +45,7 @@ class Choices:
             return cls()
         try:
             return cls(**json.loads(file.read_text(encoding="utf-8")))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             known = ", ".join(field.name for field in fields(cls))
             raise ValueError(f"{file}: is not JSON of {known}; correct or remove it") from None
 

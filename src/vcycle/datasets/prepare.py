@@ -36,6 +36,10 @@ _PRESETS = (
 )
 
 
+_LEAST_FRAME_BYTES, _FEW_FRAMES = 8, 10_000
+"""A video of more frames than it has bytes for would be written for ever, its last one repeated."""
+
+
 @dataclass(frozen=True)
 class Preparation:
     """How videos are rewritten.
@@ -241,7 +245,10 @@ class _PrepareJob:
         target = self.root / name
         place = self.originals.locate(video)
         check_shared(self.root)
+        size = _size(place)
         with one_video(str(place)):
+            if video.num_frames > max(size / _LEAST_FRAME_BYTES, _FEW_FRAMES) and size:
+                raise UnreadableVideo(str(place), f"{video.num_frames:,} frames in {size:,} bytes")
             target.parent.mkdir(parents=True, exist_ok=True)
             with atomic(target) as partial:
                 info = self._write(place, video, partial)

@@ -47,7 +47,7 @@ class Shape:
         parts = text.lower().split("x")
         if len(parts) == 2:
             parts.append(parts[1])
-        if len(parts) != 3 or not all(part.strip().isdigit() for part in parts):
+        if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
             raise ValueError(f"shape {text!r}: write frames x height x width, such as 16x224x224")
         return cls(*(int(part) for part in parts))
 

@@ -314,4 +314,5 @@ def validate(
 
 def _evenly_spaced(num_steps: int, times: int) -> set[int]:
     """Numbers of done steps after which to validate; the last is ``num_steps``."""
+    times = min(times, num_steps)
     return {max(1, num_steps * k // times) for k in range(1, times + 1)}

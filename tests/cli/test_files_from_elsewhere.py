@@ -1,0 +1,270 @@
+"""Files that somebody else made run no code, cost no time, and replace nothing that is there."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from vcycle.cli.main import main
+from vcycle.data.metadata import check_uri
+from vcycle.evaluate.predict import windows
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def run(trained_run: Path, tmp_path: Path) -> Path:
+    """A copy of a complete run, to be changed."""
+    return Path(shutil.copytree(trained_run, tmp_path / "run"))
+
+
+def said(capsys: Captured, *words: str) -> str:
+    """The one line that a refused command says."""
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("vcycle: ")
+    assert error.count("\n") == 1, error
+    return error
+
+
+def test_a_file_that_names_code_as_its_model_does_not_run_it(run: Path, capsys: Captured) -> None:
+    marker = run.parent / "executed"
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["model"] |= {"name": "os:system", "options": {"command": f"touch {marker}"}}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    (run / "result.json").unlink()
+    file = str(run / "config.yaml")
+    new = str(run.parent / "new")
+    for words in (
+        ["eval", str(run)],
+        ["eval", str(run / "checkpoint.safetensors")],
+        ["eval", str(run / "checkpoint.pt")],
+        ["train", "--resume", str(run)],
+        ["train", "--config", file, "--folder", new],
+        ["bench", "step", "--config", file, "--out", f"{new}.json"],
+    ):
+        error = said(capsys, *words)
+        assert "its model is the function os:system, which is code of its own; if you kn" in error
+        assert "give --model os:system" in error
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "reference://k::file:///tmp/refs.json",
+        "simplecache::http://host/a.mp4",
+        "file::http://host/a.mp4",
+        "zip://a.mp4",
+        "ssh://host/a.mp4",
+        "://a",
+    ],
+)
+def test_uris_are_of_plain_stores(
+    uri: str, synthetic_videos: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    for name in ("manifest.csv", "classes.txt"):
+        shutil.copy(synthetic_videos / name, tmp_path / name)
+    lines = (tmp_path / "manifest.csv").read_text().splitlines()
+    lines[1] = ",".join([uri, *lines[1].split(",")[1:]])
+    (tmp_path / "manifest.csv").write_text("\n".join(lines))
+    error = said(capsys, "data", "prepare", str(tmp_path), str(tmp_path / "out"))
+    assert "manifest.csv line 2: path " in error
+    assert "a URI of one of these stores: abfs, " in error
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/a.mp4", "https://host/a.mp4?x=1", "file:///a b.mp4"])
+def test_stores_that_are_read(uri: str) -> None:
+    check_uri(uri)
+
+
+@pytest.mark.parametrize("name", ["manifest.csv", "listed.csv", "bad.csv", "classes.txt"])
+def test_indexing_replaces_no_file_of_others(
+    name: str, synthetic_videos: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    video = next(synthetic_videos.glob("train/*.mp4"))
+    for place in ("run/0.mp4", "sit/1.mp4"):
+        (tmp_path / place).parent.mkdir()
+        shutil.copy(video, tmp_path / place)
+    (tmp_path / name).write_text("path,who\na.mp4,me\n")
+    for words in (
+        ["data", "index", "folder", str(tmp_path)],
+        ["train", str(tmp_path), "--dry-run"],
+    ):
+        error = said(capsys, *words)
+        assert f"{tmp_path / name}: not written by vcycle, which needs the name; rename" in error
+    assert (tmp_path / name).read_text() == "path,who\na.mp4,me\n"
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted([name, "run", "sit"])
+
+
+def test_weights_that_were_kept_of_a_run_are_not_trained_over(run: Path, capsys: Captured) -> None:
+    kept = run.parent / "kept"
+    kept.mkdir()
+    shutil.copy(run / "best.safetensors", kept)
+    before = (kept / "best.safetensors").read_bytes()
+    words = ["train", "--config", str(run / "config.yaml"), "--folder", str(kept)]
+    assert "no configuration of a run" in said(capsys, *words, "--resume", "auto")
+    assert (kept / "best.safetensors").read_bytes() == before
+
+
+def test_no_output_replaces_a_file_of_another_kind(run: Path, capsys: Captured) -> None:
+    before = {file: file.read_bytes() for file in run.glob("*") if file.is_file()}
+    for words in (
+        ["report", str(run), "--out", str(run / "checkpoint.pt")],
+        ["eval", str(run), "--scores", str(run / "metrics.jsonl")],
+        ["export", str(run), "--format", "onnx", "--out", str(run / "best.safetensors")],
+    ):
+        assert f"{words[-1]}: it is there, and no ." in said(capsys, *words)
+    assert {file: file.read_bytes() for file in run.glob("*") if file.is_file()} == before
+
+
+def test_values_that_stand_for_many_are_not_read(run: Path, capsys: Captured) -> None:
+    """Nine levels of ten aliases are a billion values; so many brackets are no configuration."""
+    levels = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
+    levels += [f"a{k}: &a{k} [{','.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 10)]
+    (run / "config.yaml").write_text("\n".join(levels))
+    assert "not YAML (an alias (*); write the value out)" in said(capsys, "eval", str(run))
+    (run / "config.yaml").write_text("[" * 100_000)
+    assert "not YAML (nested too deeply)" in said(capsys, "eval", str(run))
+    nested = "--model.options=" + "[" * 100_000
+    assert "model.options" in said(capsys, "plan", "demo", nested)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": 5}, "name 5: give text"),
+        ({"options": [1]}, "options [1]: give"),
+        ({"shape": "1000000x4000x4000"}, "shape 1000000x4000x4000: too large for a clip"),
+        ({"classes": "ab"}, "classes ab: give a list"),
+        ({"classes": [None, {}]}, "classes null: give text"),
+        ({"short_side": [1]}, "short_side [1]: give a list of 2"),
+        ({"stride": "x"}, "stride x: give a whole number"),
+        ({"std": 0.0}, "std 0.0: give a number above 0"),
+    ],
+)
+def test_weights_say_of_themselves_what_they_can_be(
+    changes: dict[str, Any], message: str, trained_run: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    state = torch.load(trained_run / "checkpoint.pt", weights_only=True)
+    state["trained"] |= changes
+    torch.save(state, tmp_path / "a.pt")
+    trained = {"vcycle": json.dumps(state["trained"])}
+    save_file({"x": torch.zeros(1)}, tmp_path / "a.safetensors", trained)
+    for name in ("a.pt", "a.safetensors"):
+        assert message in said(capsys, "predict", str(tmp_path / name), str(tmp_path))
+
+
+def test_a_compressed_checkpoint_is_not_unpacked(
+    run: Path, synthetic_videos: Path, capsys: Captured
+) -> None:
+    """It may be a thousand times larger than its file."""
+    with zipfile.ZipFile(run / "checkpoint.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(10_000_000))
+    assert "compressed, as no checkpoint is" in said(
+        capsys, "predict", str(run / "checkpoint.pt"), str(synthetic_videos)
+    )
+
+
+def test_a_shard_is_a_file_with_labels_of_a_few_bytes(tmp_path: Path, capsys: Captured) -> None:
+    os.mkfifo(tmp_path / "a.tar")  # never read: nobody writes to it
+    with tarfile.open(tmp_path / "b.tar", "w") as tar:
+        member = tarfile.TarInfo("a.cls")
+        member.size = 2_000_000
+        tar.addfile(member, io.BytesIO(bytes(member.size)))
+    assert "'a.cls' is too large for labels" in said(
+        capsys, "data", "index", "folder", str(tmp_path)
+    )
+
+
+def test_windows_are_no_more_than_a_million() -> None:
+    assert len(windows(0, 10, window=1, every=0.5)) == 19
+    for window, every in ((1e-9, 1e-9), (1, 1e-12)):
+        with pytest.raises(
+            ValueError, match=r"windows of 10.0 s; give numbers that make 1,000,000"
+        ):
+            windows(0, 10, window=window, every=every)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("dataset.json", "{}"),
+        ("dataset.json", "["),
+        ("dataset.json", "[" * 100_000),
+        ("metrics.jsonl", "5\n"),
+        ("metrics.jsonl", '{"batch_size": null, "shape": "8x32x32"}\n'),
+        ("validation.jsonl", '{"top1": 0.5, "seconds": 1, "step": "x"}\n'),
+        ("multiply_adds.json", "5"),
+    ],
+    ids=range(7),
+)
+def test_a_run_whose_files_were_changed_is_named(
+    name: str, text: str, run: Path, capsys: Captured
+) -> None:
+    (run / name).write_text(text)
+    error = said(capsys, "report", str(run), "--out", str(run.parent / "report.html"))
+    assert f"run folder {run}: its files are not as vcycle train writes them" in error
+
+
+def test_numbers_that_no_computer_counts_to(capsys: Captured) -> None:
+    large = "1" + "0" * 30
+    for flag, number, message in (
+        ("--lr", "1" * 400, "give a number"),
+        ("--multigrid.steps", large, "a number is too large; give a smaller one ("),
+        ("--seed", large, f"seed {large}: give a number of at most "),
+        ("--threads", "100000", "threads 100000: give a number of at most 1024"),
+        ("--augmentation.num_ops", "1000000", "give 0 or more and at most 100"),
+        ("--shape", "8x\u00b2x\u00b2", "write frames x height x width"),
+    ):
+        assert message in said(capsys, "plan", "demo", flag, number)
+
+
+def test_a_working_directory_that_is_gone_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    code = (
+        "import os; os.chdir('gone'); os.rmdir(os.getcwd()); from vcycle.__main__ import run; run()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == ("vcycle: the working directory is gone; change to one that is there\n")
+
+
+def test_names_that_the_output_cannot_say_do_not_end_a_command(
+    trained_run: Path, synthetic_videos: Path, tmp_path: Path
+) -> None:
+    video = next(synthetic_videos.glob("val/*.mp4"))
+    shutil.copy(video, tmp_path / "a\udce9.mp4")
+    shutil.copy(video, tmp_path / "b.mp4")
+    ended = subprocess.run(
+        [sys.executable, "-m", "vcycle", "predict", str(trained_run), str(tmp_path)],
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "a\\udce9.mp4" in ended.stdout
+    assert "b.mp4" in ended.stdout
+
+
+def test_choices_of_another_kind_are_named(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "index.json").write_text('{"val_share": "a"}')
+    error = said(capsys, "data", "index", "folder", str(tmp_path))
+    assert "index.json: is not JSON of flip, val_share, group_pattern, source" in error
