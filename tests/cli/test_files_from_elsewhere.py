@@ -168,6 +168,30 @@ def test_weights_say_of_themselves_what_they_can_be(
         assert message in said(capsys, "predict", str(tmp_path / name), str(tmp_path))
 
 
+@pytest.mark.parametrize("options", [{"width": 300_000}, {"depth": 3}, {"num_classes": 3}])
+def test_a_model_takes_no_more_memory_than_its_file_says(
+    options: dict[str, int], trained_run: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    state = torch.load(trained_run / "checkpoint.pt", weights_only=True)
+    trained = {**state["trained"], "options": options}
+    tensors = {name: each.contiguous() for name, each in state["model"].items()}
+    save_file(tensors, tmp_path / "a.safetensors", {"vcycle": json.dumps(trained)})
+    error = said(capsys, "predict", str(tmp_path / "a.safetensors"), str(tmp_path))
+    assert "options {" in error or "an unexpected keyword argument" in error
+
+
+def test_figures_of_other_types_leave_no_half_of_a_model_card(
+    trained_run: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    steps = torch.load(trained_run / "checkpoint.pt", weights_only=True)["next_step"]
+    values = {name: [] for name in ("videos", "coverage", "protocol", "dataset", "split", "top1")}
+    (tmp_path / "eval.json").write_text(json.dumps({**values, "steps": steps}))
+    hub = ["export", str(trained_run), "--hub", str(tmp_path / "hub")]
+    error = said(capsys, *hub, "--evaluation", str(tmp_path / "eval.json"))
+    assert "--evaluation: its values are not of the types that `vcycle eval --json` writes" in error
+    assert not (tmp_path / "hub").exists()
+
+
 def test_a_compressed_checkpoint_is_not_unpacked(
     run: Path, synthetic_videos: Path, capsys: Captured
 ) -> None:

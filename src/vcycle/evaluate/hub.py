@@ -39,12 +39,19 @@ def export_hub(
         raise ValueError(f"--hub {folder}: it is a file; give the name of a folder")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise ValueError(f"--hub {folder}: it is not empty; give another, or add --overwrite")
+    try:
+        card = model_card(model, figures, name=folder.resolve().name)
+    except (TypeError, AttributeError, LookupError) as error:
+        raise ValueError(
+            f"--evaluation: its values are not of the types that `vcycle eval --json` writes "
+            f"({error}); give what it wrote"
+        ) from error
     folder.mkdir(parents=True, exist_ok=True)
     values = {"library_name": "vcycle", "vcycle_version": version("vcycle")}
     config = {**values, **model.trained.to_dict()}
     write_weights(model, folder / "model.safetensors")
     write_atomic(folder / "config.json", json.dumps(config, indent=1) + "\n")
-    write_atomic(folder / "README.md", model_card(model, figures, name=folder.resolve().name))
+    write_atomic(folder / "README.md", card)
 
 
 def model_card(model: LoadedModel, figures: dict[str, Any], *, name: str) -> str:

@@ -90,11 +90,28 @@ def load_model(
             f"{file}: its model is the function {trained.name}, which is code of its own; if you "
             f"know it, give trust_code=True, --trust-code at the command line"
         )
+    if ":" not in trained.name:
+        _check_size(file, trained)
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices):  # fresh weights are drawn, and replaced at once
         module = build_model(trained.name, num_classes=len(trained.classes), **trained.options)
     load_tensors(module, file, trained, averaged=averaged)
     return LoadedModel(module.eval().to(device), trained, file)
+
+
+def _check_size(file: Path, trained: TrainedModel) -> None:
+    """Raise ValueError if a file is too small for its model, before that takes memory."""
+    try:
+        with torch.device("meta"):
+            model = build_model(trained.name, num_classes=len(trained.classes), **trained.options)
+    except TypeError as error:
+        raise ValueError(f"{file}: options {trained.options}: {error}") from error
+    size = sum(each.numel() * each.element_size() for each in model.parameters())
+    if size > 8 * file.stat().st_size:  # in any precision
+        raise ValueError(
+            f"{file}: its weights are not those of {trained.name} with options {trained.options}, "
+            f"which take {size:,} bytes; give a file of vcycle train"
+        )
 
 
 def find_checkpoint(path: str | Path, *, best: bool = False, averaged: bool = True) -> Path:
