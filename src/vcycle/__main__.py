@@ -12,13 +12,14 @@ def run() -> NoReturn:
     """Run one command and exit with its code."""
     try:
         os.getcwd()  # noqa: PTH109  libraries end a process that has none
+    except FileNotFoundError:
+        print("vcycle: the working directory is gone; change to one that is there", file=sys.stderr)
+        sys.exit(2)
+    try:
         from vcycle.cli.main import main
         from vcycle.devices.slurm import adopt_srun_tasks
 
         adopt_srun_tasks()
-    except FileNotFoundError:
-        print("vcycle: the working directory is gone; change to one that is there", file=sys.stderr)
-        sys.exit(2)
     except ValueError as error:
         print(f"vcycle: {error}", file=sys.stderr)
         sys.exit(2)

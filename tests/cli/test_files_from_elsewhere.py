@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,13 @@ import yaml
 from safetensors.torch import save_file
 
 from vcycle.cli.main import main
+from vcycle.config.fields import config_text
+from vcycle.config.flags import read_config
+from vcycle.config.recipes import recipe
+from vcycle.config.run import Model
 from vcycle.data.metadata import check_uri
 from vcycle.evaluate.predict import windows
+from vcycle.schedule.shape import ShapeRule
 
 Captured = pytest.CaptureFixture[str]
 
@@ -62,6 +69,19 @@ def test_a_file_that_names_code_as_its_model_does_not_run_it(run: Path, capsys: 
     assert not marker.exists()
 
 
+def test_the_model_that_is_named_again_keeps_the_shapes_of_its_run(tmp_path: Path) -> None:
+    """Its rule may be the run's own; another model brings another."""
+    own = Model("my.nets:build", {"width": 4})
+    config = recipe("demo")
+    config = replace(config, model=own)
+    config = replace(config, multigrid=replace(config.multigrid, rule=ShapeRule(side_multiple=16)))
+    (tmp_path / "config.yaml").write_text(config_text(config))
+    named = read_config(tmp_path / "config.yaml", {"model.name": "my.nets:build"})
+    assert named.multigrid.rule == ShapeRule(side_multiple=16)
+    other = read_config(tmp_path / "config.yaml", {"model.name": "my.nets:other"})
+    assert other.multigrid.rule == ShapeRule()
+
+
 @pytest.mark.parametrize(
     "uri",
     [
@@ -69,7 +89,6 @@ def test_a_file_that_names_code_as_its_model_does_not_run_it(run: Path, capsys: 
         "simplecache::http://host/a.mp4",
         "file::http://host/a.mp4",
         "zip://a.mp4",
-        "ssh://host/a.mp4",
         "://a",
     ],
 )
@@ -108,6 +127,39 @@ def test_indexing_replaces_no_file_of_others(
         assert f"{tmp_path / name}: not written by vcycle, which needs the name; rename" in error
     assert (tmp_path / name).read_text() == "path,who\na.mp4,me\n"
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted([name, "run", "sit"])
+
+
+def test_a_manifest_that_was_edited_is_still_ours(
+    synthetic_videos: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    """A spreadsheet adds a mark, quotes and columns, and may change their order."""
+    videos = tmp_path / "videos"
+    source = next(synthetic_videos.glob("train/*.mp4"))
+    for place in ("run/0.mp4", "sit/1.mp4"):
+        (videos / place).parent.mkdir(parents=True)
+        shutil.copy(source, videos / place)
+    (videos / "classes.txt").write_text("run\nsit\n")  # as the data set ships it
+    index = ["data", "index", "folder", str(videos), "--val-share", "0.5"]
+    assert main(index) == 0
+    with (videos / "manifest.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    with (videos / "manifest.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        columns = ["note", *reversed(rows[0])]
+        writer = csv.DictWriter(file, columns, restval="mine", quoting=csv.QUOTE_ALL)
+        writer.writeheader()
+        writer.writerows(rows)
+    assert main(index) == 0
+    capsys.readouterr()
+
+
+def test_a_store_for_shards_is_named_before_they_are_made(
+    synthetic_videos: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    words = ["data", "prepare", str(synthetic_videos), str(tmp_path / "fast"), "--shard-mb", "1"]
+    assert "path 'S3://bucket/a': give a path" in said(
+        capsys, *words, "--base-uri", "S3://bucket/a"
+    )
+    assert not (tmp_path / "fast").exists()
 
 
 def test_weights_that_were_kept_of_a_run_are_not_trained_over(run: Path, capsys: Captured) -> None:
@@ -153,7 +205,9 @@ def test_values_that_stand_for_many_are_not_read(run: Path, capsys: Captured) ->
         ({"classes": [None, {}]}, "classes null: give text"),
         ({"short_side": [1]}, "short_side [1]: give a list of 2"),
         ({"stride": "x"}, "stride x: give a whole number"),
-        ({"std": 0.0}, "std 0.0: give a number above 0"),
+        ({"std": 0.0}, "mean 0.45, std 0.0: no pixels have these"),
+        ({"short_side": [48, 36]}, "short side 48 to 36"),
+        ({"classes": []}, "no classes"),
     ],
 )
 def test_weights_say_of_themselves_what_they_can_be(
@@ -198,9 +252,9 @@ def test_a_compressed_checkpoint_is_not_unpacked(
     """It may be a thousand times larger than its file."""
     with zipfile.ZipFile(run / "checkpoint.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(10_000_000))
-    assert "compressed, as no checkpoint is" in said(
-        capsys, "predict", str(run / "checkpoint.pt"), str(synthetic_videos)
-    )
+    file, videos = str(run / "checkpoint.pt"), str(synthetic_videos)
+    for words in (["predict", file, videos], ["eval", file]):
+        assert "compressed, as no checkpoint is" in said(capsys, *words)
 
 
 def test_a_shard_is_a_file_with_labels_of_a_few_bytes(tmp_path: Path, capsys: Captured) -> None:

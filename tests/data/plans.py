@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vcycle.schedule.baseline import Baseline, LearningRate
-from vcycle.schedule.plan import Multigrid, Step
+from vcycle.schedule.plan import Step
 from vcycle.schedule.shape import Shape
 
 
@@ -19,7 +19,6 @@ class FakePlan(list):
 
     def __init__(self, steps):
         super().__init__(replace(step, index=index) for index, step in enumerate(steps))
-        self.multigrid = Multigrid(norm_group=None)
         self.baseline = Baseline(max(step.shape for step in self), 8, 1, 8, LearningRate(0.1))
 
     def mini_batches(self):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -182,6 +183,19 @@ def test_a_step_that_was_saved_half_done_is_begun_anew():
     train(model, again, halves)
 
 
+def test_a_seed_of_numpys_is_kept_as_a_number(tmp_path):
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    sampler = vcycle.PlanSampler(PLAN, 24, np.int64(3))
+    part = next(iter(sampler))[0].part
+    train(model, optimizer, [batch_of(part.step, seed=part.seed)])
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    state = torch.load(tmp_path / "optimizer.pt", weights_only=True)
+    assert state["param_groups"][0]["plan_place"][-1] == 3
+    with pytest.raises(TypeError, match=r"seed 1.5: give a whole number"):
+        vcycle.PlanSampler(PLAN, 24, 1.5)
+
+
 def test_a_run_that_goes_on_with_another_seed_is_refused():
     model = network()
     optimizer = optimizer_of(model, 0.1)
@@ -196,11 +210,16 @@ def test_groups_that_the_smallest_micro_batch_does_not_hold_are_refused_at_once(
     """That batch is the full grid's, the last of a pass; a model without batch norm has none."""
     sampler = vcycle.PlanSampler(PLAN, 24, 0, micro_batches=4)
     part = next(iter(sampler))[0].part
-    assert (part.norm_group, part.step.norm_group) == (4, 8)
-    batch = batch_of(part.step, micro_batches=4, norm_group=4)
+    assert (8, 4) in part.batches
+    assert part.step.norm_group == 8
+    batch = batch_of(part.step, micro_batches=4, batches=part.batches)
     model = network()
     with pytest.raises(ValueError, match=r"^batch of 8 clips in 4 parts: norm_group 4: it does no"):
         vcycle.apply_step(batch, model=model, optimizer=optimizer_of(model, 0.1))
+    frozen = network()
+    frozen[1].requires_grad_(False)
+    vcycle.defer_statistics(frozen, optimizer := optimizer_of(frozen, 0.1))
+    vcycle.apply_step(batch, model=frozen, optimizer=optimizer)
     plain = nn.Sequential(nn.Conv3d(3, 4, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten())
     vcycle.defer_statistics(plain, optimizer := optimizer_of(plain, 0.1))
     vcycle.apply_step(batch, model=plain, optimizer=optimizer)

@@ -110,8 +110,11 @@ def test_wrong_batches() -> None:
     batch = noise_for(batch_of(PLAN[0]))
     with pytest.raises(ValueError, match="it is an evaluation's; augment those of PlanSampler"):
         augment(replace(batch, part=None), ALL, num_classes=5)
-    with pytest.raises(ValueError, match="a part of the baseline's batch has 1; choose a batch"):
-        augment(noise_for(batch_of(PLAN[0], micro_batches=8)), ALL, num_classes=5)
+    odd = noise_for(batch_of(PLAN[0], micro_batches=8, batches=((8, 4), (64, 8))))
+    with pytest.raises(
+        ValueError, match="batches of 8 clips each of 8 parts has 1; choose a batch"
+    ):
+        augment(odd, ALL, num_classes=5)
     check_pairs(ALL, PLAN, num_parts=4)
     with pytest.raises(
         ValueError, match=r"8 processes x micro-batches take 1 of 8 clips at .* pairs"

@@ -27,10 +27,8 @@ from vcycle.train.run import train
 pytestmark = pytest.mark.xdist_group("processes")
 SCRIPT = Path(__file__).parents[2] / "examples" / "slurm.sh"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
-TRAIN = [
-    *("vcycle", "train", "--config", "config.yaml", "--model", "model:build"),
-    *("--folder", "run", "--resume", "auto"),
-]
+TRAIN = ["vcycle", "train", "--config", "config.yaml", "--folder", "run", "--resume", "auto"]
+OWN_MODEL = ["--model", "model:build"]
 # A model that does something once, at its fourth training step.
 MODEL = """
 import os, pathlib, signal
@@ -166,7 +164,7 @@ def test_torchrun_goes_on_from_the_last_checkpoint_when_a_process_is_killed(
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
     write(config, tmp_path, condition=f"os.environ['RANK'] == '{rank}'", action=kill)
     command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
-    process = start([*command, "-m", *TRAIN], tmp_path)
+    process = start([*command, "-m", *TRAIN, *OWN_MODEL], tmp_path)
     assert wait(process) == [0], (tmp_path / "output.txt").read_text()
     assert went_on(tmp_path)
     assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
@@ -189,7 +187,7 @@ def test_a_run_goes_on_without_a_node_that_died(
                 *("--local-addr", "127.0.0.1", "--rdzv-backend", "c10d", "--rdzv-id", "run"),
                 *("--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf"),
                 f"is_host={host},last_call_timeout=10,keep_alive_interval=2",
-                *("-m", *TRAIN),
+                *("-m", *TRAIN, *OWN_MODEL),
             ],
             tmp_path,
             NODE=name,
@@ -253,7 +251,7 @@ def test_a_slurm_job_is_requeued_before_its_time_limit_and_goes_on(
     output, asked = tmp_path / "output.txt", tmp_path / "scontrol.txt"
     for code in (130, 0):
         script = start(
-            ["bash", str(SCRIPT), "--config", "config.yaml", "--model", "model:build"],
+            ["bash", str(SCRIPT), "--config", "config.yaml", *OWN_MODEL],
             tmp_path,
             **job,
         )

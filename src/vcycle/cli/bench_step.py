@@ -20,7 +20,7 @@ from vcycle.config.paper_speedups import paper_speedup
 from vcycle.config.recipes import USER_RECIPES
 from vcycle.config.run import RunConfig
 from vcycle.config.schedule_choice import most_clips
-from vcycle.data.atomic import write_atomic
+from vcycle.data.atomic import check_replaces, write_atomic
 from vcycle.data.manifest import Manifest
 from vcycle.schedule import cost
 from vcycle.schedule.shape import clip_name
@@ -67,6 +67,7 @@ def run_bench_step(options: argparse.Namespace) -> None:
     file = Path(options.out)
     if not file.parent.is_dir():
         raise ValueError(f"--out {file}: no such folder; make it, or give another file")
+    check_replaces(file, ".json", flag="--out")
 
     from vcycle.bench.batches import batch_factors
     from vcycle.bench.step import StepBench, bench_steps

@@ -65,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (RecursionError, OverflowError, MemoryError) as error:
             if os.environ.get("VCYCLE_TRACEBACK"):
                 raise
-            print(f"vcycle: {_limit(error)} ({_one_line(error)})", file=sys.stderr)
+            where = "VCYCLE_TRACEBACK=1 shows where"
+            print(f"vcycle: {_limit(error)} ({_one_line(error)}; {where})", file=sys.stderr)
             return 2
         except KeyboardInterrupt as stop:
             print(f"vcycle: {str(stop) or 'interrupted'}", file=sys.stderr)

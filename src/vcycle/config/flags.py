@@ -221,8 +221,9 @@ def _median_frames(manifest: str) -> int | None:
 def changed(config: RunConfig, fields: dict[str, Any]) -> RunConfig:
     """A configuration with fields changed; another model brings its own shape rule."""
     model = {name: value for name, value in fields.items() if name.startswith("model.")}
+    before = config.model.name, config.model.options
     config = config_from(asdict(config), model)
-    if model.keys() & {"model.name", "model.options"}:
+    if (config.model.name, config.model.options) != before:
         config = replace(config, multigrid=replace(config.multigrid, rule=config.model.rule))
     return config_from(asdict(config), fields)
 

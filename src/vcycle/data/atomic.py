@@ -33,10 +33,10 @@ def write_atomic(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def check_replaces(path: Path, suffix: str, *, flag: str) -> None:
+def check_replaces(path: Path, *suffixes: str, flag: str) -> None:
     """Raise ValueError if ``path`` is there and no file of the kind that is to be written."""
-    if path.exists() and path.suffix.lower() != suffix:
-        raise ValueError(f"{flag} {path}: it is there, and no {suffix} file; name another")
+    if path.exists() and path.suffix.lower() not in suffixes:
+        raise ValueError(f"{flag} {path}: it is there, and no {suffixes[0]} file; name another")
 
 
 @contextmanager

@@ -59,7 +59,8 @@ class Loader:
     ``num_workers`` of 0 clips are decoded in the calling process, as batches are asked for.
 
     Workers are processes, or ``threads`` of this process. Clips are in CPU memory; those for a CUDA
-    ``device`` are copied there as they are asked for, beside what it computes. The decoder "nvdec"
+    ``device`` are copied there as they are asked for, beside what it computes, unless its memory is
+    full: the batch is on the CPU then, to be copied once there is room. The decoder "nvdec"
     decodes them there, in threads, by default on the current CUDA device. Raises ValueError if the
     dataset's decoder does not work.
     """

@@ -6,9 +6,10 @@ sort and edit. In memory it is a frozen ``Manifest`` that workers share.
 
 from __future__ import annotations
 
+import csv
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -30,12 +31,15 @@ from vcycle.data.tables import (
 MANIFEST_FILES = ("manifest.csv", "classes.txt", "listed.csv", "bad.csv", "missing.csv")
 
 _TABLES = {
-    "manifest.csv": "path,labels,split,flip",
-    "listed.csv": "split,videos",
-    "bad.csv": "path,reason",
-    "missing.csv": "path,reason",
+    "manifest.csv": ("path", "labels", "split", "flip"),
+    "listed.csv": ("split", "videos"),
+    "bad.csv": ("path", "reason"),
+    "missing.csv": ("path", "reason"),
 }
-FOREIGN = "not written by vcycle, which needs the name; rename it, or give --out FOLDER"
+_FOREIGN = (
+    "not written by vcycle, which needs the name; rename it, or index to another folder by "
+    "`vcycle data index ... --out FOLDER`"
+)
 _FIX = "correct it, or index the videos again"
 _INTEGERS = (
     *("num_frames", "width", "height", "rotation", "key_interval"),
@@ -130,10 +134,9 @@ class Manifest:
         """Write ``manifest.csv`` and ``classes.txt``, each atomically; returns the manifest's path.
 
         A ``manifest.csv`` never lies beside classes that are not its own. Raises ValueError if a
-        path or class could not be read back, or a file of these names is somebody else's.
+        path or class could not be read back.
         """
         folder = Path(directory) if directory is not None else self.root
-        check_replaceable(folder)
         with placed(str(folder), "correct it"):
             for name in self.classes:
                 check_class(name)
@@ -151,12 +154,25 @@ class Manifest:
         return file
 
 
-def check_replaceable(folder: Path) -> None:
-    """Raise ValueError if a table that a manifest is to replace is somebody else's."""
+def check_replaceable(folder: Path, classes: Sequence[str]) -> None:
+    """Raise ValueError if a file that an index of ``classes`` is to replace is somebody else's.
+
+    Tables are told by their columns; ``classes.txt`` by its text, or what lies beside it.
+    """
     for name, columns in _TABLES.items():
         file = folder / name
-        if file.is_file() and not file.read_bytes()[:100].startswith(columns.encode()):
-            raise ValueError(f"{file}: {FOREIGN}")
+        if not file.is_file():
+            continue
+        with file.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+            found = next(csv.reader([lines.readline(1000)]), [])
+        if not set(columns) <= set(found):
+            raise ValueError(f"{file}: {_FOREIGN}")
+    file = folder / "classes.txt"
+    beside = ("manifest.csv", "probes.jsonl", "index.json")
+    if file.is_file() and not any((folder / each).is_file() for each in beside):
+        text = "".join(f"{name}\n" for name in classes)
+        if file.read_bytes()[: len(text) + 1] != text.encode():
+            raise ValueError(f"{file}: {_FOREIGN}")
 
 
 def locate(root: Path, source: Location) -> Location:

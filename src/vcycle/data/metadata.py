@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 _LEAST = {"num_frames": 1, "frame_rate": 0.001, "width": 1, "height": 1}  # 0 for the others
 _STORES = (
-    *("abfs", "abfss", "adl", "az", "file", "gcs", "gs", "hf", "http", "https", "memory", "oci"),
-    *("s3", "s3a"),
+    *("abfs", "abfss", "adl", "az", "dbfs", "file", "gcs", "gs", "hdfs", "hf", "http", "https"),
+    *("lakefs", "memory", "oci", "oss", "s3", "s3a", "sftp", "smb", "tos", "webdav", "webhdfs"),
 )
 _NUMBERS = (
     *("num_frames", "frame_rate", "duration_seconds", "width", "height", "rotation"),

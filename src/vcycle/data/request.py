@@ -32,7 +32,7 @@ class StepPart:
         micro_batch: which of this process's ``micro_batches`` (gradient accumulation), from 0.
         rank: which of ``world_size`` processes, from 0.
         seed: the run's.
-        norm_group: the plan's, in clips of the baseline's batch, the smallest of all.
+        batches: clips and norm group of every kind of batch of the plan.
     """
 
     step: Step
@@ -42,7 +42,7 @@ class StepPart:
     rank: int = 0
     world_size: int = 1
     seed: int = 0
-    norm_group: int | None = None
+    batches: tuple[tuple[int, int | None], ...] = ()
 
     @property
     def part(self) -> int:

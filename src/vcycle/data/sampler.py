@@ -83,6 +83,10 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         except TypeError:
             kind = type(num_videos).__name__
             raise TypeError(f"num_videos {kind}: give len(dataset)") from None
+        try:
+            seed = operator.index(seed)  # plain, as a checkpoint keeps it
+        except TypeError:
+            raise TypeError(f"seed {seed!r}: give a whole number") from None
         if num_videos < 1:
             raise ValueError(f"num_videos {num_videos}: give at least 1 video")
         if not 0 <= first_step <= len(plan):
@@ -97,6 +101,9 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         self._given = rank, world_size
         self._next = first_step * micro_batches  # micro-batches of the plan before the next one
         self._resumes = False
+        self._batches = tuple(
+            sorted({(kind.batch_size, kind.norm_group or 0) for kind in plan.mini_batches()})
+        )
         self._check_shares()
 
     @property
@@ -129,7 +136,7 @@ class PlanSampler(Sampler[list[ClipRequest]]):
                 rank=self.rank,
                 world_size=self.world_size,
                 seed=self.seed,
-                norm_group=self.plan.multigrid.norm_group,
+                batches=self._batches,
             )
             self._next = place + 1
             yield clip_requests(part, num_videos=self.num_videos)

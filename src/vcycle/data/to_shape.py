@@ -49,10 +49,15 @@ def to_shape(
     if it is neither a tensor nor an array.
     """
     check_request(request)
-    frames = _as_tensor(clip)
-    if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[3] != 3 or not len(frames):
+    if not isinstance(clip, Tensor | np.ndarray):
+        raise TypeError(
+            f"clip {type(clip).__name__}: give decoded frames as one tensor or array, uint8 RGB "
+            f"of shape (T, H, W, 3)"
+        )
+    is_bytes = clip.dtype in (torch.uint8, np.uint8)
+    if not is_bytes or clip.ndim != 4 or clip.shape[3] != 3 or not len(clip):
         raise ValueError(
-            f"clip {frames.dtype} {tuple(frames.shape)}: give decoded frames, uint8 RGB of shape "
+            f"clip {clip.dtype} {tuple(clip.shape)}: give decoded frames, uint8 RGB of shape "
             f"(T, H, W, 3)"
         )
     if grid_range is not None and grid_range.frame_rate is not None and frame_rate is None:
@@ -60,7 +65,7 @@ def to_shape(
             f"frame_rate: the grid range counts frames at {grid_range.frame_rate:g} a second; give "
             f"to_shape the video's own frame_rate"
         )
-    num_frames, height, width, _ = frames.shape
+    num_frames, height, width, _ = clip.shape
     info = VideoInfo(
         num_frames=num_frames,
         frame_rate=frame_rate or 1.0,
@@ -68,26 +73,16 @@ def to_shape(
         width=width,
         height=height,
     )
-    return _sample(frames, request.grid(info, grid_range, flip=flip), request)
+    return _sample(clip, request.grid(info, grid_range, flip=flip), request)
 
 
-def _as_tensor(clip: Any) -> Tensor:
-    """Without a copy where torch can share the memory: not of arrays that are mirrored."""
-    if isinstance(clip, Tensor):
-        return clip
-    if not isinstance(clip, np.ndarray):
-        raise TypeError(
-            f"clip {type(clip).__name__}: give decoded frames as one tensor or array, uint8 RGB "
-            f"of shape (T, H, W, 3)"
-        )
-    readable = clip.flags.writeable and all(stride >= 0 for stride in clip.strides)
-    return torch.from_numpy(clip if readable else clip.copy())
-
-
-def _sample(frames: Tensor, grid: Grid, request: ClipRequest) -> Tensor:
+def _sample(clip: Tensor | NDArray[np.uint8], grid: Grid, request: ClipRequest) -> Tensor:
     """(T, H, W, 3) -> (t, h, w, 3)"""
-    numbers = torch.tensor(grid.frames, device=frames.device)
-    pixels: Any = crop_and_scale(frames[numbers], grid).contiguous()
+    if isinstance(clip, Tensor):
+        frames = clip[torch.tensor(grid.frames, device=clip.device)]
+    else:  # a copy of few frames, though the array be mirrored or of a file that is mapped
+        frames = torch.from_numpy(np.ascontiguousarray(clip[list(grid.frames)]))
+    pixels: Any = crop_and_scale(frames, grid).contiguous()
     pixels.request = request
     return torch.as_tensor(pixels)
 

@@ -18,7 +18,6 @@ from vcycle.data.atomic import remove_partials
 from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.manifest import (
-    FOREIGN,
     MANIFEST_FILES,
     Manifest,
     check_replaceable,
@@ -81,14 +80,12 @@ def index_videos(
     they may unless classes tell left from right. ``source`` is kept (see ``Choices``). A video that
     takes longer than ``limit_seconds`` to probe is bad. With the address of a cluster, ``ray``, its
     CPUs do the work instead of ``num_workers`` processes; all nodes see the videos under the same
-    path. Raises ValueError if no video decodes, or if another run is writing there.
+    path. Raises ValueError if no video decodes, if another run is writing there, or if
+    a file that it would replace is somebody else's.
     """
     check_num_workers(num_workers)
     out = Path(directory) if directory is not None else listing.root
-    check_replaceable(out)
-    classes, beside = out / "classes.txt", ("manifest.csv", CHOICES_FILE, _JOURNAL)
-    if classes.is_file() and not any((out / name).is_file() for name in beside):
-        raise ValueError(f"{classes}: {FOREIGN}")
+    check_replaceable(out, listing.classes)
     out.mkdir(parents=True, exist_ok=True)
     with Journal(out / _JOURNAL) as journal:
         remove_partials(out, (*MANIFEST_FILES, CHOICES_FILE))

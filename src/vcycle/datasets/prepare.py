@@ -23,7 +23,7 @@ from vcycle.data.decode.encode import encode_video_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest, write_reasons
-from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo
+from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo, check_uri
 from vcycle.datasets.journal import file_stamp
 from vcycle.datasets.on_ray import check_shared, run_anywhere
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video
@@ -172,6 +172,8 @@ def _check(*, num_workers: int, shard_bytes: int, base_uri: str) -> None:
         )
     if base_uri and "://" not in base_uri:
         raise ValueError(f"base_uri {base_uri!r}: give a URI such as s3://bucket/kinetics")
+    if base_uri:
+        check_uri(base_uri)
 
 
 def _rewrite(

@@ -210,6 +210,9 @@ def _labels(row: Row) -> tuple[str, ...]:
     if "labels" in row:
         value = row["labels"]
         names = value if isinstance(value, list) else _text(row, "labels").split(";")
+        names = [
+            int(name) if isinstance(name, float) and name.is_integer() else name for name in names
+        ]
         if not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
             raise ValueError(f"labels {value!r:.60}: give names or numbers of classes")
     elif "label" in row:

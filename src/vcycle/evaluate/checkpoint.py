@@ -7,9 +7,11 @@ is all that predicting takes beside the weights. ``vcycle.train.checkpoint`` wri
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -93,8 +95,13 @@ class TrainedModel:
             if not isinstance(values, dict) or name not in values:
                 raise ValueError(f"no {name} in its metadata")
             known[name] = typed(hint, values[name], name)
-        if not known["std"] > 0:
-            raise ValueError(f"std {known['std']}: give a number above 0")
+        if not 0 < known["std"] < math.inf or not math.isfinite(known["mean"]):
+            raise ValueError(f"mean {known['mean']}, std {known['std']}: no pixels have these")
+        rate, (low, high) = known["frame_rate"], known["short_side"]
+        if known["stride"] < 1 or not low <= high or not (rate is None or 0 < rate < math.inf):
+            raise ValueError(f"stride {known['stride']}, short side {low} to {high}, rate {rate}")
+        if not known["classes"]:
+            raise ValueError("no classes")
         if Shape.parse(known["shape"]).num_pixels > _MOST_PIXELS:
             raise ValueError(f"shape {known['shape']}: too large for a clip")
         return cls(**known)
@@ -120,6 +127,7 @@ def find_trained_model(path: Path) -> TrainedModel | None:
     read: ``vcycle.models.load_weights`` takes the former and says what is wrong with the latter.
     """
     if path.suffix != ".safetensors":
+        _check_stored(path)
         try:
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except Exception:  # what torch may raise for a file that it did not write is not said
@@ -215,6 +223,16 @@ def _check_format(state: Any, path: Path) -> dict[str, Any]:
     return state
 
 
+def _check_stored(path: Path) -> None:
+    """Raise ValueError if an archive is compressed, and may be a thousand times its size."""
+    if zipfile.is_zipfile(path):
+        with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
+                raise ValueError(
+                    f"checkpoint {path}: it is compressed, as no checkpoint is; {_GIVE_ANOTHER}"
+                )
+
+
 def check_intact(path: Path) -> None:
     """Raise ValueError unless every part of a checkpoint's file has the checksum written with it.
 
@@ -222,10 +240,9 @@ def check_intact(path: Path) -> None:
     """
     if not path.is_file():
         raise ValueError(f"checkpoint {path}: no such file; give a run folder that holds one")
+    _check_stored(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
-                raise zipfile.BadZipFile("compressed, as no checkpoint is")
             bad = archive.testzip()
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"checkpoint {path}: it is damaged ({error}); {_GIVE_ANOTHER}") from None

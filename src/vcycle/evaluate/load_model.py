@@ -91,7 +91,7 @@ def load_model(
             f"know it, give trust_code=True, --trust-code at the command line"
         )
     if ":" not in trained.name:
-        _check_size(file, trained)
+        check_size(file, trained)
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices):  # fresh weights are drawn, and replaced at once
         module = build_model(trained.name, num_classes=len(trained.classes), **trained.options)
@@ -99,7 +99,7 @@ def load_model(
     return LoadedModel(module.eval().to(device), trained, file)
 
 
-def _check_size(file: Path, trained: TrainedModel) -> None:
+def check_size(file: Path, trained: TrainedModel) -> None:
     """Raise ValueError if a file is too small for its model, before that takes memory."""
     try:
         with torch.device("meta"):

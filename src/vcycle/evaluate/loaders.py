@@ -90,5 +90,9 @@ def video_cache(data: Data) -> VideoCache | None:
     try:
         place = Path(folder).expanduser()
     except RuntimeError:  # a user without a home, as containers have them
+        if data.cache_folder:
+            raise ValueError(
+                f"data.cache_folder {folder}: there is no home directory; give another folder"
+            ) from None
         return None
     return VideoCache(place, int(data.cache_gib * 2**30))

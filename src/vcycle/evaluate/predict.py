@@ -159,7 +159,10 @@ def _scores(model: LoadedModel, clips: Tensor, shape: Shape) -> Tensor:
     try:
         scores: Tensor = model.module(clips)
     except torch.OutOfMemoryError:
-        raise
+        raise ValueError(
+            f"--shape {shape}: {len(clips)} clips of it do not fit into the memory of "
+            f"{clips.device}; give a smaller one"
+        ) from None
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:150]
         raise ValueError(

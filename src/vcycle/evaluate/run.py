@@ -100,7 +100,10 @@ def _check_shape(network: nn.Module, shape: Shape, fabric: Fabric) -> None:
         with torch.inference_mode(), fabric.autocast():
             network(clip)
     except torch.OutOfMemoryError:
-        raise
+        raise ValueError(
+            f"--shapes {shape}: a clip of it does not fit into the memory of {fabric.device}; give "
+            f"a smaller one"
+        ) from None
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:150]
         raise ValueError(

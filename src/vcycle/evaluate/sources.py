@@ -17,6 +17,7 @@ from vcycle.config.flags import changed, check_own_code, read_config, short_flag
 from vcycle.config.run import Data, Model, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import TrainedModel, find_trained_model, load_tensors
+from vcycle.evaluate.load_model import check_size
 from vcycle.models import load_weights
 from vcycle.models.checkpoint_files import read_state_dict
 from vcycle.schedule.baseline import Baseline, LearningRate
@@ -58,6 +59,8 @@ def evaluation_config(
     for folder in (path.parent, path.parent.parent):
         if (folder / "config.yaml").is_file():
             return _config_of(folder / "config.yaml", fields, trust_code=trust_code)
+    if ":" not in trained.name:
+        check_size(path, trained)
     data = Data(
         stride=trained.stride,
         short_side=trained.short_side,

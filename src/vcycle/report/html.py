@@ -50,7 +50,7 @@ def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
     A run that is not complete is reported as far as it is. Raises ValueError if a folder cannot be
     read or has no steps yet, or runs are validated on different videos.
     """
-    check_replaces(Path(file), ".html", flag="--out")
+    check_replaces(Path(file), ".html", ".htm", flag="--out")
     records = [read_run(folder) for folder in folders]
     check_same_videos(records)
     runs = dict(zip(_titles(records), records, strict=True))

@@ -7,7 +7,7 @@ and what to give. A configuration from a file is checked before, field by field.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -29,7 +29,18 @@ def check_type(name: str, value: Any, kind: type, *, example: str) -> None:
 
 
 def as_tuple(name: str, value: Any, *, example: str) -> tuple[Any, ...]:
-    """A list, or lists in a list, as tuples; raises TypeError if ``value`` is no sequence."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
+    """A list or array, or some in one, as tuples of plain numbers.
+
+    Raises TypeError if ``value`` is neither.
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(f"{name} {value!r}: give a tuple, such as {example}")
-    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
+    return tuple(_plain(each) for each in value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Iterable):
+        return tuple(_plain(each) for each in value)
+    return value.item() if hasattr(value, "item") else value  # numpy's and torch's

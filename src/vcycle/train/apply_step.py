@@ -159,19 +159,25 @@ def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
         )
 
 
+def _takes_statistics(model: nn.Module) -> bool:
+    """Whether a norm of ``model`` takes statistics of groups; frozen ones take none."""
+    norms = (list(m.parameters()) for m in model.modules() if isinstance(m, SubBatchNorm3d))
+    return any(not own or any(each.requires_grad for each in own) for own in norms)
+
+
 def _check_parts(model: nn.Module, part: StepPart) -> None:
     """Raise ValueError if layers would not see a step's parts as one batch."""
     if part.num_parts == 1:
         return
-    has_groups = any(isinstance(module, SubBatchNorm3d) for module in model.modules())
-    if part.norm_group is not None and has_groups:
-        clips = part.baseline.batch_size // part.micro_batches
-        try:  # of the smallest batch, which may come last
-            check_norm_group(part.norm_group, batch_clips=clips, num_parts=part.world_size)
-        except ValueError as error:
-            raise ValueError(
-                f"batch of {part.baseline.batch_size} clips in {part.num_parts} parts: {error}"
-            ) from None
+    for clips, norm_group in part.batches if _takes_statistics(model) else ():
+        if norm_group:
+            at_once = clips // part.micro_batches
+            try:  # all of the plan's, of which the smallest may come last
+                check_norm_group(norm_group, batch_clips=at_once, num_parts=part.world_size)
+            except ValueError as error:
+                raise ValueError(
+                    f"batch of {clips} clips in {part.num_parts} parts: {error}"
+                ) from None
     if part.step.norm_group is not None and not has_deferred_statistics(model):
         raise ValueError(
             f"model: its running statistics would be those of one of {part.num_parts} parts of a "

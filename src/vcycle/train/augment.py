@@ -40,11 +40,12 @@ def augment(batch: Batch, settings: Augmentation, *, num_classes: int) -> Batch:
     part = batch.part
     if part is None:
         raise ValueError("batch: it is an evaluation's; augment those of PlanSampler")
-    if settings.mixes and part.baseline.batch_size // part.num_parts % 2:
+    odd = [each for each, _ in part.batches if each // part.num_parts % 2]
+    if settings.mixes and odd:
         raise ValueError(
-            f"mixup, cutmix: clips are mixed in pairs, and a part of the baseline's batch has "
-            f"{part.baseline.batch_size // part.num_parts}; choose a batch size, processes and "
-            f"micro-batches that leave each part an even number"
+            f"mixup, cutmix: clips are mixed in pairs, and of the plan's batches of {odd[0]} clips "
+            f"each of {part.num_parts} parts has {odd[0] // part.num_parts}; choose a batch size, "
+            f"processes and micro-batches that leave each an even number"
         )
     strength = _strength(part) if settings.grow else 1.0
     clips, labels = batch.clips, batch.labels

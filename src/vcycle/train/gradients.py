@@ -205,7 +205,8 @@ class Gradients:
         Of several processes one cannot begin again: the others would wait for it elsewhere.
         """
         try:
-            task()
+            with out_of_memory_by_name():
+                task()
         except torch.OutOfMemoryError:
             if self._fabric.world_size > 1 or not self.make_room():
                 raise

@@ -1,4 +1,4 @@
-"""Bytes from a store: S3, GCS, a web server, or whatever else fsspec reads.
+"""Bytes from a store: S3, GCS, a web server, or another of those that ``check_uri`` names.
 
 A ``Location`` goes in; its bytes come out, by one read of their range. What fails for a moment is
 tried again, so that a brief outage does not make a video a bad one.
@@ -39,6 +39,10 @@ def fetch(place: Location) -> bytes:
     Raises UnreadableVideo if nothing is there, if five attempts fail, or if the store does not
     read ranges.
     """
+    try:
+        check_uri(place.uri)
+    except ValueError as error:
+        raise UnreadableVideo(str(place), str(error)) from error
     for pause in (*_RETRY_SECONDS, None):
         try:
             content = _read(place)
@@ -77,7 +81,6 @@ def check_store(place: Location) -> None:
 
 def _read(place: Location) -> bytes:
     """One attempt, in one request."""
-    check_uri(place.uri)
     is_http = place.uri.startswith(("http://", "https://"))
     filesystem, path = fsspec.core.url_to_fs(place.uri, **(_http_options() if is_http else {}))
     end = place.offset + place.num_bytes if place.num_bytes else None
