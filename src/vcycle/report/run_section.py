@@ -158,8 +158,8 @@ def _scores(path: Path, run: RunRecord, videos: ValidationVideos, *, name: str) 
     if not file.is_file():
         return heading_html(3, "Confusion and mistakes") + paragraph_html(
             f"Left out: there are no scores of the videos yet. A run writes scores.csv at its end; "
-            f"`vcycle eval {run.folder} --scores {file}` writes those of its newest checkpoint (of a "
-            f"model of your own with `--trust-code`)."
+            f"`vcycle eval {run.folder} --scores {file}` writes those of its newest checkpoint, "
+            f"of a model of your own with `--trust-code`."
         )
     classes, multi_label = run.validation["classes"], run.validation["multi_label"]
     scores = read_scores(file, classes, multi_label=multi_label)
