@@ -170,18 +170,23 @@ def test_three_schedules_of_five_ninths_of_the_steps() -> None:
     reached = []
     for task in (
         *("isl_emergency8/scratch", "generated/scratch", "isl_emergency8/sgd"),
-        *("weizmann10/scratch", "weizmann10/finetune"),
+        *("weizmann10/scratch", "weizmann10/finetune", "isl_emergency8/slowfast"),
     ):
         _, paper, once, anneal = means(task, "loss", *points)
         assert anneal < once < paper
         baseline, paper, once, anneal = means(task, "top1", *points)
         assert paper < once
-        assert once < anneal or task == "isl_emergency8/sgd"
+        assert once < anneal or task in ("isl_emergency8/sgd", "isl_emergency8/slowfast")
         assert once >= baseline - 1e-6
         reached.append(paper >= baseline)
-    assert reached == [True, True, True, False, False]
+    assert reached == [True, True, True, False, False, False]
     baseline, paper, once, anneal = means("isl_emergency8/sgd", "top1", *points)
     assert 0.01 < once - anneal < 0.025
+    baseline, paper, once, anneal = means("isl_emergency8/slowfast", "top1", *points)
+    assert anneal < paper < once
+    assert 0.01 < once - anneal < 0.025
+    (whole, passed) = means("isl_emergency8/slowfast", "loss", points[0], points[2])
+    assert passed > whole
 
 
 def test_passes_from_other_starts() -> None:
@@ -201,11 +206,23 @@ def test_passes_from_other_starts() -> None:
 
 
 def test_fine_tuned_on_sign_language() -> None:
+    note = "it passed the baseline's accuracy"
+    share = share_of(finetune(num_videos=300, model=RESNET, asked=LONG), note)
+    anneal, baseline = anneal_of("isl_emergency8/finetune", share)
+    assert anneal["steps"] == 833
+    assert anneal["top1"] > baseline["top1"] + 0.045
+    assert anneal["loss"] < baseline["loss"] - 0.1
     points = (("anneal", 0.276), ("baseline", 1))
     anneal, baseline = means("isl_emergency8/finetune", "top1", *points)
-    assert abs(anneal - baseline) < 0.01
+    assert -0.02 < anneal - baseline < 0.01
     anneal, baseline = means("isl_emergency8/finetune", "loss", *points)
-    assert abs(anneal - baseline) < 0.02
+    assert abs(anneal - baseline) < 0.03
+    task, points = "isl_emergency8/finetune", (("paper", 1.5), ("pass", 0.276), ("baseline", 1))
+    paper, once, baseline = means(task, "top1", *points)
+    assert paper < baseline - 0.05
+    assert once > baseline - 0.01
+    _, once, baseline = means(task, "loss", *points)
+    assert once > baseline + 0.05
 
 
 @pytest.mark.parametrize("length", [0.184, 0.555])

@@ -11,7 +11,12 @@ import math
 from dataclasses import dataclass, replace
 
 from vcycle.config.run import Model, Optimizer, RunConfig
-from vcycle.config.schedule_choice import FROM_WEIGHTS, Evidence, from_random_weights, planned
+from vcycle.config.schedule_choice import (
+    Evidence,
+    from_other_weights,
+    from_random_weights,
+    planned,
+)
 from vcycle.config.sizing import Asked, epochs_text, stage_ends
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.shape import Shape
@@ -76,7 +81,8 @@ def finetune(
         f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
         f"(169k), on the line through the two in logarithms, and within 15 to 100"
     )
-    config = _run("finetune", baseline, model, size, training, FROM_WEIGHTS, asked, steps_note)
+    evidence = from_other_weights(size.num_videos)
+    config = _run("finetune", baseline, model, size, training, evidence, asked, steps_note)
     return replace(config, model=replace(config.model, pretrained_on="kinetics400"))
 
 
