@@ -214,9 +214,9 @@ def test_fine_tuned_on_sign_language() -> None:
     assert anneal["loss"] < baseline["loss"] - 0.1
     points = (("anneal", 0.276), ("baseline", 1))
     anneal, baseline = means("isl_emergency8/finetune", "top1", *points)
-    assert -0.02 < anneal - baseline < 0.01
+    assert -0.02 < anneal - baseline < -0.01
     anneal, baseline = means("isl_emergency8/finetune", "loss", *points)
-    assert abs(anneal - baseline) < 0.03
+    assert abs(anneal - baseline) < 0.02
     task, points = "isl_emergency8/finetune", (("paper", 1.5), ("pass", 0.276), ("baseline", 1))
     paper, once, baseline = means(task, "top1", *points)
     assert paper < baseline - 0.05

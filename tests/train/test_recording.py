@@ -161,18 +161,24 @@ class Failing:
         raise self.error
 
 
-def test_without_memory_for_a_recording_all_passes_run_as_they_are() -> None:
-    model = nn.Linear(2, 1, bias=False)
-    record = Failing(torch.OutOfMemoryError("CUDA out of memory"))
-    recorder = Recorder(model, record=record)
+def pass_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A pass whose loss is the sum of the model's outputs."""
 
     def one_pass(x: Tensor) -> Tensor:
         loss = model(x).sum()
         loss.backward()
         return cast(Tensor, loss.detach())
 
+    return one_pass
+
+
+def test_without_memory_for_a_recording_all_passes_run_as_they_are() -> None:
+    model = nn.Linear(2, 1, bias=False)
+    record = Failing(torch.OutOfMemoryError("CUDA out of memory"))
+    recorder = Recorder(model, record=record)
+
     for number in range(1, 6):
-        recorder(number % 2, one_pass, torch.ones(1, 2))
+        recorder(number % 2, pass_of(model), torch.ones(1, 2))
         assert model.weight.grad is not None
         assert model.weight.grad.tolist() == [[number, number]]
     assert record.attempts == 1
@@ -199,13 +205,8 @@ def test_memory_that_a_library_asked_for_in_vain_is_no_fault_of_the_pass() -> No
     error = RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronous")
     recorder = Recorder(model, record=Failing(error))
 
-    def one_pass(x: Tensor) -> Tensor:
-        loss = model(x).sum()
-        loss.backward()
-        return cast(Tensor, loss.detach())
-
     for _ in range(3):
-        recorder("kind", one_pass, torch.ones(1, 2))
+        recorder("kind", pass_of(model), torch.ones(1, 2))
     assert recorder.gave_up
 
 
@@ -246,18 +247,13 @@ def test_a_pass_that_cannot_be_recorded_is_refused_in_a_line() -> None:
     error = RuntimeError("operation not permitted when stream is capturing\nmore")
     recorder = Recorder(model, record=Failing(error))
 
-    def one_pass(x: Tensor) -> Tensor:
-        loss = model(x).sum()
-        loss.backward()
-        return cast(Tensor, loss.detach())
-
-    recorder("kind", one_pass, torch.ones(1, 2))
+    recorder("kind", pass_of(model), torch.ones(1, 2))
     problem = (
         "cuda_graphs: Linear does in a pass what cannot be recorded (operation not permitted when "
         "stream is capturing); give --cuda_graphs off"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
-        recorder("kind", one_pass, torch.ones(1, 2))
+        recorder("kind", pass_of(model), torch.ones(1, 2))
 
 
 def with_recorder(monkeypatch: pytest.MonkeyPatch) -> list[Recordings]:

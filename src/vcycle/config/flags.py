@@ -81,6 +81,8 @@ FIELDS_HELP = (
     "Any field of the configuration is a flag by its dotted name, such as --data.stride 4 "
     "--multigrid.batch_exponent 0.5 --multigrid.rule.side_multiple 32."
 )
+_MOST_TRIED = 500
+"""Numbers of epochs, if a given one is too small."""
 
 
 def short_flag(field: str) -> str | None:
@@ -180,9 +182,6 @@ def _config(options: argparse.Namespace) -> RunConfig:
 
 def _is_alike(one: Multigrid, other: Multigrid, fields: Iterable[str]) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in fields)
-
-
-_MOST_TRIED = 500  # numbers of epochs
 
 
 def _check_epochs(config: RunConfig, options: argparse.Namespace) -> None:

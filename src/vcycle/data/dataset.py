@@ -60,8 +60,8 @@ class Clip:
     def index(self) -> int:
         """The index of the video that the pixels are of; -1 if they are not those of the view.
 
-        A bad video is replaced in training. In an evaluation there is nothing to take its place:
-        another video's pixels are no view of it, and of no fixed view of their own.
+        In training another video takes the place of a bad one. In an evaluation none can: its
+        pixels are no view of the one that was asked for.
         """
         if self.video is None or self.video == self.request.index:
             return self.request.index

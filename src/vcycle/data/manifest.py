@@ -27,15 +27,16 @@ from vcycle.data.tables import (
     write_table,
 )
 
-# A manifest on disk, with the lists of what is not in it.
-MANIFEST_FILES = ("manifest.csv", "classes.txt", "listed.csv", "bad.csv", "missing.csv")
-
+_NEEDED = ("path", "labels", "split", "flip")  # of a video
+_LISTED, _REASONS = ("split", "videos"), ("path", "reason")
 _TABLES = {
-    "manifest.csv": ("path", "labels", "split", "flip"),
-    "listed.csv": ("split", "videos"),
-    "bad.csv": ("path", "reason"),
-    "missing.csv": ("path", "reason"),
+    "manifest.csv": _NEEDED,
+    "listed.csv": _LISTED,
+    "bad.csv": _REASONS,
+    "missing.csv": _REASONS,
 }
+MANIFEST_FILES = (*_TABLES, "classes.txt")
+"""A manifest on disk, with the lists of what is not in it."""
 _FOREIGN = (
     "not written by vcycle, which needs the name; rename it, or index to another folder by "
     "`vcycle data index ... --out FOLDER`"
@@ -48,7 +49,7 @@ _INTEGERS = (
 _OPTIONAL = {"key_interval": "0", "spans": "", "offset": "0", "num_bytes": "0"}
 _OPTIONAL |= {"start_seconds": "0", "end_seconds": "0"}
 _COLUMNS = (
-    *("path", "labels", "split", "flip"),
+    *_NEEDED,
     *(field.name for field in fields(VideoInfo)),
     *("spans", "offset", "num_bytes", "start_seconds", "end_seconds"),
 )
@@ -149,7 +150,7 @@ class Manifest:
             file.unlink(missing_ok=True)  # its labels index the old classes
             write_atomic(classes_file, classes)
         if self.listed:
-            write_table(folder / "listed.csv", ("split", "videos"), self.listed)
+            write_table(folder / "listed.csv", _LISTED, self.listed)
         write_table(file, _COLUMNS, (_row_of_video(video) for video in self.videos))
         return file
 
@@ -190,7 +191,7 @@ def write_reasons(path: Path, reasons: Mapping[str, str]) -> None:
     if not reasons:
         path.unlink(missing_ok=True)
         return
-    write_table(path, ("path", "reason"), sorted(reasons.items()))
+    write_table(path, _REASONS, sorted(reasons.items()))
 
 
 def check_path(path: str) -> None:
@@ -229,7 +230,7 @@ def _read_listed(folder: Path) -> tuple[tuple[str, int], ...]:
     return tuple(
         parse_table(
             file,
-            ("split", "videos"),
+            _LISTED,
             lambda row: (row["split"], whole_number(row["videos"], "videos")),
             fix=_FIX,
         )

@@ -78,15 +78,12 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         micro_batches: int = 1,
         first_step: int = 0,
     ) -> None:
-        try:
-            num_videos = operator.index(num_videos)
-        except TypeError:
-            kind = type(num_videos).__name__
-            raise TypeError(f"num_videos {kind}: give len(dataset)") from None
-        try:
-            seed = operator.index(seed)  # plain, as a checkpoint keeps it
-        except TypeError:
-            raise TypeError(f"seed {seed!r}: give a whole number") from None
+        num_videos = _index(
+            num_videos, f"num_videos {type(num_videos).__name__}: give len(dataset)"
+        )
+        seed = _index(
+            seed, f"seed {seed!r}: give a whole number"
+        )  # plain, as a checkpoint keeps it
         if num_videos < 1:
             raise ValueError(f"num_videos {num_videos}: give at least 1 video")
         if not 0 <= first_step <= len(plan):
@@ -200,6 +197,13 @@ class PlanSampler(Sampler[list[ClipRequest]]):
             3 * kind.shape.num_pixels * kind.batch_size // parts
             for kind in self.plan.mini_batches()
         )
+
+
+def _index(value: object, otherwise: str) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(otherwise) from None
 
 
 def _is_distributed() -> bool:

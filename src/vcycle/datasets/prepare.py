@@ -34,8 +34,6 @@ _PRESETS = (
     *("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower"),
     *("veryslow", "placebo"),
 )
-
-
 _LEAST_FRAME_BYTES, _FEW_FRAMES = 8, 10_000
 """A video of more frames than it has bytes for would be written for ever, its last one repeated."""
 

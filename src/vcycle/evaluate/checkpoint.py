@@ -11,7 +11,6 @@ import math
 import pickle
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -25,12 +24,11 @@ from vcycle.config.fields import typed
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import MEAN, STD
 from vcycle.data.manifest import Manifest
+from vcycle.models.checkpoint_files import is_compressed
 from vcycle.schedule.shape import Shape
 
 FORMAT = 2
 _GIVE_ANOTHER = "give another file of a run folder, such as one in its checkpoints/"
-
-
 _MOST_PIXELS = 2**31  # of a clip
 
 
@@ -224,13 +222,10 @@ def _check_format(state: Any, path: Path) -> dict[str, Any]:
 
 
 def _check_stored(path: Path) -> None:
-    """Raise ValueError if an archive is compressed, and may be a thousand times its size."""
-    if zipfile.is_zipfile(path):
-        with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-            if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
-                raise ValueError(
-                    f"checkpoint {path}: it is compressed, as no checkpoint is; {_GIVE_ANOTHER}"
-                )
+    if is_compressed(path):
+        raise ValueError(
+            f"checkpoint {path}: it is compressed, as no checkpoint is; {_GIVE_ANOTHER}"
+        )
 
 
 def check_intact(path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcycle.data.manifest import Manifest, locate
-from vcycle.data.metadata import Location, check_uri
+from vcycle.data.metadata import Location
 from vcycle.datasets.folders import IMAGE_SUFFIXES, videos_under
 
 
@@ -36,7 +36,6 @@ def _videos_of(word: str) -> list[NamedVideo]:
     if not word:
         raise ValueError("video '': it is empty; give a file, a folder, a manifest or a URI")
     if "://" in word:
-        check_uri(word)
         return [NamedVideo(word, locate(Path(), Location(word)))]
     path = Path(word)
     if path.suffix == ".csv":

@@ -18,6 +18,7 @@ from vcycle.models.resnet3d import C2D, I3D, Slow
 from vcycle.models.slowfast import SlowFast
 from vcycle.models.tiny import TinyResNet3d
 from vcycle.models.transformer import VideoTransformer
+from vcycle.schedule.arguments import whole_number
 
 FAMILIES: Mapping[Family, Callable[..., nn.Module]] = {
     "SlowFast": SlowFast,
@@ -39,8 +40,7 @@ def build_model(name: str, *, num_classes: int, **options: Any) -> nn.Module:
     Raises ValueError if the name is unknown (it names the nearest), ``num_classes`` is below 1, or
     the builder does not take an option.
     """
-    if not isinstance(num_classes, int) or num_classes < 1:
-        raise ValueError(f"num_classes {num_classes!r}: give a whole number of at least 1")
+    num_classes = whole_number("num_classes", num_classes)
     if ":" in name:
         return build_external(name, num_classes=num_classes, **options)
     entry = find_model(name)

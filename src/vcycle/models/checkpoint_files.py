@@ -52,10 +52,10 @@ def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...
         raise ValueError(f"{path}: {problem}; {PUBLISHED}")
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; give a file of a model's weights")
+    if is_compressed(path):
+        raise ValueError(f"{path}: refused, a compressed archive; use torch.save")
     try:
         content = _read(path)
-    except _CompressedError:
-        raise ValueError(f"{path}: refused, a compressed archive; use torch.save") from None
     except Exception as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         if "weights_only" in str(error) or "Weights only" in str(error):
@@ -67,10 +67,6 @@ def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...
     return _flat(path, content)
 
 
-class _CompressedError(Exception):
-    pass
-
-
 def _read(path: Path) -> Any:
     with path.open("rb") as file:
         start = file.read(9)
@@ -80,19 +76,22 @@ def _read(path: Path) -> Any:
     if not start.startswith((b"PK", b"\x80")):
         raise ValueError("neither torch.save nor safetensors wrote it")
     is_zip = start.startswith(b"PK")
-    if is_zip:
-        _check_archive(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about old formats, which are still read
         # A mapped archive is read only as needed, and its records cannot exceed the file.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
 
 
-def _check_archive(path: Path) -> None:
-    """Refuse compressed records: torch writes none, and they can expand a thousandfold."""
-    with zipfile.ZipFile(path) as archive:
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-            raise _CompressedError
+def is_compressed(path: Path) -> bool:
+    """Whether a file is an archive with compressed records.
+
+    torch writes none, and they can expand a thousandfold.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist())
+    except (zipfile.BadZipFile, OSError):  # no archive, or a damaged one, which others say
+        return False
 
 
 def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]:

@@ -22,6 +22,12 @@ def whole_number(name: str, value: Any, *, give: str = "a whole number of at lea
     return number
 
 
+def keep(value: object, **fields: Any) -> None:
+    """Set fields of a frozen dataclass while it is made; nothing changes afterwards."""
+    for name, each in fields.items():
+        object.__setattr__(value, name, each)
+
+
 def check_type(name: str, value: Any, kind: type, *, example: str) -> None:
     """Raise TypeError unless ``value`` is a ``kind``, one of the library's types."""
     if not isinstance(value, kind):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from vcycle.schedule.arguments import as_tuple, check_type, whole_number
+from vcycle.schedule.arguments import as_tuple, check_type, keep, whole_number
 from vcycle.schedule.shape import Shape
 
 
@@ -114,16 +114,15 @@ class Baseline:
     def __post_init__(self) -> None:
         check_type("shape", self.shape, Shape, example="Shape(16, 224, 224)")
         check_type("learning_rate", self.learning_rate, LearningRate, example="LearningRate(0.1)")
-        # How a frozen dataclass keeps what it checked; nothing changes after construction.
         for name in ("batch_size", "steps", "num_videos"):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+            keep(self, **{name: whole_number(name, getattr(self, name))})
         given = as_tuple("stage_ends", self.stage_ends, example="(40_000, 80_000)")
         give = (
             f"rising steps between 1 and {self.steps - 1}, the steps at which the learning rate "
             f"drops"
         )
         ends = tuple(whole_number("stage_ends", end, give=give) for end in given)
-        object.__setattr__(self, "stage_ends", ends)
+        keep(self, stage_ends=ends)
         if any(end <= start for start, end in pairwise((0, *ends, self.steps))):
             raise ValueError(f"stage_ends {list(ends)}: give {give}")
         if self.learning_rate.warmup_steps >= self.steps:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vcycle.schedule.arguments import as_tuple
+from vcycle.schedule.arguments import as_tuple, keep
 
 SQRT_HALF = math.sqrt(0.5)
 
@@ -51,12 +51,11 @@ class LongCycle:
     tokens: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        # How a frozen dataclass keeps what it was given; nothing changes after construction.
-        object.__setattr__(self, "factors", _factors("long", self.factors))
+        keep(self, factors=_factors("long", self.factors))
         for name in ("shares", "batch_factors", "rate_factors", "tokens"):
             if getattr(self, name) is not None:
                 values = as_tuple(f"long_cycle.{name}", getattr(self, name), example="(0.5, 0.5)")
-                object.__setattr__(self, name, values)
+                keep(self, **{name: values})
         if not self.factors or tuple(self.factors[-1]) != (1.0, 1.0):
             raise ValueError(
                 f"long_cycle.factors {_listed(self.factors)}: a run ends on the full grid; make "
@@ -132,7 +131,7 @@ class ShortCycle:
     factors: Factors = ((1.0, 0.5), (1.0, SQRT_HALF))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "factors", _factors("short", self.factors))
+        keep(self, factors=_factors("short", self.factors))
 
     def last(self, num_shapes: int) -> ShortCycle:
         """The last ``num_shapes`` shapes, the base shape counted (table 1b)."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
-from vcycle.schedule.arguments import check_type, whole_number
+from vcycle.schedule.arguments import check_type, keep, whole_number
 from vcycle.schedule.cycles import SQRT_HALF, Factors, LongCycle, ShortCycle
 from vcycle.schedule.shape import ShapeRule
 
@@ -114,12 +114,11 @@ class Multigrid:
         check_type("rule", self.rule, ShapeRule, example="ShapeRule(side_multiple=16)")
         if not 0 < self.epoch_factor < float("inf"):
             raise ValueError(f"epoch_factor {self.epoch_factor}: give a positive number")
-        # How a frozen dataclass keeps what it checked; nothing changes after construction.
         if self.steps is not None:
-            object.__setattr__(self, "steps", whole_number("steps", self.steps))
+            keep(self, steps=whole_number("steps", self.steps))
         if self.norm_group is not None:
             group = whole_number("norm_group", self.norm_group, give="at least 1 clip, or none")
-            object.__setattr__(self, "norm_group", group)
+            keep(self, norm_group=group)
         for name in ("batch_exponent", "rate_exponent"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} {getattr(self, name)}: give a number from 0 to 1")

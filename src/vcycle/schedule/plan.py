@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, overload
 
-from vcycle.schedule.arguments import check_type
+from vcycle.schedule.arguments import check_type, keep
 from vcycle.schedule.base_shapes import BaseShape, ShortShape, are_cycles, base_shapes
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.cycles import FULL_GRID
@@ -109,11 +109,9 @@ class Plan(Sequence[Step]):
         check_type("baseline", self.baseline, Baseline, example="Baseline(shape=..., steps=...)")
         check_type("multigrid", self.multigrid, Multigrid, example="Multigrid.named('anneal')")
         phases = _phases(self.baseline, self.multigrid)
-        # How a frozen dataclass derives a field; nothing changes after construction.
-        object.__setattr__(self, "phases", phases)
-        object.__setattr__(self, "_first_steps", tuple(phase.first_step for phase in phases))
-        object.__setattr__(self, "anneal_start", self._find_anneal_start())
-        object.__setattr__(self, "warmup_steps", self._count_warmup_steps())
+        keep(self, phases=phases, _first_steps=tuple(phase.first_step for phase in phases))
+        keep(self, anneal_start=self._find_anneal_start())
+        keep(self, warmup_steps=self._count_warmup_steps())
 
     def __len__(self) -> int:
         return self.phases[-1].end_step

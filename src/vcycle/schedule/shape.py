@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vcycle.schedule.arguments import whole_number
+from vcycle.schedule.arguments import keep, whole_number
 
 _TOLERANCE = 1e-9
 """Of products such as 0.29 * 100, which lies just below 29."""
@@ -36,8 +36,7 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name in ("frames", "height", "width"):
-            # How a frozen dataclass keeps what it checked; nothing changes after construction.
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+            keep(self, **{name: whole_number(name, getattr(self, name))})
 
     @classmethod
     def parse(cls, text: str) -> Shape:
@@ -85,7 +84,7 @@ class ShapeRule:
 
     def __post_init__(self) -> None:
         for name in ("frame_multiple", "side_multiple", "min_frames", "min_side"):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+            keep(self, **{name: whole_number(name, getattr(self, name))})
 
     def scale(self, shape: Shape, *, frames: float, side: float) -> Shape:
         """``shape`` times the factors, each size to the nearest multiple that is accepted.

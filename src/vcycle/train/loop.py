@@ -182,7 +182,6 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                 if validates and not stops:
                     score = partial(validate, run, display, stop_requests, next_step=next_step)
                     gradients.with_room(partial(score, seconds=log.seconds))
-                    records = _still_records(gradients, records, display)
                 began = clock.now()
 
             # Stop, as any process was asked to.
