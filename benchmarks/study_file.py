@@ -31,10 +31,10 @@ class Method:
     A length is in ``unit``: a share of the baseline's steps, or a multiple of its epochs.
     ``lengths`` maps each to the number of rounds that it waits. ``tuned`` says which lengths have
     a rate chosen for them: each, or the first, whose rate serves the others. A variant has none of
-    its own: it takes that of the method ``rate_of``. ``seeds`` are fewer than the study's where a
-    method is a side question. ``schedule`` is one of the named schedules, ``config`` are further
-    fields of a run's configuration, and ``full_shape`` those that change for a second evaluation,
-    at the full shape. ``trial`` is what no configuration has: see study_trials.
+    its own: it takes that of the method ``rate_of``, times ``rate_factor``. ``seeds`` are fewer
+    than the study's where a method is a side question. ``schedule`` is one of the named schedules,
+    ``config`` are further fields of a run's configuration, and ``full_shape`` those that change for
+    a second evaluation, at the full shape. ``trial`` is what no configuration has: study_trials.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Method:
     lengths: Mapping[float, int]
     tuned: Literal["each", "first"] = "first"
     rate_of: str | None = None
+    rate_factor: float = 1.0
     seeds: int | None = None
     config: Values = field(default_factory=dict)
     full_shape: Values | None = None
@@ -59,6 +60,8 @@ class Method:
             raise ValueError(f"tuned {self.tuned!r}: give each or first")
         if self.unit not in ("steps", "epochs"):
             raise ValueError(f"unit {self.unit!r}: give steps or epochs")
+        if not 0 < self.rate_factor < math.inf or (self.rate_factor != 1 and self.rate_of is None):
+            raise ValueError(f"rate_factor {self.rate_factor}: give a positive number, of rate_of")
         if self.trial not in (None, *get_args(Trial)):
             raise ValueError(f"trial {self.trial!r}: give {' or '.join(get_args(Trial))}")
         if not self.lengths or not all(length > 0 for length in self.lengths):

@@ -116,7 +116,9 @@ class StudyFolder:
         """The rate of a run: its own, or the one that its tuning chose, if that is done."""
         if run.rate is not None:
             return run.rate
-        return None if self.wanted_rates(run) else best_rate(self._losses(run))
+        if self.wanted_rates(run):
+            return None
+        return run.method.rate_factor * best_rate(self._losses(run))
 
     def wanted_rates(self, run: Run) -> list[float]:
         """The rates that the tuning of a run's point has still to try."""

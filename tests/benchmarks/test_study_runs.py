@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import yaml
 from rich.console import Console
 
 from study import main
-from study_file import Study, read_study
+from study_file import Method, Study, read_study
 from study_results import collect, summary
 from study_runs import StudyFolder, machine, row_name, run_study
 from study_timing import check_times, time_steps
@@ -141,6 +142,17 @@ def test_the_rate_with_the_least_tuning_loss_trains_all_folds(study, done):
             assert done.row(run)["rate"] == best["rate"]
             assert done.row(run)["videos"] == 4
             assert 0 <= done.row(run)["top1"] <= 1
+
+
+def test_a_variant_may_have_a_share_of_the_rate_of_the_method_that_it_varies(study, done):
+    slower = Method("slower", "slower", "off", "steps", {1: 0}, rate_of="baseline", rate_factor=0.5)
+    tasks = [replace(task, methods=(*task.methods, "slower")) for task in study.tasks]
+    more = replace(study, methods=(*study.methods, slower), tasks=tuple(tasks))
+    folder = StudyFolder(more, done.path, Path("nowhere"))
+    for run in more.runs():
+        if run.method == slower:
+            assert run.role == "final"
+            assert folder.rate(run) == 0.5 * done.rate(replace(run, method=study.baseline))
 
 
 def test_a_run_starts_from_the_weights_of_the_baseline_of_another_task(study, done):
