@@ -1,5 +1,7 @@
 """Multiply-adds of one clip at every shape of every recipe under every schedule, as JSON.
 
+And of the networks that are small enough for a CPU, at the shape that docs/study.md trains them at.
+
 Its output is ``src/vcycle/models/multiply_adds.json``, which ``vcycle plan`` reads so as
 not to need torch:
 
@@ -13,6 +15,7 @@ from dataclasses import replace
 
 import torch
 
+from vcycle.config.own_videos import scratch
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
@@ -21,13 +24,17 @@ from vcycle.schedule.multigrid import SCHEDULES
 from vcycle.schedule.shape import Shape
 
 NUM_CLASSES = 400
+SMALL_MODELS, STUDY_SHAPE = ("resnet3d_tiny", "slowfast_tiny"), Shape(8, 96, 96)
 
 
 def main() -> None:
     """Print the table: model, shape, multiply-adds."""
     shapes: dict[str, set[Shape]] = {}
-    for name in (*FIXED_RECIPES, *USER_RECIPES):
-        config = recipe(name)
+    configs = [recipe(name) for name in (*FIXED_RECIPES, *USER_RECIPES)]
+    for name in SMALL_MODELS:
+        config = scratch(model=name)
+        configs.append(replace(config, baseline=replace(config.baseline, shape=STUDY_SHAPE)))
+    for config in configs:
         for schedule in SCHEDULES:
             multigrid = config.multigrid.with_schedule(schedule)
             visited = replace(config, multigrid=multigrid).plan().shapes

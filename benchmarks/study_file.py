@@ -28,13 +28,20 @@ Values = Mapping[str, Any]
 class Method:
     """A schedule, at one or more lengths.
 
-    A length is in ``unit``: a share of the baseline's steps, or a multiple of its epochs.
-    ``lengths`` maps each to the number of rounds that it waits. ``tuned`` says which lengths have
-    a rate chosen for them: each, or the first, whose rate serves the others. A variant has none of
-    its own: it takes that of the method ``rate_of``, times ``rate_factor``. ``seeds`` are fewer
-    than the study's where a method is a side question. ``schedule`` is one of the named schedules,
-    ``config`` are further fields of a run's configuration, and ``full_shape`` those that change for
-    a second evaluation, at the full shape. ``trial`` is what no configuration has: study_trials.
+    Args:
+        unit: of a length: a share of the baseline's steps, or a multiple of its epochs.
+        lengths: each, and the number of rounds that it waits.
+        schedule: one of the named ones.
+        tuned: which lengths have a rate chosen for them: each, or the first, whose rate serves the
+            others.
+        rate_of: the method that a variant takes its rate from, times ``rate_factor``; it has none
+            of its own.
+        against: the method that its saving is counted over, if not the baseline.
+        joins: a method whose first length, tuned alike, belongs to its curve, too.
+        seeds: fewer than the study's, where a method is a side question.
+        config: further fields of a run's configuration.
+        full_shape: those that change for a second evaluation, at the full shape.
+        trial: what no configuration has (study_trials).
     """
 
     name: str
@@ -45,6 +52,8 @@ class Method:
     tuned: Literal["each", "first"] = "first"
     rate_of: str | None = None
     rate_factor: float = 1.0
+    against: str | None = None
+    joins: str | None = None
     seeds: int | None = None
     config: Values = field(default_factory=dict)
     full_shape: Values | None = None
@@ -155,6 +164,11 @@ class Study:
             if unknown := [name for name in task.methods if name not in known]:
                 raise ValueError(f"task {task.name}: no method {', '.join(unknown)} in the study")
             for method in (self.method(name) for name in task.methods):
+                for other in (method.against, method.joins):
+                    if other not in (None, *task.methods):
+                        raise ValueError(
+                            f"task {task.name}: {method.name} is compared with {other}; add it"
+                        )
                 if method.rate_of not in (None, *task.methods):
                     raise ValueError(
                         f"task {task.name}: {method.name} takes the rate of {method.rate_of}; add "

@@ -6,17 +6,18 @@ baseline reaches, with a bootstrap interval over folds and seeds.
 
 A curve is the mean over folds of the mean over each fold's seeds, made monotone (a longer run is
 never worse: neighbours that contradict this are pooled), and straight between its points over the
-logarithm of the cost. Lengths may have run in different seeds; all that are compared have run in
-the same folds. A curve is never extended beyond its points: a level above them all is 'not
-reached', and its longest run gives a bound instead of a number.
+logarithm of the cost. Lengths may have run in different seeds, as from random weights the same seed
+of two methods is hardly more alike than two seeds; all that are compared have run in the same
+folds. Runs that start from other weights are compared with those from the same weights: with them,
+another seed is another fold. A curve is never extended beyond its points: a level above them all is
+'not reached', and its longest run gives a bound instead of a number.
 
 A resample draws folds, the same for all lengths, and in each drawn fold the noise of as many seeds
 as a length has there, from its own runs' differences to the mean of their fold, as short runs may
 differ by more than long ones; or, where a length has few of them, from those of all lengths: so a
-length of one seed is not taken for exact. A bootstrap of few folds is too sure of itself: 2.5% of
-the samples of three are one fold thrice, so that what folds differ by takes no interval beyond the
-best and the worst of them. Where folds differ by as much as seeds or more, its 95% are the truth in
-about three of four studies.
+length of one seed is not taken for exact. What folds and seeds differ by is scaled up for the means
+being those of the same few. A bootstrap of three folds is too sure of itself all the same: see
+``tests/benchmarks/test_study_iso.py`` for how often its 95% are the truth.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Cell = tuple[int, int]
+Fold = tuple[int, ...]
+"""The fold, and the seed if that stands for the weights that runs start from."""
+Cell = tuple[int, Fold]
 """Seed and fold."""
 Floats = NDArray[np.float64]
 _FEW = 6
@@ -42,7 +45,7 @@ class Curve:
     costs: tuple[float, ...]
     scores: tuple[Mapping[Cell, float], ...]
 
-    def in_folds(self, folds: set[int]) -> Curve:
+    def in_folds(self, folds: set[Fold]) -> Curve:
         """The lengths that have run in all of ``folds``, and what they did there."""
         return _curve(
             [
@@ -57,7 +60,7 @@ class Curve:
         pairs = zip(self.costs, self.scores, strict=True)
         return _curve([pair for pair in pairs if pair[0] <= cost])
 
-    def of_fold(self, fold: int) -> list[list[float]]:
+    def of_fold(self, fold: Fold) -> list[list[float]]:
         """The scores of each length's seeds."""
         return [
             [score for (_, each), score in scores.items() if each == fold] for scores in self.scores
@@ -68,7 +71,7 @@ def _curve(pairs: Sequence[tuple[float, Mapping[Cell, float]]]) -> Curve:
     return Curve(tuple(cost for cost, _ in pairs), tuple(scores for _, scores in pairs))
 
 
-def _folds(cells: Mapping[Cell, float]) -> set[int]:
+def _folds(cells: Mapping[Cell, float]) -> set[Fold]:
     return {fold for _, fold in cells}
 
 
@@ -166,7 +169,7 @@ def gain_at_equal_cost(
     return float(gains[0]), *((None, None) if number == 1 else (low, high)), number
 
 
-def _shared_folds(baseline: Curve, method: Curve, whole: float) -> set[int]:
+def _shared_folds(baseline: Curve, method: Curve, whole: float) -> set[Fold]:
     """The folds of the whole baseline that most lengths of the method can be compared in.
 
     As many as any of its lengths has there; of several such sets that of the costliest.
@@ -179,20 +182,25 @@ def _shared_folds(baseline: Curve, method: Curve, whole: float) -> set[int]:
 
 
 def samples(
-    ours: Curve, theirs: Curve, folds: set[int], times: int, *, seed: int
+    ours: Curve, theirs: Curve, folds: set[Fold], times: int, *, seed: int
 ) -> tuple[Floats, Floats]:
-    """(1 + times, lengths) monotone means of both curves: as they are, then of resamples."""
+    """(1 + times, lengths) monotone means of both curves: as they are, then of resamples.
+
+    Folds' differences to their mean are scaled by sqrt(n / (n - 1)), for it being that of n folds.
+    """
     rng = np.random.default_rng(seed)
     split = len(ours.costs)
     cells = [[*ours.of_fold(fold), *theirs.of_fold(fold)] for fold in sorted(folds)]
     means = np.array([[np.mean(scores) for scores in lengths] for lengths in cells])
     numbers = np.array([[len(scores) for scores in lengths] for lengths in cells])  # like means
+    mean, scale = means.mean(0), math.sqrt(len(cells) / max(1, len(cells) - 1))
     drawn = rng.integers(0, len(cells), (times, len(cells)))
     size = (*drawn.shape, numbers.max())
     noise = np.stack([rng.choice(each, size) for each in _seed_noise(cells)], axis=2)
     is_there = np.arange(numbers.max()) < numbers[drawn][..., None]
     of_seeds = np.where(is_there, noise, 0.0).sum(-1) / numbers[drawn]
-    table = np.vstack([means.mean(0), (means[drawn] + of_seeds).mean(1)])
+    of_folds = mean + scale * (means[drawn] - mean)
+    table = np.vstack([mean, (of_folds + of_seeds).mean(1)])
     return (
         np.array([monotone(row) for row in table[:, :split]]),
         np.array([monotone(row) for row in table[:, split:]]),

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from study_file import Run, Study, Task
-from study_iso import Curve, gain_at_equal_cost, iso_speedup
+from study_iso import Cell, Curve, gain_at_equal_cost, iso_speedup
 from study_runs import StudyFolder
-from study_timing import seconds_of
+from study_timing import seconds_of, timed_alike
 from vcycle.data.atomic import write_atomic
 
-COSTS = ("seconds", "multiply_adds", "steps")
+COSTS = ("seconds", "seconds_with_decoding", "multiply_adds", "steps")
 PACKAGES = ("torch", "av", "numpy", "lightning-fabric")
 
 Row = dict[str, Any]
@@ -65,24 +65,43 @@ def summary(study: Study, rows: list[Row]) -> Row:
 
 
 def _iso(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
-    """One row, or none without runs: the saving in seconds for top-1, and in all other measures."""
+    """One row, or none without runs: the saving in seconds for top-1, and in all other measures.
+
+    ``speedup`` is None for a method that does not reach the score, and where ``reached`` is None,
+    too, for one that was not timed.
+    """
+    baseline_name = study.method(method).against or study.baseline.name
     if method == study.baseline.name or not any(row["method"] == method for row in rows):
         return []
     every: dict[str, dict[str, Row]] = {}
     for score in ("top1", "loss"):
         every[score] = {}
         for cost in COSTS:
-            baseline = curve(rows, study.baseline.name, score=score, cost=cost)
-            ours = curve(rows, method, score=score, cost=cost)
-            whole = _whole_cost(study, rows, cost)
+            baseline = curve(rows, baseline_name, score=score, cost=cost)
+            ours = curve(_with_joined(study, rows, method), method, score=score, cost=cost)
+            whole = _whole_cost(study, rows, cost, baseline_name)
             if whole is None or not ours.costs:
                 continue
             if (found := iso_speedup(baseline, ours, whole=whole)) is not None:
                 every[score][cost] = asdict(found)
     main = every["top1"].get("seconds") or {}
     head = {"dataset": task.dataset, "regime": task.regime, "method": method}
-    figures = {key: main.get(key) for key in ("low", "high", "at_least", "bound")}
+    if baseline_name != study.baseline.name:
+        head["against"] = baseline_name
+    figures = {key: main.get(key) for key in ("low", "high", "at_least", "bound", "reached")}
     return [{**head, "speedup": main.get("factor"), **figures, **every}]
+
+
+def _with_joined(study: Study, rows: list[Row], method: str) -> list[Row]:
+    """The rows of a method, and as its own those of the first length of one that it ``joins``."""
+    joins = study.method(method).joins
+    if joins is None:
+        return rows
+    first = (joins, study.method(joins).first_length)
+    return [
+        {**row, "method": method} if (row["method"], row["length"]) == first else row
+        for row in rows
+    ]
 
 
 def _by_length(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
@@ -105,7 +124,10 @@ def _by_length(study: Study, task: Task, method: str, rows: list[Row]) -> list[R
 
 
 def _points(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
-    """Each length: means over its cells, and what it gains over a baseline of equal seconds."""
+    """Each length: means, and what it gains over a baseline of equal seconds.
+
+    The means are those of its folds, of each the mean of its seeds; deviations are between runs.
+    """
     points = []
     lengths = dict.fromkeys(row["length"] for row in rows if row["method"] == method)
     for length in sorted(lengths):
@@ -120,7 +142,7 @@ def _points(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]
         for score in ("top1", "loss", "full_shape_top1", "full_shape_loss"):
             values = [row[score] for row in cells if score in row]
             if values:
-                point[score] = statistics.mean(values)
+                point[score] = _mean(cells, score)
                 point[f"{score}_deviation"] = statistics.stdev(values) if values[1:] else None
         point["whole_baseline"] = _whole_baseline(study, rows, cells)
         point["gain"] = _gains(study, rows, method, cells[0])
@@ -139,7 +161,15 @@ def _whole_baseline(study: Study, rows: list[Row], cells: list[Row]) -> Row:
     found = [row for row in pairs if row is not None]
     if not found or len(found) < len(cells):
         return {}
-    return {score: statistics.mean(row[score] for row in found) for score in ("top1", "loss")}
+    return {score: _mean(found, score) for score in ("top1", "loss")}
+
+
+def _mean(cells: Iterable[Row], score: str) -> float:
+    """Over folds, of each the mean over its seeds."""
+    folds: dict[int, list[float]] = {}
+    for row in cells:
+        folds.setdefault(row["fold"], []).append(row[score])
+    return statistics.mean(map(statistics.mean, folds.values()))
 
 
 def _gains(study: Study, rows: list[Row], method: str, row: Row) -> Row:
@@ -164,33 +194,40 @@ def _gains(study: Study, rows: list[Row], method: str, row: Row) -> Row:
 
 def curve(rows: Iterable[Row], method: str, *, score: str, cost: str) -> Curve:
     """The lengths of a method by their cost; losses negated."""
-    points: dict[float, dict[tuple[int, int], float]] = {}
+    points: dict[float, dict[Cell, float]] = {}
     for row in rows:
         if row["method"] == method and row[cost] is not None:
+            # The weights that a run starts from are those of its seed.
+            weights = (row["seed"],) if "pretraining_rate" in row else ()
             cells = points.setdefault(row[cost], {})
-            cells[row["seed"], row["fold"]] = row[score] if score == "top1" else -row[score]
+            cell = (row["seed"], (row["fold"], *weights))
+            cells[cell] = row[score] if score == "top1" else -row[score]
     costs = sorted(points)
     return Curve(tuple(costs), tuple(points[each] for each in costs))
 
 
-def _whole_cost(study: Study, rows: Iterable[Row], cost: str) -> float | None:
-    """Of the whole baseline."""
-    whole = study.baseline.first_length
+def _whole_cost(
+    study: Study, rows: Iterable[Row], cost: str, name: str | None = None
+) -> float | None:
+    """Of the whole baseline, or of the method ``name`` that stands for it."""
+    baseline = study.method(name or study.baseline.name)
     for row in rows:
-        if (row["method"], row["length"]) == (study.baseline.name, whole):
+        if (row["method"], row["length"]) == (baseline.name, baseline.first_length):
             found: float | None = row[cost]
             return found
     return None
 
 
-def _row(folder: StudyFolder, run: Run, steps: list[Row]) -> Row | None:
+def _row(folder: StudyFolder, run: Run, timed: list[Row]) -> Row | None:
     """A complete run's row, with the seconds of its plan on an idle machine."""
     row = folder.row(run)
     if row is None:
         return None
     config = folder.study.config_of(run, rate=row["rate"])
-    own = [step for step in steps if _is_of(step, run.task) and step["method"] == row["method"]]
-    return {**row, **seconds_of(config, own)}
+    seconds = seconds_of(config, timed_alike(folder.study, run, timed))
+    steps_alone, decoding = seconds["seconds"], seconds["decode_seconds"]
+    both = None if steps_alone is None or decoding is None else steps_alone + decoding
+    return {**row, **seconds, "seconds_with_decoding": both}
 
 
 def _is_of(row: Row, task: Task) -> bool:

@@ -86,9 +86,18 @@ class StudyFolder:
         ]
 
     def quiet(self) -> list[dict[str, Any]]:
-        """The runs that were carried out once more on an idle machine, to check their seconds."""
+        """The runs that were carried out once more on an idle machine, to check their seconds.
+
+        Those of this folder, and of other methods the published.
+        """
         file = self.path / "quiet.json"
-        return json.loads(file.read_text()) if file.is_file() else list(self._published_quiet)
+        rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
+
+        def key(row: dict[str, Any]) -> tuple[str, ...]:
+            return row["dataset"], row["regime"], row["method"]
+
+        here = {key(row) for row in rows}
+        return rows + [row for row in self._published_quiet if key(row) not in here]
 
     def left(self, runs: list[Run]) -> list[Run]:
         """Those of ``runs`` for which there is something to do, in their order.

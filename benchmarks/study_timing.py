@@ -6,7 +6,8 @@ in one process. Accuracy does not depend on the clock, so runs may share a machi
 are these, summed over their plans. They are CPU seconds, which on one thread are those of an idle
 machine's clock, and the lower quartile of a mini-batch's steps: what others add to some steps is no
 part of the method. All methods of a task are timed in turns, step by step, so that a machine which
-is slower for a while is so for all of them.
+is slower for a while is so for all of them; and a run's seconds are from the mean of all methods
+that timed the same mini-batches, as some of them come in one part of a plan only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from study_file import Run
+from study_file import Method, Run, Study
 from study_runs import StudyFolder, machine
 from study_trials import Trial, during
 from vcycle.bench.step import timed_step
@@ -77,7 +78,7 @@ def check_times(folder: StudyFolder, runs: list[Run]) -> None:
     Writes ``quiet.json``: the seconds of its steps by this module, and those that it took.
     """
     file = folder.path / "quiet.json"
-    rows = folder.quiet()
+    rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
     done = {(row["dataset"], row["regime"], row["method"]) for row in rows}
     finals = [run for run in runs if run.role == "final" and _is_repeatable(folder, run)]
     for run in {(run.task.name, run.method.name): run for run in reversed(finals)}.values():
@@ -87,7 +88,7 @@ def check_times(folder: StudyFolder, runs: list[Run]) -> None:
         row = folder.row(run)
         assert config is not None
         assert row is not None
-        steps = [step for step in folder.steps() if _is_of(step, run)]
+        steps = timed_alike(folder.study, run, folder.steps())
         path = folder.path / "quiet" / run.name
         shutil.rmtree(path, ignore_errors=True)
         with during(run.method.trial):
@@ -98,6 +99,7 @@ def check_times(folder: StudyFolder, runs: list[Run]) -> None:
                 "seconds": seconds_of(config, steps)["seconds"],
                 "took_seconds": result["seconds"] - result["waiting_seconds"],
                 "load": os.getloadavg()[0],
+                "machine": machine(on_gpu=torch.cuda.is_available()),
                 "top1": result["top1"],
                 "top1_before": row["top1"],
             }
@@ -116,9 +118,19 @@ def _task_of(row: dict[str, Any]) -> str:
     return f"{row['dataset']}/{row['regime']}"
 
 
-def _is_of(row: dict[str, Any], run: Run) -> bool:
-    key = (run.task.dataset, run.task.regime, run.method.name)
-    return (row["dataset"], row["regime"], row["method"]) == key
+def timed_alike(study: Study, run: Run, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The timed mini-batches of a run's task that differ from its own in the schedule alone."""
+
+    def way(method: Method) -> tuple[Any, ...]:
+        others = {k: v for k, v in method.config.items() if k not in ("multigrid", "baseline")}
+        return method.trial, others
+
+    known = {method.name: way(method) for method in study.methods}
+    return [
+        row
+        for row in rows
+        if _task_of(row) == run.task.name and known.get(row["method"]) == way(run.method)
+    ]
 
 
 def _rows(folder: StudyFolder, runs: list[Run]) -> list[dict[str, Any]]:
@@ -194,16 +206,20 @@ def _quartile(values: list[float]) -> float:
 
 
 def seconds_of(config: RunConfig, rows: list[dict[str, Any]]) -> dict[str, float | None]:
-    """Seconds of all steps of a run, and of decoding its clips, by the rows of its method.
+    """Seconds of all steps of a run, and of decoding its clips, by the rows of ``timed_alike``.
 
-    None where a mini-batch was not timed.
+    Those of a mini-batch are the mean of the methods that timed it, weighted by their steps. None
+    where none did.
     """
-    timed = {(row["shape"], row["token_share"], row["clips"]): row for row in rows}
+    timed: dict[Kind, list[dict[str, Any]]] = {}
+    for row in rows:
+        timed.setdefault((row["shape"], row["token_share"], row["clips"]), []).append(row)
     total = {"seconds": 0.0, "decode_seconds": 0.0}
     for each in config.plan().mini_batches():
-        row = timed.get((str(each.shape), each.token_share, each.batch_size))
-        if row is None:
+        same = timed.get((str(each.shape), each.token_share, each.batch_size))
+        if same is None:
             return dict.fromkeys(total)
+        weight = sum(row["steps"] for row in same)
         for key in total:
-            total[key] += each.steps * row[key]
+            total[key] += each.steps * sum(row["steps"] * row[key] for row in same) / weight
     return dict(total)

@@ -120,6 +120,7 @@ def main(arguments: list[str]) -> int:
         },
         DOCS / "which_schedule.md": {
             "longer": savings.longer_baselines(values),
+            "regimes": savings.regimes_table(values, titles),
             "saving": savings.iso_table({**values, "iso": named}, titles),
             "equal": savings.equal_table(values, titles),
             "variants": tables.variants_table(values, methods),

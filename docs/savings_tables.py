@@ -10,8 +10,14 @@ from typing import Any
 
 from markdown_table import table
 
-_MOST_STEPS = 0.56
-"""Over the baseline's, in which a schedule is to come to its top-1."""
+_SHARES = {0.56: "five ninths", 0.376: "three eighths"}
+"""Of the baseline's steps, in which the recipes plan to come to its top-1."""
+_COSTS = {
+    "seconds": "seconds",
+    "seconds_with_decoding": "with decoding",
+    "multiply_adds": "multiply-adds",
+    "steps": "steps",
+}
 
 NAMED = ("paper", "pass", "anneal", "anneal-retuned", "tokens")
 """Schedules with a name, the anneal that is tuned at each length, and the one that drops tokens."""
@@ -25,18 +31,14 @@ def iso_table(values: Row, titles: dict[str, str]) -> str:
     """Savings at the whole baseline's result, by top-1 and by loss, in each cost."""
     lines = []
     for row in values["iso"]:
-        found = [
-            row[score].get(cost)
-            for score in SCORES
-            for cost in ("seconds", "multiply_adds", "steps")
-        ]
+        found = [row[score].get(cost) for score in SCORES for cost in _COSTS]
         runs = next((_runs(each) for each in found if each), "0")
         cells = " | ".join(_saving(each) for each in found)
         lines.append(f"{task_name(row)} | {titles[row['method']]} | {runs} | {cells}")
+    costs = " | ".join(_COSTS.values())
     return table(
-        "task | method | runs | top-1: seconds | multiply-adds | steps | "
-        "loss: seconds | multiply-adds | steps",
-        "llrrrrrrr",
+        f"task | method | runs | top-1: {costs} | loss: {costs}",
+        "llr" + 2 * len(_COSTS) * "r",
         lines,
     )
 
@@ -63,26 +65,31 @@ def lengths_table(values: Row, titles: dict[str, str]) -> str:
 
 
 def main_table(values: Row) -> str:
-    """What the anneal has to reach, its shortest run that did, and its savings by top-1."""
+    """What the anneal has to reach, its shortest run that did, and its savings by top-1.
+
+    The baseline's top-1 is that of the same seeds and folds as the anneal's.
+    """
     lines = []
     baselines = _baselines(values)
+    costs = ("seconds", "seconds_with_decoding", "multiply_adds")
     for row in values["iso"]:
-        found = [row["top1"].get(cost) for cost in ("seconds", "multiply_adds")]
+        found = [row["top1"].get(cost) for cost in costs]
         if row["method"] == "anneal" and any(each and each["cells"] > 1 for each in found):
             runs = next(_runs(each) for each in found if each)
             whole, run = baselines[task_name(row), 1], _shortest_there(values, task_name(row))
-            steps = f"- | {whole['steps']:,}"
+            shown = f"{100 * whole['top1']:.1f} | - | - | -"
             if run is not None:
                 saved = whole["multiply_adds"] / run["multiply_adds"]
-                steps = f"{100 * run['top1']:.1f} | {run['steps']:,} of {whole['steps']:,}"
-            shown = "-" if run is None else f"{saved:.1f}x"
+                shown = (
+                    f"{100 * run['whole_baseline']['top1']:.1f} | {100 * run['top1']:.1f} "
+                    f"| {run['steps']:,} of {whole['steps']:,} | {saved:.1f}x"
+                )
             cells = " | ".join(_saving(each) for each in found)
-            top1 = f"{100 * whole['top1']:.1f}"
-            lines.append(f"{task_name(row)} | {runs} | {top1} | {steps} | {shown} | {cells}")
+            lines.append(f"{task_name(row)} | {runs} | {shown} | {cells}")
     return table(
         "task | runs | whole baseline's top-1 | anneal's | in steps | fewer multiply-adds | "
-        "between lengths: seconds | multiply-adds",
-        "lrrrrrrr",
+        f"between lengths: {' | '.join(_COSTS[cost] for cost in costs)}",
+        "lrrrrrrrr",
         lines,
     )
 
@@ -143,37 +150,74 @@ def equal_table(values: Row, titles: dict[str, str]) -> str:
 
 def headline(values: Row) -> str:
     """In how many tasks the anneal came to the whole baseline's top-1, in how few of its steps."""
-    reached: dict[str, list[str]] = {"surely": [], "on average": [], "not": []}
-    factors, shown = [], []
-    baselines = _baselines(values)
+    anneals = [row for row in values["iso"] if row["method"] == "anneal" and "steps" in row["top1"]]
+    longest, shorter = _SHARES
+    sets = len({row["dataset"] for row in anneals})
+    surely = _within(anneals, longest, "low")
+    average = [each for each in _within(anneals, longest, "factor") if each not in surely]
+    short = [task_name(row) for row in anneals if task_name(row) not in surely + average]
+    parts = [
+        f"In {_SHARES[longest]} of a tuned baseline's steps or fewer, `anneal` came to its top-1 "
+        f"in {len(surely)} of {len(anneals)} tasks on {sets} sets of videos, by more than 97% of "
+        f"the resamples of folds, and of seeds where there are several"
+        + (f": {', '.join(surely)}" if surely else ""),
+        f"in {_SHARES[shorter]} or fewer in {len(_within(anneals, shorter, 'low'))} of these",
+    ]
+    if average:
+        parts.append(f"on average, but in fewer resamples, it did in {', '.join(average)}")
+    if short:
+        parts.append(f"it stayed below in {', '.join(short)}")
+    return f"{'; '.join(parts)}."
+
+
+def _within(rows: list[Row], share: float, end: str) -> list[str]:
+    """The tasks of the rows whose saving in steps, or an end of its interval, is as large."""
+    return [task_name(row) for row in rows if (row["top1"]["steps"][end] or 0) >= 1 / share]
+
+
+def regimes_table(values: Row, titles: dict[str, str]) -> str:
+    """Where a schedule wins, where it loses, and where neither can be said yet."""
+    lines = []
     for row in values["iso"]:
-        steps, macs = (row["top1"].get(cost) for cost in ("steps", "multiply_adds"))
-        if row["method"] == "anneal" and steps:
-            factor, low = ((steps[key] or 0) >= 1 / _MOST_STEPS for key in ("factor", "low"))
-            kind = "surely" if low else "on average" if factor else "not"
-            reached[kind].append(task_name(row))
-            if kind == "surely":
-                run = _shortest_there(values, task_name(row))
-                assert run is not None, "some length lies above what is reached"
-                whole = baselines[task_name(row), 1]["multiply_adds"]
-                shown.append(whole / run["multiply_adds"])
-                factors.append(macs["factor"])
-    average, short = (", ".join(reached[kind]) for kind in ("on average", "not"))
-    saved = (
-        f": the shortest runs that did have {_range(shown)} times fewer multiply-adds, and between "
-        f"lengths it is {_range(factors)} times"
-        if factors
-        else ""
+        if row["method"] not in NAMED or row["method"] == "anneal-retuned":
+            continue
+        points = [
+            point
+            for point in values["points"]
+            if (task_name(point), point["method"]) == (task_name(row), row["method"])
+        ]
+        cells = [_verdict(row[score].get("multiply_adds")) for score in SCORES]
+        for score in SCORES:
+            sign = 1 if score == "top1" else -1
+            gains = [point["gain"][score] for point in points if point["gain"].get(score)]
+            ends = [sorted(sign * end for end in (low, high)) for _, low, high, _ in gains]
+            ahead = sum(low > 0 for low, _ in ends)
+            behind = sum(high < 0 for _, high in ends)
+            said = ", ".join(
+                f"{verb} {number}"
+                for verb, number in (("wins", ahead), ("loses", behind))
+                if number
+            )
+            cells.append(f"{said or 'open'} of {len(ends)}" if ends else "not compared")
+        runs = next(_runs(found) for found in row["top1"].values() if found)
+        lines.append(f"{task_name(row)} | {titles[row['method']]} | {runs} | {' | '.join(cells)}")
+    return table(
+        "task | schedule | runs | the baseline's top-1 with less | its loss with less | "
+        "top-1 in the same time, lengths | loss",
+        "llrllll",
+        lines,
     )
-    others = [f"it did on average, but in fewer resamples, in {average}"] if average else []
-    others += [f"it stayed below in {short}"] if short else []
-    return (
-        f"In five ninths of a tuned baseline's steps or fewer, `anneal` came to its top-1 in "
-        f"{len(reached['surely'])} of {sum(map(len, reached.values()))} tasks, by all but a few of "
-        f"the resamples of folds, and of seeds where there are several{saved}"
-        + "".join(f"; {each}" for each in others)
-        + ":"
-    )
+
+
+def _verdict(found: Row | None) -> str:
+    """Of a saving at the whole baseline's score, by its 95% interval."""
+    if found is None or found["cells"] == 1:
+        return "open"
+    if (found["low"] or 0) > 1:
+        return "wins"
+    if found["reached"] < 0.025 or (found["high"] is not None and found["high"] < 1):
+        return "loses"
+    return "open"
 
 
 def epochs_table(values: Row, titles: dict[str, str]) -> str:
@@ -210,10 +254,6 @@ def epochs_table(values: Row, titles: dict[str, str]) -> str:
     )
 
 
-def _range(values: list[float]) -> str:
-    return f"{min(values):.1f} to {max(values):.1f}"
-
-
 def _is_censored(found: Row) -> bool:
     """Whether the shortest run reaches the score and costs about as much as the baseline."""
     return found["at_least"] and found["factor"] < 1.1
@@ -228,14 +268,15 @@ def _runs(found: Row) -> str:
 def _saving(found: Row | None) -> str:
     if found is None:
         return "-"
+    rarely = f" in {found['reached']:.0%}" if found["low"] is None and found["cells"] > 1 else ""
     if found["factor"] is None:
-        return f"not reached (< {found['bound']:.1f}x)"
+        return f"not reached (< {found['bound']:.1f}x{f'; reached{rarely}' if rarely else ''})"
     sign = "> " if found["at_least"] else ""
     if found["cells"] == 1:
         return f"{sign}{found['factor']:.1f}x"
     low = "-" if found["low"] is None else f"{found['low']:.1f}"
     high = "-" if found["high"] is None else f"{found['high']:.1f}"
-    return f"{sign}{found['factor']:.1f}x [{low}, {high}]"
+    return f"{sign}{found['factor']:.1f}x [{low}, {high}]{rarely}"
 
 
 def _top1(scores: Row) -> str:

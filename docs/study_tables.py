@@ -210,12 +210,13 @@ def quiet_table(values: Row, titles: dict[str, str]) -> str:
     lines = [
         f"{task_name(row)} | {titles[row['method']]} | {row['steps']:,} "
         f"| {seconds_text(row['seconds'])} | {seconds_text(row['took_seconds'])} "
-        f"| {100 * row['top1']:.1f} | {100 * row['top1_before']:.1f}"
+        f"| {row['took_seconds'] / row['seconds']:.2f} | {100 * row['top1']:.1f} "
+        f"| {100 * row['top1_before']:.1f}"
         for row in values["quiet"]
     ]
     return table(
-        "task | method | steps | seconds, by the steps | took | top-1 | the first time",
-        "llrrrrr",
+        "task | method | steps | seconds, by the steps | took | ratio | top-1 | the first time",
+        "llrrrrrr",
         lines,
     )
 

@@ -69,47 +69,85 @@ def test_the_check_sees_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert main(["--check"]) == 1
 
 
-def test_the_headline_counts_tasks_by_their_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And leaves out a task whose anneal has no run beside the whole baseline."""
+def point(name: str, method: str, steps: int, top1: float, **others: object) -> dict:
+    """A length, whose runs' seeds and folds have a whole baseline of 0.8."""
+    return {
+        "dataset": name,
+        "regime": "r",
+        "method": method,
+        "length": steps / 900,
+        "steps": steps,
+        "multiply_adds": steps,
+        "runs": 3,
+        "top1": top1,
+        "whole_baseline": {"top1": 0.8},
+        "gain": {},
+        **others,
+    }
+
+
+def saving(factor: float | None, low: float | None, high: float | None, reached: float) -> dict:
+    values = {"factor": factor, "low": low, "high": high, "reached": reached}
+    return {**values, "bound": 5.0, "at_least": False, "cells": 3, "fewest": 3}
+
+
+def iso_row(name: str, *found: float | None) -> dict:
+    costs = ("steps", "multiply_adds", "seconds", "seconds_with_decoding")
+    scores = dict.fromkeys(costs, saving(*found)) if found else {}
+    return {"dataset": name, "regime": "r", "method": "anneal", "top1": scores, "loss": scores}
+
+
+@pytest.fixture
+def savings(monkeypatch: pytest.MonkeyPatch) -> dict:
     monkeypatch.syspath_prepend(str(DOCS))
-    headline = runpy.run_path(str(DOCS / "savings_tables.py"))["headline"]
+    return runpy.run_path(str(DOCS / "savings_tables.py"))
 
-    def point(name: str, method: str, steps: int, top1: float) -> dict:
-        return {
-            "dataset": name,
-            "regime": "r",
-            "method": method,
-            "length": steps / 900,
-            "steps": steps,
-            "multiply_adds": steps,
-            "runs": 3,
-            "top1": top1,
-            "whole_baseline": {"top1": 0.8},
-        }
 
-    points = [point(name, "baseline", 900, 0.8) for name in "ab"]
-    points += [
-        point(name, "anneal", steps, top1)
-        for name, steps, top1 in (
-            ("a", 200, 0.7),
-            ("a", 300, 0.81),
-            ("a", 400, 0.9),
-            ("b", 500, 0.8),
-        )
-    ]
+def test_the_headline_counts_tasks_by_their_intervals(savings: dict) -> None:
+    """And leaves out a task whose anneal has no run beside the whole baseline."""
+    rows = [iso_row("a", 4.0, 3.0, None, 1.0), iso_row("b", 2.0, 1.8, 3.0, 1.0)]
+    rows += [iso_row("c", 2.5, 1.7, None, 1.0), iso_row("g", 2.5, None, None, 0.9)]
+    rows += [iso_row("d", None, None, None, 0.0), iso_row("e", 1.5, 1.4, None, 1.0), iso_row("f")]
+    rows += [{**rows[0], "method": "pass"}]
+    text = savings["headline"]({"iso": rows})
+    assert "in 2 of 6 tasks on 6 sets of videos" in text
+    assert ": a/r, b/r; in three eighths or fewer in 1 of these; " in text
+    assert "on average, but in fewer resamples, it did in c/r, g/r; " in text
+    assert text.endswith("it stayed below in d/r, e/r.")
 
-    def row(name: str, factor: float | None, low: float | None) -> dict:
-        saving = {"factor": factor, "low": low}
-        scores = {"steps": saving, "multiply_adds": saving}
-        return {"dataset": name, "regime": "r", "method": "anneal", "top1": scores}
 
-    rows = [row("a", 4.0, 3.0), row("b", 2.0, 1.8), row("c", 2.5, 1.7), row("g", 2.5, None)]
-    rows += [row("d", None, None)]
-    rows += [row("e", 1.5, 1.4), {**row("f", None, None), "top1": {}}]
-    rows += [{**row("a", 9.0, 9.0), "method": "pass"}]
-    text = headline({"iso": rows, "points": points})
-    assert "in 2 of 6 tasks" in text
-    assert "1.8 to 3.0 times fewer multiply-adds, and between lengths it is 2.0 to 4.0 " in text
-    assert "on average, but in fewer resamples, in c/r, g/r;" in text
-    assert text.endswith("it stayed below in d/r, e/r:")
-    assert headline({"iso": rows[2:6], "points": points}).count("multiply-adds") == 0
+def test_the_main_table_compares_runs_of_the_same_seeds_and_folds(savings: dict) -> None:
+    points = [point(name, "baseline", 900, 0.85) for name in "ab"]
+    points += [point("a", "anneal", steps, top1) for steps, top1 in ((200, 0.7), (300, 0.81))]
+    points += [point("b", "anneal", 400, 0.79)]
+    rows = [iso_row("a", 3.5, 2.0, None, 1.0), iso_row("b", None, None, None, 0.3)]
+    *_, first, second = savings["main_table"]({"iso": rows, "points": points}).splitlines()
+    cells = " | ".join(["3.5x [2.0, -]"] * 3)
+    assert first == f"| a/r | 3 | 80.0 | 81.0 | 300 of 900 | 3.0x | {cells} |"
+    cells = " | ".join(["not reached (< 5.0x; reached in 30%)"] * 3)
+    assert second == f"| b/r | 3 | 85.0 | - | - | - | {cells} |"
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        ((2.0, 1.5, None, 1.0), "wins"),
+        ((2.0, 0.9, 3.0, 1.0), "open"),
+        ((2.0, None, 3.0, 0.9), "open"),
+        ((0.8, 0.5, 0.9, 1.0), "loses"),
+        ((None, None, None, 0.01), "loses"),
+        ((None, None, 1.6, 0.2), "open"),
+    ],
+)
+def test_a_regime_is_won_or_lost_by_the_whole_interval(
+    savings: dict, found: tuple, verdict: str
+) -> None:
+    gains = [{"top1": [0.1, 0.05, 0.2, 3], "loss": [-0.3, -0.5, -0.1, 3]}]
+    gains += [{"top1": [0.1, -0.05, 0.2, 3], "loss": [0.3, 0.1, 0.5, 3]}]
+    points = [point("a", "anneal", 300 + k, 0.8, gain=gain) for k, gain in enumerate([*gains, {}])]
+    text = savings["regimes_table"](
+        {"iso": [iso_row("a", *found)], "points": points}, {"anneal": "anneal"}
+    )
+    line = text.splitlines()[-1]
+    ends = "wins 1 of 2 | wins 1, loses 1 of 2"
+    assert line == f"| a/r | anneal | 3 | {verdict} | {verdict} | {ends} |"

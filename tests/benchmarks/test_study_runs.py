@@ -129,7 +129,7 @@ def test_a_published_run_is_repeated_at_its_rate(study, study_file, done, tmp_pa
 
 def rows_of(folder: StudyFolder) -> dict[str, dict]:
     rows = {run.name: folder.row(run) for run in folder.study.runs()}
-    timed = ("busy_seconds", "seconds", "decode_seconds")
+    timed = ("busy_seconds", "seconds", "decode_seconds", "seconds_with_decoding")
     return {name: {k: v for k, v in row.items() if k not in timed} for name, row in rows.items()}
 
 
@@ -330,14 +330,22 @@ def test_the_collected_table(study_file, done, tmp_path, capsys):
     assert {(row["machine"], row["torch"]) for row in values["rows"]} == {(here, torch.__version__)}
     assert {step["machine"] for step in values["steps"]} == {here}
     row = next(row for row in values["rows"] if row["method"] == "pass" and row["fold"] == 1)
+    timed: dict[tuple[str, int], list[dict]] = {}
+    for step in values["steps"]:
+        if step["regime"] == "scratch":
+            timed.setdefault((step["shape"], step["clips"]), []).append(step)
+    assert max(map(len, timed.values())) == 2  # of both methods: they count by their steps
     step_seconds = {
-        (step["shape"], step["clips"]): step["seconds"]
-        for step in values["steps"]
-        if step["method"] == "pass"
+        kind: sum(each["steps"] * each["seconds"] for each in found)
+        / sum(each["steps"] for each in found)
+        for kind, found in timed.items()
     }
     steps = [json.loads(line) for line in _metrics(done, "pass-1/seed0-fold1")]
     expected = sum(step_seconds[step["shape"], step["batch_size"]] for step in steps)
     assert row["seconds"] == pytest.approx(expected)
+    both = row["seconds"] + row["decode_seconds"]
+    assert row["seconds_with_decoding"] == pytest.approx(both)
+    assert both > row["seconds"]
     assert (row["steps"], row["role"], row["epoch_factor"]) == (
         6,
         "final",
@@ -347,11 +355,18 @@ def test_the_collected_table(study_file, done, tmp_path, capsys):
     check_times(done, done.study.selected(["generated/scratch/pass"]))
     check_times(done, done.study.selected(["generated/scratch/pass"]))  # once is enough
     assert main([*flags, "--collect"]) == 0
-    (quiet,) = json.loads(table.read_text())["quiet"]
+    published = json.loads(table.read_text())
+    (quiet,) = published["quiet"]
+    assert quiet["machine"] == here
     assert (quiet["method"], quiet["length"], quiet["steps"]) == ("pass", 1, 6)
     assert quiet["top1"] == quiet["top1_before"]
     assert quiet["seconds"] == pytest.approx(expected)
     assert quiet["took_seconds"] > 0
+    of_another = {**quiet, "machine": "another", "took_seconds": 1e6}
+    baseline = {**of_another, "method": "baseline"}
+    published = {**published, "quiet": [baseline, of_another]}
+    merged = StudyFolder(done.study, done.path, Path("nowhere"), published).quiet()
+    assert merged == [quiet, baseline]
     (iso,) = values["iso"]
     assert iso["method"] == "pass"
     assert iso["top1"]["steps"]["cells"] == 2

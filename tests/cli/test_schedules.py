@@ -150,6 +150,25 @@ def test_a_short_schedule_that_is_asked_for_is_warned_of(values: Values) -> None
     )
 
 
+def test_what_the_study_says_of_an_asked_schedule_is_of_its_network_and_length(
+    values: Values,
+) -> None:
+    """A transformer passed its baseline in fewer steps; a longer baseline than any was not met."""
+    asked = ("--shape", "8x96x96", "--schedule", "anneal", "--multigrid.steps", "414")
+    long = "not shown for a baseline this long"
+    for model, steps, begins in (
+        ("resnet3d_tiny", "1500", ["schedule as asked: in 28% of the baseline's steps"]),
+        ("video_vit_tiny", "1500", []),
+        ("video_vit_tiny", "4000", [long]),
+    ):
+        flags = ("--num-videos", "300", "--model", model, "--baseline.steps", steps)
+        notes = values("scratch", *flags, *asked)["notes"]
+        found = [note for note in notes if note.startswith(("schedule as asked", long))]
+        assert [note.startswith(begin) for note, begin in zip(found, begins, strict=True)] == [
+            True for _ in begins
+        ]
+
+
 @pytest.mark.parametrize(
     ("flags", "steps"),
     [

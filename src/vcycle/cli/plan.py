@@ -20,7 +20,7 @@ from vcycle.config.flags import add_config_flags, run_config
 from vcycle.config.pretrained import published_weights
 from vcycle.config.recipes import USER_RECIPES, summaries
 from vcycle.config.run import RunConfig
-from vcycle.config.schedule_choice import LEAST_SHARE, LEAST_STEPS
+from vcycle.config.schedule_choice import as_asked
 from vcycle.data.cores import process_cores
 from vcycle.report.plan_table import plan_table
 from vcycle.schedule import cost
@@ -249,7 +249,7 @@ def _spans(config: RunConfig, plan: Plan) -> tuple[str, cost.Cost]:
 def _notes(config: RunConfig, plan: Plan) -> list[str]:
     notes = [*config.notes, *config.schedule_notes, *filter(None, [config.steps_note])]
     if not config.schedule_notes and len(plan.shapes) > 1:
-        notes += _short_note(config, plan)
+        notes += as_asked(config, len(plan), is_own=config.recipe in USER_RECIPES)
     if config.multigrid.anneal is not None:
         anneal, share = config.multigrid.anneal, 1 - plan.anneal_start
         form = f"{anneal.form} to {anneal.final:g} of its peak"
@@ -260,18 +260,6 @@ def _notes(config: RunConfig, plan: Plan) -> list[str]:
         )
         notes.append(f"rate: {over}, in place of the recipe's decay and warm-up")
     return [*notes, *_weights_note(config)]
-
-
-def _short_note(config: RunConfig, plan: Plan) -> list[str]:
-    """That a schedule which was asked for is shorter than those that were enough."""
-    cycle, steps = config.multigrid.long_cycle, config.baseline.steps
-    if config.recipe in USER_RECIPES and len(plan) < LEAST_STEPS:
-        why = f"fewer than {LEAST_STEPS} steps most"
-    elif cycle is not None and cycle.once and len(plan) < LEAST_SHARE * steps:
-        why = f"{len(plan) / steps:.0%} of the baseline's steps a single pass mostly"
-    else:
-        return []
-    return [f"schedule as asked: in {why} fell short of the baseline's accuracy"]
 
 
 def _weights_note(config: RunConfig) -> list[str]:

@@ -73,12 +73,17 @@ _MOST_CLIPS = Fraction(128, 60)
 LEAST_STEPS = 300
 """Of an anneal that is to come to the baseline's accuracy: in fewer it mostly did not."""
 LEAST_SHARE = 0.36
-"""Of the baseline's steps, likewise."""
+"""Of the baseline's steps, likewise; of convolutional networks: a transformer's anneals passed it
+in fewer of both."""
 TIMED_STEPS = 221
 """The fewest that were compared with a baseline of equal time."""
 MOST_STEPS, MOST_BASELINE_STEPS, TOO_LONG = 1500, 1600, 3000
 """The longest anneal that was compared; the longest baseline that the anneal came to, and one whose
 accuracy it stayed below."""
+_TOO_LONG = (
+    f"not shown for a baseline this long: the anneal came to those of up to "
+    f"{MOST_BASELINE_STEPS:,} steps, and stayed below one of {TOO_LONG:,}"
+)
 
 
 def from_random_weights(model: Model, num_videos: int) -> Evidence:
@@ -125,11 +130,28 @@ def planned(
     multigrid = replace(Multigrid.named("anneal"), steps=kept)
     notes = [f"schedule anneal, one pass from coarse to fine: {why}"]
     if steps > MOST_BASELINE_STEPS and not is_timed:
-        notes.append(
-            f"not shown for a baseline this long: the anneal came to those of up to "
-            f"{MOST_BASELINE_STEPS:,} steps, and stayed below one of {TOO_LONG:,}"
-        )
+        notes.append(_TOO_LONG)
     return multigrid, tuple(notes)
+
+
+def as_asked(config: RunConfig, num_steps: int, *, is_own: bool) -> list[str]:
+    """What speaks against a schedule of ``num_steps`` that was asked for by name.
+
+    ``is_own``: the recipe is for one's own videos, and would have chosen a schedule itself.
+    """
+    cycle, steps, entry = config.multigrid.long_cycle, config.baseline.steps, config.model.entry
+    is_transformer = entry is not None and entry.family == "VideoTransformer"
+    notes = []
+    if is_own and num_steps < LEAST_STEPS and not is_transformer:
+        notes.append(f"fewer than {LEAST_STEPS} steps most")
+    elif (
+        cycle is not None and cycle.once and num_steps < LEAST_SHARE * steps and not is_transformer
+    ):
+        notes.append(f"{num_steps / steps:.0%} of the baseline's steps a single pass mostly")
+    notes = [f"schedule as asked: in {why} fell short of the baseline's accuracy" for why in notes]
+    if is_own and config.multigrid.anneal is not None and steps > MOST_BASELINE_STEPS:
+        notes.append(_TOO_LONG)
+    return notes
 
 
 def most_clips(num_videos: int) -> int:

@@ -147,10 +147,17 @@ def _counted() -> dict[str, dict[str, int]]:
 
 
 def _slowfast(
-    name: str, *aliases: str, alpha: int = 4, file: str | None = None, **arguments: Any
+    name: str,
+    *aliases: str,
+    alpha: int = 4,
+    file: str | None = None,
+    adamw_rate: float | None = None,
+    **arguments: Any,
 ) -> ModelEntry:
     arguments = {"alpha": alpha, **arguments}
-    return ModelEntry(name, "SlowFast", arguments, aliases, kinetics_file=file)
+    return ModelEntry(
+        name, "SlowFast", arguments, aliases, kinetics_file=file, adamw_rate=adamw_rate
+    )
 
 
 def _i3d(name: str, *aliases: str, file: str | None = None, **arguments: Any) -> ModelEntry:
@@ -172,7 +179,15 @@ _R101_50 = (6, 6)
 
 MODELS = (
     ModelEntry("resnet3d_tiny", "TinyResNet3d", adamw_rate=0.012),
-    _slowfast("slowfast_tiny", alpha=2, beta_inverse=4, depth=26, fusion_kernel=5, width=8),
+    _slowfast(
+        "slowfast_tiny",
+        adamw_rate=0.006,
+        alpha=2,
+        beta_inverse=4,
+        depth=26,
+        fusion_kernel=5,
+        width=8,
+    ),
     ModelEntry(
         "video_vit_tiny",
         "VideoTransformer",

@@ -103,7 +103,7 @@ def _more(plan: Plan) -> str:
 
 
 def _large(value: float) -> str:
-    return f"{value:,.0f}" if 100 <= value < 1e12 else f"{value:.3g}"
+    return f"{value:,.0f}" if 100 <= value < 1e9 else f"{value:.3g}"
 
 
 def _or_dash(value: int | None) -> str:
