@@ -114,12 +114,7 @@ def iso_speedup(
     # The first sample is the estimate itself.
     our_means, their_means = samples(ours, theirs, folds, resamples, seed=seed)
     levels = their_means[:, theirs.costs.index(whole)]
-    factors = np.array(
-        [
-            cost_of(level, theirs.costs, their) / cost_of(level, ours.costs, our)
-            for level, their, our in zip(levels, their_means, our_means, strict=True)
-        ]
-    )
+    factors = costs_of(levels, theirs.costs, their_means) / costs_of(levels, ours.costs, our_means)
     factor, drawn = float(factors[0]), factors[1:]
     highest = np.where(our_means[1:, 0] >= levels[1:], math.inf, drawn)
     low = float(np.quantile(drawn, 0.025, method="nearest"))
@@ -162,7 +157,9 @@ def gain_at_equal_cost(
     if not 0.9 * theirs.costs[0] <= cost <= theirs.costs[-1]:
         return None
     our_means, their_means = samples(point, theirs, folds, resamples, seed=seed)
-    levels = [np.interp(math.log(cost), np.log(theirs.costs), means) for means in their_means]
+    levels = np.array(
+        [np.interp(math.log(cost), np.log(theirs.costs), means) for means in their_means]
+    )
     gains = our_means[:, 0] - levels
     number = len(point.scores[0])
     low, high = (float(end) for end in np.quantile(gains[1:], (0.025, 0.975)))
@@ -201,10 +198,7 @@ def samples(
     of_seeds = np.where(is_there, noise, 0.0).sum(-1) / numbers[drawn]
     of_folds = mean + scale * (means[drawn] - mean)
     table = np.vstack([mean, (of_folds + of_seeds).mean(1)])
-    return (
-        np.array([monotone(row) for row in table[:, :split]]),
-        np.array([monotone(row) for row in table[:, split:]]),
-    )
+    return monotone(table[:, :split]), monotone(table[:, split:])
 
 
 def _seed_noise(cells: Sequence[Sequence[Sequence[float]]]) -> list[Floats]:
@@ -226,24 +220,36 @@ def _seed_noise(cells: Sequence[Sequence[Sequence[float]]]) -> list[Floats]:
     return [np.array(length if len(length) >= _FEW else pooled) for length in own]
 
 
-def monotone(values: Sequence[float] | Floats) -> Floats:
-    """The nearest sequence that never falls (least squares, pool adjacent violators)."""
-    pools: list[tuple[float, int]] = []
-    for value in values:
-        pools.append((value, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (left, n), (right, m) = pools[-2:]
-            pools[-2:] = [((left * n + right * m) / (n + m), n + m)]
-    return np.repeat([mean for mean, _ in pools], [size for _, size in pools])
+def monotone(rows: Floats) -> Floats:
+    """Of each row the nearest sequence that never falls (least squares).
+
+    Pooled neighbours have their mean: the largest, over where a pool may begin, of the least, over
+    where it may end, of the means between (Robertson, Wright and Dykstra, 1988, section 1.4).
+    """
+    length = rows.shape[1]
+    sums = np.hstack([np.zeros((len(rows), 1)), np.cumsum(rows, axis=1)])
+
+    def means(first: int, place: int) -> list[Floats]:
+        ends = range(place + 1, length + 1)
+        return [(sums[:, end] - sums[:, first]) / (end - first) for end in ends]
+
+    return np.stack(
+        [
+            np.max([np.min(means(first, place), axis=0) for first in range(place + 1)], axis=0)
+            for place in range(length)
+        ],
+        axis=1,
+    )
 
 
-def cost_of(level: float, costs: Sequence[float], means: Floats) -> float:
-    """The least cost at which a monotone curve reaches ``level``; infinite if it does not."""
-    place = int(np.searchsorted(means, level - 1e-12))
-    if place == len(means):
-        return math.inf
-    if place == 0:
-        return costs[0]
-    share = (level - means[place - 1]) / (means[place] - means[place - 1])
-    lower, upper = math.log(costs[place - 1]), math.log(costs[place])
-    return math.exp(lower + share * (upper - lower))
+def costs_of(levels: Floats, costs: Sequence[float], means: Floats) -> Floats:
+    """Of each row the least cost at which a monotone curve reaches its level; infinite if none."""
+    places = (means < levels[:, None] - 1e-12).sum(1)
+    inner = np.clip(places, 1, len(costs) - 1) if len(costs) > 1 else np.zeros_like(places)
+    rows, logs = np.arange(len(means)), np.log(costs)
+    lower, upper = means[rows, inner - 1], means[rows, inner]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = (levels - lower) / (upper - lower)
+        between = np.exp(logs[inner - 1] + share * (logs[inner] - logs[inner - 1]))
+    reached = np.where(places == 0, costs[0], between)
+    return np.where(places == len(costs), math.inf, reached)

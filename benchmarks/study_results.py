@@ -2,7 +2,8 @@
 
 In: a study's folder, with any number of its runs complete. Out: ``rows``, a row a run; ``points``,
 each method's lengths over seeds and folds; ``iso``, how many times less each method costs for the
-whole baseline's result; ``steps``, the timed mini-batches; the machine and versions. The order in
+whole baseline's result, and ``iso_cpu`` by the runs of CPUs alone; ``steps``, the timed
+mini-batches; the machine and versions. The order in
 which runs were done leaves no trace in it.
 """
 
@@ -18,7 +19,7 @@ from typing import Any
 
 from study_file import Run, Study, Task
 from study_iso import Cell, Curve, gain_at_equal_cost, iso_speedup
-from study_runs import StudyFolder
+from study_runs import StudyFolder, is_of_cpu
 from study_timing import seconds_of, timed_alike
 from vcycle.data.atomic import write_atomic
 
@@ -51,17 +52,23 @@ def collect(folder: StudyFolder, file: Path) -> None:
 
 
 def summary(study: Study, rows: list[Row]) -> Row:
-    """What the rows say together: ``iso``, ``lengths`` and ``points``."""
-    iso, lengths, points = [], [], []
+    """What the rows say together: ``iso``, ``iso_cpu``, ``lengths`` and ``points``.
+
+    ``iso_cpu`` are the savings in tasks that GPUs took part in, by the other runs.
+    """
+    iso, iso_cpu, lengths, points = [], [], [], []
     for task in study.tasks:
         here = [row for row in rows if _is_of(row, task) and row["role"] == "final"]
+        on_cpu = [row for row in here if is_of_cpu(row)]
         for method in study.methods:
             if method.name in task.methods:
                 iso += _iso(study, task, method.name, here)
+                if len(on_cpu) < len(here):
+                    iso_cpu += _iso(study, task, method.name, on_cpu)
                 if method.rate_of is None:
                     lengths += _by_length(study, task, method.name, here)
                 points += _points(study, task, method.name, here)
-    return {"iso": iso, "lengths": lengths, "points": points}
+    return {"iso": iso, "iso_cpu": iso_cpu, "lengths": lengths, "points": points}
 
 
 def _iso(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:

@@ -289,6 +289,11 @@ def machine(*, on_gpu: bool) -> str:
     return f"{processor}, one thread, {platform.system()} {platform.machine()}"
 
 
+def is_of_cpu(row: dict[str, Any]) -> bool:
+    """Whether a row's run was carried out on a CPU, by the name of its ``machine``."""
+    return ", one thread," in row["machine"]
+
+
 def commit() -> str:
     """The commit of this code, with + if files differ from it."""
     here = Path(__file__).parent

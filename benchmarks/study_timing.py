@@ -122,7 +122,8 @@ def timed_alike(study: Study, run: Run, rows: list[dict[str, Any]]) -> list[dict
     """The timed mini-batches of a run's task that differ from its own in the schedule alone."""
 
     def way(method: Method) -> tuple[Any, ...]:
-        others = {k: v for k, v in method.config.items() if k not in ("multigrid", "baseline")}
+        schedule = ("multigrid", "baseline", "evaluation")
+        others = {k: v for k, v in method.config.items() if k not in schedule}
         return method.trial, others
 
     known = {method.name: way(method) for method in study.methods}

@@ -110,6 +110,7 @@ def main(arguments: list[str]) -> int:
         DOCS / "results.md": {
             "state": tables.state(values),
             "iso": savings.iso_table(values, titles),
+            "cpu": savings.cpu_table(values, titles),
             "lengths": savings.lengths_table(values, titles),
             "epochs": savings.epochs_table(values, titles),
             "points": "\n\n".join(parts),

@@ -41,7 +41,8 @@ def gpu_parts(folder: Path) -> list[tuple[str, str]]:
         ("gpu-steps", gpu_steps_table(gpu)),
         ("gpu-profile", gpu_profile(gpu)),
         ("gpu-equality", gpu_equality_table(gpu)),
-        ("gpu-runs", gpu_runs_table(_lines(folder / "gpu_runs.jsonl"), study["rows"])),
+        ("gpu-runs", gpu_runs_table(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
+        ("gpu-pairs", gpu_pairs(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
         ("gpu-precisions", gpu_precisions_table(on_gpu)),
         ("recipe-speedups", recipe_speedups_table(on_cpu, on_gpu)),
         ("recipe-steps", recipe_steps_about(on_cpu)),
@@ -107,8 +108,8 @@ def gpu_equality_table(results: Row) -> str:
     return table("precision | compared | cases | largest error", "llrr", lines)
 
 
-def gpu_runs_table(on_gpu: list[Row], study: list[Row]) -> str:
-    """Top-1 and loss of the runs that a GPU and a CPU carried out, means over their folds."""
+def _pairs(on_gpu: list[Row], study: list[Row]) -> dict[tuple[Any, ...], list[tuple[Row, Row]]]:
+    """The runs that a CPU and a GPU carried out, by their task, method and length."""
     names = ("dataset", "regime", "method", "length")
     cells = (*names, "rate", "seed", "fold", "role")
     here = {row["machine"] for row in on_gpu}
@@ -117,6 +118,30 @@ def gpu_runs_table(on_gpu: list[Row], study: list[Row]) -> str:
     for row in on_gpu:
         if (same := others.get(tuple(row[key] for key in cells))) is not None:
             pairs.setdefault(tuple(row[key] for key in names), []).append((same, row))
+    return pairs
+
+
+def gpu_pairs(pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]]) -> str:
+    """How often the GPU's run of a pair has the higher top-1, of baselines and of schedules."""
+    texts = []
+    for kind, is_baseline in (("baselines", True), ("multigrid runs", False)):
+        gains = [
+            theirs["top1"] - ours["top1"]
+            for (_, _, method, _), found in pairs.items()
+            for ours, theirs in found
+            if method.startswith("baseline") == is_baseline
+        ]
+        higher, lower = (sum(sign * gain > 1e-6 for gain in gains) for sign in (1, -1))
+        texts.append(
+            f"of {len(gains)} pairs of {kind} the GPU's top-1 is higher in {higher}, lower in "
+            f"{lower}, and by {100 * statistics.mean(gains):+.1f} points on average"
+        )
+    text = "; ".join(texts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def gpu_runs_table(pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]]) -> str:
+    """Top-1 and loss of the runs that a GPU and a CPU carried out, means over their folds."""
     lines = []
     for (dataset, regime, method, length), found in pairs.items():
         top1, loss = (

@@ -43,6 +43,23 @@ def iso_table(values: Row, titles: dict[str, str]) -> str:
     )
 
 
+def cpu_table(values: Row, titles: dict[str, str]) -> str:
+    """Savings in multiply-adds by all runs, and by those of CPUs alone, of tasks that have both."""
+    every = {(task_name(row), row["method"]): row for row in values["iso"]}
+    lines = []
+    for row in values["iso_cpu"]:
+        if row["method"] in NAMED:
+            both = (every[task_name(row), row["method"]], row)
+            cells = [_saving(each[score].get("multiply_adds")) for score in SCORES for each in both]
+            title = titles[row["method"]]
+            lines.append(f"{task_name(row)} | {title} | {' | '.join(cells)}")
+    return table(
+        "task | method | top-1: all runs | of CPUs alone | loss: all runs | of CPUs alone",
+        "llrrrr",
+        lines,
+    )
+
+
 def lengths_table(values: Row, titles: dict[str, str]) -> str:
     """Savings at the result of every length of the baseline."""
     lines = []

@@ -7,7 +7,9 @@ changed together with docs/which_schedule.md, which says the same.
 from __future__ import annotations
 
 import json
+import math
 import statistics
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +225,94 @@ def test_fine_tuned_on_sign_language() -> None:
     assert once > baseline - 0.01
     _, once, baseline = means(task, "loss", *points)
     assert once > baseline + 0.05
+
+
+def test_the_saving_does_not_fall_up_to_the_whole_baseline() -> None:
+    task = "isl_emergency8/scratch"
+    savings = {
+        row["baseline_length"]: row["top1"]["factor"]
+        for row in VALUES["lengths"]
+        if (f"{row['dataset']}/{row['regime']}", row["method"]) == (task, "anneal")
+    }
+    assert round(savings[0.5], 1) == 3.5
+    assert round(savings[1], 1) == 4.1
+    assert savings[2] is None
+    long = ("anneal", 0.555)
+    own, full = means(task, "top1", long, ("anneal-more-full", 0.555))
+    assert abs(own - full) < 0.01
+    own, mostly = means(task, "top1", long, ("anneal-mostly-full", 0.555))
+    assert 0.015 < own - mostly < 0.025
+    own, root = means(task, "top1", long, ("anneal-root-batch", 1.083))
+    assert 0.02 < own - root < 0.03
+
+
+def test_help_for_the_anneal_and_for_the_baseline() -> None:
+    task, helped = "isl_emergency8/scratch", "anneal-helped"
+    for length, low, high in ((0.138, 0.05, 0.1), (0.184, -0.025, -0.015), (0.276, -0.03, -0.015)):
+        own, with_help = means(task, "top1", ("anneal", length), (helped, length))
+        assert low < with_help - own < high
+    for length in (0.294, 1):
+        own, with_help = means(task, "top1", ("baseline", length), ("baseline-helped", length))
+        assert 0.025 < with_help - own < 0.045
+    whole, anneal = means(task, "top1", ("baseline-helped", 1), (helped, 0.276))
+    assert 0.015 < whole - anneal < 0.03
+    whole, anneal = means(task, "top1", ("baseline", 1), ("anneal", 0.276))
+    assert anneal > whole
+
+
+def test_end_to_end_of_each_fold() -> None:
+    rows = json.loads((RESULTS.parent / "end_to_end.json").read_text())["rows"]
+    plain, anneal = (
+        {row["fold"]: row["top1"] for row in rows if row["title"].startswith(title)}
+        for title in ("plain loop, contiguous", "vcycle, one pass, then an anneal")
+    )
+    gains = sorted(anneal[fold] - plain[fold] for fold in plain.keys() & anneal.keys())
+    assert gains == [pytest.approx(-0.009, abs=0.003), pytest.approx(0.071, abs=0.003)]
+
+
+def test_controls_of_sign_language() -> None:
+    gains = {
+        point["method"]: point["gain"]["top1"]
+        for point in POINTS
+        if (point["dataset"], point["regime"]) == ("isl_emergency8", "scratch")
+        and (point["method"], point["length"])
+        in {("progressive", 0.474), ("short-only", 1.5), ("anneal", 0.276)}
+    }
+    mean, low, _, _ = gains["progressive"]
+    assert 0.08 < mean < 0.12
+    assert low > 0
+    mean, low, high, _ = gains["short-only"]
+    assert low < 0 < mean < high
+    assert round(gains["anneal"][0], 2) == 0.39
+
+
+@pytest.mark.parametrize(
+    ("task", "low", "high"),
+    [
+        ("isl_emergency8/scratch", -0.2, 0.2),
+        ("weizmann10/scratch", -0.2, 0.2),
+        ("isl_emergency8/finetune", 0.5, 1.0),
+    ],
+)
+def test_seeds_are_alike_between_methods_only_where_they_share_weights(
+    task: str, low: float, high: float
+) -> None:
+    """The correlation of top-1 within folds, over all pairs of methods that have the same seeds."""
+    groups: dict[tuple[str, float], dict[tuple[int, int], float]] = {}
+    for row in VALUES["rows"]:
+        if (f"{row['dataset']}/{row['regime']}", row["role"]) == (task, "final"):
+            cells = groups.setdefault((row["method"], row["length"]), {})
+            cells[row["fold"], row["seed"]] = row["top1"]
+    products: list[tuple[float, float]] = []
+    for one, two in combinations(groups.values(), 2):
+        for fold in range(3):
+            seeds = [cell for cell in one.keys() & two.keys() if cell[0] == fold]
+            if len(seeds) > 1:
+                pairs = [(one[cell], two[cell]) for cell in seeds]
+                means = [statistics.mean(side) for side in zip(*pairs, strict=True)]
+                products += [(x - means[0], y - means[1]) for x, y in pairs]
+    xx, yy, xy = (sum(pair[a] * pair[b] for pair in products) for a, b in ((0, 0), (1, 1), (0, 1)))
+    assert low < xy / math.sqrt(xx * yy) < high
 
 
 @pytest.mark.parametrize("length", [0.184, 0.555])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from study_iso import Curve, cost_of, gain_at_equal_cost, iso_speedup, monotone, samples
+from study_iso import Curve, costs_of, gain_at_equal_cost, iso_speedup, monotone, samples
 
 CELLS = [(seed, fold) for seed in range(5) for fold in range(3)]
 COSTS = (300.0, 450.0, 750.0, 1000.0, 1500.0)
@@ -236,16 +237,28 @@ def test_a_resample_draws_folds_and_then_the_noise_of_seeds():
     assert noise.mean() == pytest.approx(0.0, abs=0.15)
 
 
-@given(st.lists(st.floats(-10, 10), min_size=1, max_size=8))
-def test_a_monotone_sequence_keeps_its_mean_and_never_falls(values):
-    means = monotone(values)
-    assert np.mean(means) == pytest.approx(np.mean(values), abs=1e-9)
-    assert np.all(np.diff(means) >= -1e-12)
-    assert means == pytest.approx(monotone(list(means)))
+def pooled(values: list[float]) -> np.ndarray:
+    """The pool adjacent violators algorithm."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        pools.append((value, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (left, n), (right, m) = pools[-2:]
+            pools[-2:] = [((left * n + right * m) / (n + m), n + m)]
+    return np.repeat([mean for mean, _ in pools], [size for _, size in pools])
+
+
+@given(st.integers(1, 8).flatmap(lambda n: arrays(float, (3, n), elements=st.floats(-10, 10))))
+def test_monotone_sequences_pool_neighbours_that_fall(rows):
+    means = monotone(rows)
+    assert means == pytest.approx(np.array([pooled(row) for row in rows]), abs=1e-9)
+    assert np.all(np.diff(means) >= -1e-9)
 
 
 def test_the_cost_of_a_level_on_a_plateau_is_that_of_its_start():
-    means = np.array([0.1, 0.5, 0.5, 0.9])
-    assert cost_of(0.5, [1.0, 2.0, 4.0, 8.0], means) == pytest.approx(2.0)
-    assert cost_of(0.05, [1.0, 2.0, 4.0, 8.0], means) == 1.0
-    assert cost_of(0.95, [1.0, 2.0, 4.0, 8.0], means) == math.inf
+    levels = np.array([0.5, 0.05, 0.95, 0.7])
+    means = np.tile([0.1, 0.5, 0.5, 0.9], (4, 1))
+    found = costs_of(levels, [1.0, 2.0, 4.0, 8.0], means)
+    assert found == pytest.approx([2.0, 1.0, math.inf, math.sqrt(32)])
+    one = costs_of(levels, [3.0], np.full((4, 1), 0.6))
+    assert list(one) == [3.0, 3.0, math.inf, math.inf]
