@@ -248,7 +248,7 @@ def costs_of(levels: Floats, costs: Sequence[float], means: Floats) -> Floats:
     inner = np.clip(places, 1, len(costs) - 1) if len(costs) > 1 else np.zeros_like(places)
     rows, logs = np.arange(len(means)), np.log(costs)
     lower, upper = means[rows, inner - 1], means[rows, inner]
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         share = (levels - lower) / (upper - lower)
         between = np.exp(logs[inner - 1] + share * (logs[inner] - logs[inner - 1]))
     reached = np.where(places == 0, costs[0], between)

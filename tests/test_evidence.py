@@ -212,7 +212,7 @@ def test_fine_tuned_on_sign_language() -> None:
     share = share_of(finetune(num_videos=300, model=RESNET, asked=LONG), note)
     anneal, baseline = anneal_of("isl_emergency8/finetune", share)
     assert anneal["steps"] == 833
-    assert anneal["top1"] > baseline["top1"] + 0.045
+    assert 0.055 < anneal["top1"] - baseline["top1"] < 0.06
     assert anneal["loss"] < baseline["loss"] - 0.1
     points = (("anneal", 0.276), ("baseline", 1))
     anneal, baseline = means("isl_emergency8/finetune", "top1", *points)
@@ -283,7 +283,7 @@ def test_controls_of_sign_language() -> None:
     assert low > 0
     mean, low, high, _ = gains["short-only"]
     assert low < 0 < mean < high
-    assert round(gains["anneal"][0], 2) == 0.39
+    assert round(gains["anneal"][0], 2) == 0.41
 
 
 @pytest.mark.parametrize(

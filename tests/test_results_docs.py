@@ -29,7 +29,7 @@ def test_the_summaries_are_those_of_the_rows() -> None:
     study = read_study(ROOT / "benchmarks" / "study" / "proof.yaml")
     # Through JSON, in which a pair is a list.
     found = json.loads(json.dumps(summary(study, values["rows"])))
-    assert found == {name: values[name] for name in ("iso", "lengths", "points")}
+    assert found == {name: values[name] for name in ("iso", "iso_cpu", "lengths", "points")}
 
 
 def test_every_row_is_a_run_of_the_published_grid(tmp_path: Path) -> None:
