@@ -141,7 +141,7 @@ def test_a_pass_begins_where_the_network_can_see_clips(values: Values, capsys) -
 
 
 def test_a_short_schedule_that_is_asked_for_is_warned_of(values: Values) -> None:
-    short = ("scratch", "--num-videos", "60", "--epochs", "20")
+    short = ("scratch", "--num-videos", "60", "--epochs", "40")
     assert any(note.startswith("schedule off: 300 steps") for note in values(*short)["notes"])
     notes = values(*short, "--schedule", "anneal")["notes"]
     assert (
