@@ -1,14 +1,16 @@
-"""Choose the demo's rates: each of its rows tries the same few, on its training videos alone.
+"""Choose the demo's rates: the same search for each of its rows, on its training videos alone.
 
     python benchmarks/demo_rates.py                       # every row
     python benchmarks/demo_rates.py --rows anneal small   # some of them
     python benchmarks/demo_rates.py --half                # the baseline in half of its schedule
 
 A run trains on the first three quarters of the training videos and is scored on the last; the
-least loss there is chosen. It goes on where it was stopped. Writes docs/results/demo_rates.json
-after every run, with what is known so far; ``RATES`` in ``vcycle.demo.comparison`` holds the
-choices, and a test compares the two. Half the baseline's schedule, at its rate and scored on the
-validation videos as the demo's rows are, tells whether the task is learnt by then.
+least loss there is chosen. The middle three of the rates are tried first; while the best is at one
+end of what was tried, so is the next beyond it. It goes on where it was stopped. Writes
+docs/results/demo_rates.json after every run, with what is known so far; ``RATES`` in
+``vcycle.demo.comparison`` holds the choices, and a test compares the two. Half the baseline's
+schedule, at its rate and scored on the validation videos as the demo's rows are, tells whether the
+task is learnt by then.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from study_rates import best_rate, wanted_rates
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
@@ -26,7 +29,7 @@ from vcycle.demo.comparison import RATES, demo_configs
 from vcycle.demo.videos import write_videos
 from vcycle.train.run import train
 
-TRIED = (0.004, 0.008, 0.016)
+ALLOWED = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
 TUNING_SHARE = 4
 """One in so many training videos is for tuning."""
 SCORES = ("steps", "videos", "loss", "top1")
@@ -78,10 +81,10 @@ def table(results: list[dict[str, Any]], half: dict[str, Any] | None = None) -> 
     """What is known so far: every run, and the choice of each row that has tried all rates."""
     chosen = {}
     for name in RATES:
-        runs = [each for each in results if each["row"] == name]
-        if len(runs) == len(TRIED):
-            chosen[name] = min(runs, key=lambda each: each["loss"])["rate"]
-    return {"tried": TRIED, "chosen": chosen, "half": half, "runs": results}
+        losses = {each["rate"]: each["loss"] for each in results if each["row"] == name}
+        if not wanted_rates(ALLOWED, losses):
+            chosen[name] = best_rate(losses)
+    return {"chosen": chosen, "half": half, "runs": results}
 
 
 def main() -> None:
@@ -110,7 +113,10 @@ def main() -> None:
         return
     part = write_tuning_part(videos, options.folder / "part")
     for row in options.rows:
-        for rate in TRIED:
+        while wanted := wanted_rates(
+            ALLOWED, {rate: each["loss"] for (name, rate), each in results.items() if name == row}
+        ):
+            rate = wanted[0]
             config = tuning_config(row, rate, part)
             result = train(config, options.folder / f"{row}-{rate:g}", resume="auto")
             scores = {key: result[key] for key in SCORES}

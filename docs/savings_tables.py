@@ -207,7 +207,11 @@ def regimes_table(values: Row, titles: dict[str, str]) -> str:
         for score in SCORES:
             sign = 1 if score == "top1" else -1
             gains = [point["gain"][score] for point in points if point["gain"].get(score)]
-            ends = [sorted(sign * end for end in (low, high)) for _, low, high, _ in gains]
+            ends = [
+                sorted(sign * end for end in (low, high))
+                for _, low, high, _ in gains
+                if low is not None
+            ]
             ahead = sum(low > 0 for low, _ in ends)
             behind = sum(high < 0 for _, high in ends)
             said = ", ".join(
@@ -216,7 +220,7 @@ def regimes_table(values: Row, titles: dict[str, str]) -> str:
                 if number
             )
             cells.append(f"{said or 'open'} of {len(ends)}" if ends else "not compared")
-        runs = next(_runs(found) for found in row["top1"].values() if found)
+        runs = next((_runs(found) for found in row["top1"].values() if found), "0")
         lines.append(f"{task_name(row)} | {titles[row['method']]} | {runs} | {' | '.join(cells)}")
     return table(
         "task | schedule | runs | the baseline's top-1 with less | its loss with less | "

@@ -69,9 +69,9 @@ def _scores(row: dict[str, Any]) -> str:
 
 def demo_rates_table(results: dict[str, Any]) -> str:
     """Top-1 and loss of every row of the demo at every rate on the tuning videos."""
-    tried = results["tried"]
     lines = []
     runs = {(run["row"], run["rate"]): run for run in results["runs"]}
+    tried = sorted({rate for _, rate in runs})
     for name in RATES:
         cells = [
             f"{run['loss']:.3f} ({run['top1']:.1%})" if (run := runs.get((name, rate))) else "-"

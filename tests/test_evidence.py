@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,30 @@ def test_it_was_ahead_of_a_baseline_of_equal_time_wherever_they_were_compared() 
     assert min(point["steps"] for point in compared) == TIMED_STEPS
     assert max(p["steps"] for p in POINTS if p["method"] == "anneal" and p["gain"]) == MOST_STEPS
     assert all(point["gain"]["top1"][0] > 0 for point in compared)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "model", "num_videos", "task", "is_sure"),
+    [
+        (scratch, RESNET, 300, "isl_emergency8/scratch", True),
+        (scratch, RESNET, 400, "generated/scratch", True),
+        (scratch, TRANSFORMER, 300, "isl_emergency8/transformer", True),
+        (scratch, SLOWFAST, 300, "isl_emergency8/slowfast", True),
+        (scratch, RESNET, 60, "weizmann10/scratch", False),
+        (finetune, RESNET, 60, "weizmann10/finetune", False),
+    ],
+)
+def test_what_is_said_of_equal_time_was_compared(
+    recipe: Callable[..., RunConfig], model: str, num_videos: int, task: str, is_sure: bool
+) -> None:
+    config = recipe(num_videos=num_videos, model=model, asked=Asked(steps=4000, is_timed=True))
+    reason = config.schedule_notes[0]
+    assert "in the same time it was ahead of the baseline" in reason
+    assert ("on average" in reason) == (not is_sure)
+    own = [point for point in ANNEALS if f"{point['dataset']}/{point['regime']}" == task]
+    gains = [point["gain"]["top1"] for point in own if point["gain"]]
+    assert gains
+    assert all((low if is_sure else mean) > 0 for mean, low, _, _ in gains)
 
 
 def means(task: str, score: str, *points: tuple[str, float]) -> list[float]:
