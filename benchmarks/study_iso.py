@@ -149,13 +149,16 @@ def gain_at_equal_cost(
     baseline's costs, and if no fold has both.
     """
     point = Curve((method.costs[place],), (method.scores[place],))
-    folds = _shared_folds(baseline, point, whole)
-    if not folds:
+    shared, cost = _shared_folds(baseline, point, whole), point.costs[0]
+    # As many folds as possible in which the baseline has lengths on both sides.
+    sets = [shared, *(shared & _folds(scores) for scores in baseline.scores)]
+    for folds in sorted(filter(None, sets), key=len, reverse=True):
+        theirs = baseline.in_folds(folds)
+        if 0.9 * theirs.costs[0] <= cost <= theirs.costs[-1]:
+            break
+    else:
         return None
-    point, theirs = point.in_folds(folds), baseline.in_folds(folds)
-    cost = point.costs[0]
-    if not 0.9 * theirs.costs[0] <= cost <= theirs.costs[-1]:
-        return None
+    point = point.in_folds(folds)
     our_means, their_means = samples(point, theirs, folds, resamples, seed=seed)
     levels = np.array(
         [np.interp(math.log(cost), np.log(theirs.costs), means) for means in their_means]

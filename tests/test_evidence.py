@@ -92,11 +92,11 @@ def test_a_slowfast() -> None:
 
 
 def test_from_weights() -> None:
-    note = "it came to the baseline's accuracy on average, not to its loss"
+    note = "it came to the baseline's accuracy on average"
     share = share_of(finetune(num_videos=60, model=RESNET, asked=LONG), note)
     anneal, baseline = anneal_of("weizmann10/finetune", share)
     assert anneal["top1"] >= baseline["top1"]
-    assert anneal["loss"] > baseline["loss"]
+    assert anneal["loss"] < baseline["loss"]
 
 
 def test_in_fewer_than_the_least_steps_it_mostly_fell_short() -> None:
@@ -147,6 +147,7 @@ def test_it_was_ahead_of_a_baseline_of_equal_time_wherever_they_were_compared() 
         (scratch, TRANSFORMER, 300, "isl_emergency8/transformer", True),
         (scratch, SLOWFAST, 300, "isl_emergency8/slowfast", True),
         (scratch, RESNET, 60, "weizmann10/scratch", False),
+        (finetune, RESNET, 300, "isl_emergency8/finetune", True),
         (finetune, RESNET, 60, "weizmann10/finetune", False),
     ],
 )
