@@ -8,8 +8,8 @@ A curve is the mean over folds of the mean over each fold's seeds, made monotone
 never worse: neighbours that contradict this are pooled), and straight between its points over the
 logarithm of the cost. Lengths may have run in different seeds, as from random weights the same seed
 of two methods is hardly more alike than two seeds; all that are compared have run in the same
-folds. Runs that start from other weights are compared with those from the same weights: with them,
-another seed is another fold. A curve is never extended beyond its points: a level above them all is
+folds. Runs that start from other weights are compared with those from the same weights, of the same
+fold, alone. A curve is never extended beyond its points: a level above them all is
 'not reached', and its longest run gives a bound instead of a number.
 
 A resample draws folds, the same for all lengths, and in each drawn fold the noise of as many seeds
@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Fold = tuple[int, ...]
-"""The fold, and the seed if that stands for the weights that runs start from."""
+Fold = int | tuple[int, int]
+"""A fold; or a fold, and the seed of the weights that its runs start from."""
 Cell = tuple[int, Fold]
 """Seed and fold."""
 Floats = NDArray[np.float64]
@@ -55,6 +55,15 @@ class Curve:
             ]
         )
 
+    def of_people(self) -> Curve:
+        """The same runs, those from several weights as so many seeds of their fold."""
+        return _curve(
+            [
+                (cost, {_by_people(cell): score for cell, score in scores.items()})
+                for cost, scores in zip(self.costs, self.scores, strict=True)
+            ]
+        )
+
     def up_to(self, cost: float) -> Curve:
         """The lengths that cost no more."""
         pairs = zip(self.costs, self.scores, strict=True)
@@ -69,6 +78,11 @@ class Curve:
 
 def _curve(pairs: Sequence[tuple[float, Mapping[Cell, float]]]) -> Curve:
     return Curve(tuple(cost for cost, _ in pairs), tuple(scores for _, scores in pairs))
+
+
+def _by_people(cell: Cell) -> Cell:
+    seed, fold = cell
+    return (seed, fold) if isinstance(fold, int) else (fold[1], fold[0])
 
 
 def _folds(cells: Mapping[Cell, float]) -> set[Fold]:
@@ -108,11 +122,11 @@ def iso_speedup(
     folds = _shared_folds(baseline, method, whole)
     if not folds:
         return None
-    ours = method.in_folds(folds)
+    ours = method.in_folds(folds).of_people()
     # A longer baseline does not move the level, were it worse.
-    theirs = baseline.up_to(whole).in_folds(folds)
+    theirs = baseline.up_to(whole).in_folds(folds).of_people()
     # The first sample is the estimate itself.
-    our_means, their_means = samples(ours, theirs, folds, resamples, seed=seed)
+    our_means, their_means = samples(ours, theirs, resamples, seed=seed)
     levels = their_means[:, theirs.costs.index(whole)]
     factors = costs_of(levels, theirs.costs, their_means) / costs_of(levels, ours.costs, our_means)
     factor, drawn = float(factors[0]), factors[1:]
@@ -158,8 +172,8 @@ def gain_at_equal_cost(
             break
     else:
         return None
-    point = point.in_folds(folds)
-    our_means, their_means = samples(point, theirs, folds, resamples, seed=seed)
+    point, theirs = point.in_folds(folds).of_people(), theirs.of_people()
+    our_means, their_means = samples(point, theirs, resamples, seed=seed)
     levels = np.array(
         [np.interp(math.log(cost), np.log(theirs.costs), means) for means in their_means]
     )
@@ -181,16 +195,15 @@ def _shared_folds(baseline: Curve, method: Curve, whole: float) -> set[Fold]:
     return max(reversed(sets), key=len, default=set())
 
 
-def samples(
-    ours: Curve, theirs: Curve, folds: set[Fold], times: int, *, seed: int
-) -> tuple[Floats, Floats]:
+def samples(ours: Curve, theirs: Curve, times: int, *, seed: int) -> tuple[Floats, Floats]:
     """(1 + times, lengths) monotone means of both curves: as they are, then of resamples.
 
     Folds' differences to their mean are scaled by sqrt(n / (n - 1)), for it being that of n folds.
     """
     rng = np.random.default_rng(seed)
     split = len(ours.costs)
-    cells = [[*ours.of_fold(fold), *theirs.of_fold(fold)] for fold in sorted(folds)]
+    folds = sorted(_folds(ours.scores[0]), key=str)
+    cells = [[*ours.of_fold(fold), *theirs.of_fold(fold)] for fold in folds]
     means = np.array([[np.mean(scores) for scores in lengths] for lengths in cells])
     numbers = np.array([[len(scores) for scores in lengths] for lengths in cells])  # like means
     mean, scale = means.mean(0), math.sqrt(len(cells) / max(1, len(cells) - 1))

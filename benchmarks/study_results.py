@@ -204,10 +204,10 @@ def curve(rows: Iterable[Row], method: str, *, score: str, cost: str) -> Curve:
     points: dict[float, dict[Cell, float]] = {}
     for row in rows:
         if row["method"] == method and row[cost] is not None:
-            # The weights that a run starts from are those of its seed.
-            weights = (row["seed"],) if "pretraining_rate" in row else ()
+            cell: Cell = (row["seed"], row["fold"])
+            if "pretraining_rate" in row:  # the weights that it starts from are those of its seed
+                cell = (0, (row["fold"], row["seed"]))
             cells = points.setdefault(row[cost], {})
-            cell = (row["seed"], (row["fold"], *weights))
             cells[cell] = row[score] if score == "top1" else -row[score]
     costs = sorted(points)
     return Curve(tuple(costs), tuple(points[each] for each in costs))

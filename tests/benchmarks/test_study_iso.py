@@ -129,6 +129,48 @@ def test_of_two_sets_of_folds_that_of_the_costlier_length_counts():
     assert (found.factor, found.at_least, found.cells) == (pytest.approx(7.5), True, 10)
 
 
+def test_runs_from_other_weights_are_compared_with_those_from_the_same_alone():
+    """Their folds are those of people: a second seed of the weights is no further fold."""
+    of_weights = [0.0, 0.5]
+
+    def started(costs, saving, weights):
+        return Curve(
+            tuple(costs),
+            tuple(
+                {
+                    (0, (fold, seed)): learnt(cost * saving)
+                    + of_weights[seed]
+                    + 0.03 * fold * saving
+                    for fold in range(3)
+                    for seed in seeds
+                }
+                for cost, seeds in zip(costs, weights, strict=True)
+            ),
+        )
+
+    baseline = started(COSTS, 1.0, [[0], [0], [0], [0], [0, 1]])
+    method = started([cost / 2 for cost in COSTS], 2.0, [[0]] * 5)
+    found = iso_speedup(baseline, method, whole=1500.0)
+    people = [
+        Curve(
+            each.costs,
+            tuple(
+                {(0, fold[0]): score for (_, fold), score in scores.items() if fold[1] == 0}
+                for scores in each.scores
+            ),
+        )
+        for each in (baseline, method)
+    ]
+    assert found == iso_speedup(*people, whole=1500.0)
+    both = [
+        started(costs, saving, [[0, 1]] * 5)
+        for costs, saving in ((COSTS, 1.0), (method.costs, 2.0))
+    ]
+    wider = iso_speedup(*both, whole=1500.0)
+    assert wider.factor == pytest.approx(found.factor)
+    assert wider.cells == 6
+
+
 def test_one_run_gives_no_interval():
     one = Curve(COSTS, tuple({(0, 0): learnt(cost)} for cost in COSTS))
     found = iso_speedup(one, one, whole=1500.0)
@@ -226,7 +268,7 @@ def test_a_resample_draws_folds_and_then_the_noise_of_seeds():
     """Two folds, 0 and 100 on average: one of two seeds, -1 and 1, one of a single seed."""
     scores = {(0, 0): -1.0, (1, 0): 1.0, (0, 1): 100.0}
     same = {(0, 0): 0.0, (0, 1): 100.0}
-    ours, theirs = samples(Curve((1.0,), (scores,)), Curve((1.0,), (same,)), {0, 1}, 500, seed=0)
+    ours, theirs = samples(Curve((1.0,), (scores,)), Curve((1.0,), (same,)), 500, seed=0)
     assert ours[0] == theirs[0] == pytest.approx(50.0)
     # Two of either fold, or one of each, scaled; what is drawn of the noise is far smaller.
     of_folds = 50 + 50 * math.sqrt(2) * np.round((theirs[1:, 0] - 50) / 50)
