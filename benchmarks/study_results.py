@@ -123,7 +123,8 @@ def _by_length(study: Study, task: Task, method: str, rows: list[Row]) -> list[R
         row["baseline_length"] = length
         for score in ("top1", "loss"):
             baseline = curve(rows, study.baseline.name, score=score, cost="multiply_adds")
-            ours = curve(rows, method, score=score, cost="multiply_adds")
+            joined = _with_joined(study, rows, method)
+            ours = curve(joined, method, score=score, cost="multiply_adds")
             saving = iso_speedup(baseline, ours, whole=costs[length])
             row[score] = None if saving is None else asdict(saving)
         found.append(row)

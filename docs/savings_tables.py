@@ -34,7 +34,10 @@ def iso_table(values: Row, titles: dict[str, str]) -> str:
         found = [row[score].get(cost) for score in SCORES for cost in _COSTS]
         runs = next((_runs(each) for each in found if each), "0")
         cells = " | ".join(_saving(each) for each in found)
-        lines.append(f"{task_name(row)} | {titles[row['method']]} | {runs} | {cells}")
+        title = titles[row["method"]]
+        if "against" in row:
+            title += f" (over {titles[row['against']]})"
+        lines.append(f"{task_name(row)} | {title} | {runs} | {cells}")
     costs = " | ".join(_COSTS.values())
     return table(
         f"task | method | runs | top-1: {costs} | loss: {costs}",
