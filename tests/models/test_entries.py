@@ -80,7 +80,8 @@ def test_multiply_adds_of_kept_tokens_are_those_of_the_transformer(
 
 
 def test_multiply_adds_are_of_names_that_exist() -> None:
-    assert sum(bool(entry.multiply_adds) for entry in MODELS) == 6
+    assert sum(bool(entry.multiply_adds) for entry in MODELS) == 7
+    assert find_model("slowfast_tiny").multiply_adds[Shape(8, 96, 96)] > 10**7
     assert find_model("slowfast_r50_16x8_ssv2").multiply_adds[Shape(64, 224, 224)] > 10**11
     counted = json.loads(files("vcycle.models").joinpath("multiply_adds.json").read_text())
     assert counted.keys() <= {entry.name for entry in MODELS}
