@@ -37,7 +37,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 from study_file import Run, read_study
-from study_runs import StudyFolder, commit, machine
+from study_provenance import commit, machine
+from study_runs import StudyFolder
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.batch import normalize

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from study_file import read_study
-from study_runs import StudyFolder, commit
+from study_provenance import commit
+from study_runs import StudyFolder
 from vcycle.config.run import Checkpoint, RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.batch import normalize

@@ -15,9 +15,10 @@ fold, alone. A curve is never extended beyond its points: a level above them all
 A resample draws folds, the same for all lengths, and in each drawn fold the noise of as many seeds
 as a length has there, from its own runs' differences to the mean of their fold, as short runs may
 differ by more than long ones; or, where a length has few of them, from those of all lengths: so a
-length of one seed is not taken for exact. What folds and seeds differ by is scaled up for the means
-being those of the same few. A bootstrap of three folds is too sure of itself all the same: see
-``tests/benchmarks/test_study_iso.py`` for how often its 95% are the truth.
+length of one seed is not taken for exact. What folds and seeds differ by is multiplied by
+sqrt(n / (n - 1)): deviations from the mean of the same n are too small. A bootstrap of three folds
+is too sure of itself all the same: see ``tests/benchmarks/test_study_iso.py`` for how often its 95%
+are the truth.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ class Curve:
             ]
         )
 
-    def of_people(self) -> Curve:
+    def weights_as_seeds(self) -> Curve:
         """The same runs, those from several weights as so many seeds of their fold."""
         return _curve(
             [
-                (cost, {_by_people(cell): score for cell, score in scores.items()})
+                (cost, {_weights_as_seed(cell): score for cell, score in scores.items()})
                 for cost, scores in zip(self.costs, self.scores, strict=True)
             ]
         )
@@ -80,7 +81,7 @@ def _curve(pairs: Sequence[tuple[float, Mapping[Cell, float]]]) -> Curve:
     return Curve(tuple(cost for cost, _ in pairs), tuple(scores for _, scores in pairs))
 
 
-def _by_people(cell: Cell) -> Cell:
+def _weights_as_seed(cell: Cell) -> Cell:
     seed, fold = cell
     return (seed, fold) if isinstance(fold, int) else (fold[1], fold[0])
 
@@ -122,9 +123,9 @@ def iso_speedup(
     folds = _shared_folds(baseline, method, whole)
     if not folds:
         return None
-    ours = method.in_folds(folds).of_people()
+    ours = method.in_folds(folds).weights_as_seeds()
     # A longer baseline does not move the level, were it worse.
-    theirs = baseline.up_to(whole).in_folds(folds).of_people()
+    theirs = baseline.up_to(whole).in_folds(folds).weights_as_seeds()
     # The first sample is the estimate itself.
     our_means, their_means = samples(ours, theirs, resamples, seed=seed)
     levels = their_means[:, theirs.costs.index(whole)]
@@ -172,7 +173,7 @@ def gain_at_equal_cost(
             break
     else:
         return None
-    point, theirs = point.in_folds(folds).of_people(), theirs.of_people()
+    point, theirs = point.in_folds(folds).weights_as_seeds(), theirs.weights_as_seeds()
     our_means, their_means = samples(point, theirs, resamples, seed=seed)
     levels = np.array(
         [np.interp(math.log(cost), np.log(theirs.costs), means) for means in their_means]
@@ -196,10 +197,7 @@ def _shared_folds(baseline: Curve, method: Curve, whole: float) -> set[Fold]:
 
 
 def samples(ours: Curve, theirs: Curve, times: int, *, seed: int) -> tuple[Floats, Floats]:
-    """(1 + times, lengths) monotone means of both curves: as they are, then of resamples.
-
-    Folds' differences to their mean are scaled by sqrt(n / (n - 1)), for it being that of n folds.
-    """
+    """(1 + times, lengths) monotone means of both curves: as they are, then of resamples."""
     rng = np.random.default_rng(seed)
     split = len(ours.costs)
     folds = sorted(_folds(ours.scores[0]), key=str)

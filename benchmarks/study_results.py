@@ -10,6 +10,7 @@ which runs were done leaves no trace in it.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -19,7 +20,8 @@ from typing import Any
 
 from study_file import Run, Study, Task
 from study_iso import Cell, Curve, gain_at_equal_cost, iso_speedup
-from study_runs import StudyFolder, is_of_cpu
+from study_provenance import is_of_cpu
+from study_runs import StudyFolder
 from study_timing import seconds_of, timed_alike
 from vcycle.data.atomic import write_atomic
 
@@ -154,8 +156,31 @@ def _points(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]
                 point[f"{score}_deviation"] = statistics.stdev(values) if values[1:] else None
         point["whole_baseline"] = _whole_baseline(study, rows, cells)
         point["gain"] = _gains(study, rows, method, cells[0])
+        if (of := study.method(method).rate_of) is not None:
+            point["beside"] = _beside(cells, [row for row in rows if row["method"] == of])
         points.append(point)
     return points
+
+
+def _beside(cells: list[Row], rows: list[Row]) -> Row:
+    """Of a variant and of the method that it varies, at the length of about its cost: the means.
+
+    Over the ``runs`` that both have, [the variant's, the other's]; empty if there are none.
+    """
+    own = {(row["seed"], row["fold"]): row for row in cells}
+    cost = math.log(cells[0]["multiply_adds"])
+    nearest = min((abs(math.log(row["multiply_adds"]) - cost) for row in rows), default=None)
+    theirs = {
+        (row["seed"], row["fold"]): row
+        for row in rows
+        if abs(math.log(row["multiply_adds"]) - cost) == nearest
+    }
+    both = sorted(own.keys() & theirs.keys())
+    if not both:
+        return {}
+    sides = [[side[cell] for cell in both] for side in (own, theirs)]
+    scores = {score: [_mean(side, score) for side in sides] for score in ("top1", "loss")}
+    return {"runs": len(both), **scores}
 
 
 def _whole_baseline(study: Study, rows: list[Row], cells: list[Row]) -> Row:

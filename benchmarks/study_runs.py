@@ -10,9 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-import platform
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -24,6 +22,7 @@ from rich.console import Console
 
 from study_data import prepare_parts
 from study_file import Run, Study, at_full_shape
+from study_provenance import commit, machine
 from study_rates import best_rate, wanted_rates
 from study_trials import during
 from vcycle.config.fields import config_text
@@ -276,34 +275,6 @@ def costs(config: RunConfig, baseline_clips: int) -> dict[str, Any]:
         "epoch_factor": plan.num_clips / baseline_clips,
         "multiply_adds": total.plan,
     }
-
-
-def machine(*, on_gpu: bool) -> str:
-    """This machine's GPU, or one thread of its processor."""
-    if on_gpu:
-        return torch.cuda.get_device_name()
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    processor = names[0] if names else platform.processor()
-    return f"{processor}, one thread, {platform.system()} {platform.machine()}"
-
-
-def is_of_cpu(row: dict[str, Any]) -> bool:
-    """Whether a row's run was carried out on a CPU, by the name of its ``machine``."""
-    return ", one thread," in row["machine"]
-
-
-def commit() -> str:
-    """The commit of this code, with + if files differ from it."""
-    here = Path(__file__).parent
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "../src", ".")
-    return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
 
 
 class _Progress:

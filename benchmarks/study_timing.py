@@ -26,7 +26,8 @@ import torch
 from rich.console import Console
 
 from study_file import Method, Run, Study
-from study_runs import StudyFolder, machine
+from study_provenance import machine
+from study_runs import StudyFolder
 from study_trials import Trial, during
 from vcycle.bench.step import timed_step
 from vcycle.config.run import RunConfig

@@ -14,6 +14,7 @@ from pathlib import Path
 import matplotlib
 import savings_tables as savings
 import study_tables as tables
+import task_tables
 import yaml
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
@@ -120,18 +121,18 @@ def main(arguments: list[str]) -> int:
             "rows": tables.rows_table(values),
         },
         DOCS / "which_schedule.md": {
-            "longer": savings.longer_baselines(values),
-            "regimes": savings.regimes_table(values, titles),
+            "longer": task_tables.longer_baselines(values),
+            "regimes": task_tables.regimes_table(values, titles),
             "saving": savings.iso_table({**values, "iso": named}, titles),
             "equal": savings.equal_table(values, titles),
-            "variants": tables.variants_table(values, methods),
+            "variants": tables.variants_table(values, titles),
             "noise": tables.noise_table([json.loads(line) for line in lines]),
             "end_to_end": tables.end_to_end_table(end_to_end),
         },
         DOCS.parent / "README.md": {
-            "headline": savings.headline(values),
-            "longer": savings.longer_baselines(values),
-            "study": savings.main_table(values),
+            "headline": task_tables.headline(values),
+            "longer": task_tables.longer_baselines(values),
+            "study": task_tables.main_table(values),
         },
     }
     for page, contents in pages.items():

@@ -136,8 +136,7 @@ def gpu_pairs(pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]]) -> str:
             f"of {len(gains)} pairs of {kind} the GPU's top-1 is higher in {higher}, lower in "
             f"{lower}, and by {100 * statistics.mean(gains):+.1f} points on average"
         )
-    text = "; ".join(texts)
-    return f"{text[0].upper()}{text[1:]}."
+    return f"Over all tasks, {'; '.join(texts)}."
 
 
 def gpu_runs_table(pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]]) -> str:

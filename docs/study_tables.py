@@ -6,10 +6,8 @@ docs/draw_results.py writes into the pages.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
-from typing import Any
 
 from markdown_table import table
 from savings_tables import SCORES, Row, gain_text, score_text, seconds_text, task_name
@@ -48,34 +46,20 @@ def _machines(values: Row) -> dict[tuple[str, str], str]:
     return {found: chr(ord("A") + place) for place, (found, _) in enumerate(counts.most_common())}
 
 
-def variants_table(values: Row, methods: dict[str, Row]) -> str:
+def variants_table(values: Row, titles: dict[str, str]) -> str:
     """Variants of a schedule beside the schedule at about their cost, where both were run."""
     lines = []
-    finals = [row for row in values["rows"] if row["role"] == "final"]
-    groups: dict[tuple[Any, ...], dict[tuple[int, int], Row]] = {}
-    for row in finals:
-        task = (row["dataset"], row["regime"])
-        point = groups.setdefault((task, row["method"], row["length"]), {})
-        point[row["seed"], row["fold"]] = row
-    for (task, name, _), rows in sorted(groups.items()):
-        of = methods[name].get("rate_of")
-        if of is None:
-            continue
-        cost = _multiply_adds(rows)
-        lengths = [point for key, point in groups.items() if key[:2] == (task, of)]
-        theirs = min(
-            lengths, key=lambda each: abs(math.log(_multiply_adds(each) / cost)), default={}
-        )
-        both = sorted(rows.keys() & theirs.keys())
-        if both:
+    for point in sorted(values["points"], key=lambda p: (task_name(p), p["method"], p["length"])):
+        if beside := point.get("beside"):
             cells = " | ".join(
-                f"{scale * statistics.mean(each[pair][score] for pair in both):.{digits}f}"
+                f"{scale * mean:.{digits}f}"
                 for score, scale, digits in (("top1", 100, 1), ("loss", 1, 3))
-                for each in (rows, theirs)
+                for mean in beside[score]
             )
-            steps = rows[both[0]]["steps"]
-            title = methods[name]["title"]
-            lines.append(f"{'/'.join(task)} | {title} | {steps:,} | {len(both)} | {cells}")
+            lines.append(
+                f"{task_name(point)} | {titles[point['method']]} | {point['steps']:,} "
+                f"| {beside['runs']} | {cells}"
+            )
     return table(
         "task | variant | steps | runs | top-1 | its schedule's | loss | its schedule's",
         "llrrrrrr",
@@ -93,11 +77,6 @@ def noise_table(phases: list[Row]) -> str:
         )
         lines.append(f"{phase['shape']} | {phase['batch_size']} | {cells}")
     return table("shape | clips of a batch | " + " | ".join(places), "lrrrr", lines)
-
-
-def _multiply_adds(rows: dict[tuple[int, int], Row]) -> float:
-    """Of one run of a point."""
-    return float(next(iter(rows.values()))["multiply_adds"])
 
 
 def end_to_end_table(values: Row) -> str:

@@ -176,8 +176,14 @@ def means(task: str, score: str, *points: tuple[str, float]) -> list[float]:
         for point in points
     ]
     shared = set.intersection(*(set(each) for each in scores))
-    assert len({fold for _, fold in shared}) == 3
-    return [statistics.mean(each[cell] for cell in shared) for each in scores]
+    folds = sorted({fold for _, fold in shared})
+    assert folds == [0, 1, 2]
+    return [
+        statistics.mean(
+            statistics.mean(each[cell] for cell in shared if cell[1] == fold) for fold in folds
+        )
+        for each in scores
+    ]
 
 
 def test_beside_a_baseline_of_twice_the_steps() -> None:
@@ -284,6 +290,58 @@ def test_help_for_the_anneal_and_for_the_baseline() -> None:
     assert 0.015 < whole - anneal < 0.03
     whole, anneal = means(task, "top1", ("baseline", 1), ("anneal", 0.276))
     assert anneal > whole
+
+
+def test_half_the_rate_and_running_norm_statistics() -> None:
+    task, names = "weizmann10/scratch", (("baseline", 1), ("anneal", 0.555))
+    found = [
+        round(100 * each, 1)
+        for name, length in names
+        for each in means(task, "top1", (f"{name}-half-rate", length), (name, length))
+    ]
+    assert found == [56.4, 55.0, 68.9, 66.9]
+    for name, length in names:
+        half, own = means(task, "loss", (f"{name}-half-rate", length), (name, length))
+        assert half > own
+    points = (("baseline", 1), ("anneal", 0.369), ("anneal-half-rate", 0.369))
+    whole, own, half = means("isl_emergency8/scratch", "top1", *points)
+    assert 0.02 < own - half < 0.03
+    assert 0.005 < half - whole < 0.015
+    for method, length, low, high in (
+        ("baseline", 1, -0.005, 0.005),
+        ("anneal", 0.276, 0.01, 0.02),
+    ):
+        points = ((method, length), (f"{method}-running-norms", length))
+        own, running = means("isl_emergency8/scratch", "top1", *points)
+        assert low < own - running < high
+
+
+def test_whole_runs_took_about_what_their_steps_say() -> None:
+    ratios: dict[tuple[str, bool], list[float]] = {}
+    for row in VALUES["quiet"]:
+        key = (row["dataset"], row["method"] == "baseline")
+        ratios.setdefault(key, []).append(row["took_seconds"] / row["seconds"])
+    assert all(0.95 < ratio < 8 / 7 for own in ratios.values() for ratio in own)
+    (baseline,), multigrid = (
+        ratios["isl_emergency8", is_baseline] for is_baseline in (True, False)
+    )
+    assert all(0.07 < ratio / baseline - 1 < 0.12 for ratio in multigrid)
+
+
+def test_the_gpu_that_ran_the_controls_had_a_better_baseline() -> None:
+    lines = (RESULTS.parent / "gpu_runs.jsonl").read_text().splitlines()
+    cells = {"dataset": "isl_emergency8", "regime": "scratch", "method": "baseline", "length": 1}
+    on_gpu = [row for row in map(json.loads, lines) if cells.items() <= row.items()]
+    here = {(row["seed"], row["fold"]) for row in on_gpu}
+    on_cpu = [
+        row
+        for row in VALUES["rows"]
+        if {**cells, "role": "final"}.items() <= row.items() and (row["seed"], row["fold"]) in here
+    ]
+    scores = [
+        round(100 * statistics.mean(row["top1"] for row in rows), 1) for rows in (on_gpu, on_cpu)
+    ]
+    assert scores == [90.6, 87.2]
 
 
 def test_end_to_end_of_each_fold() -> None:

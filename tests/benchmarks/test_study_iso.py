@@ -227,7 +227,7 @@ def covers_the_truth(study: int, *, seeds: int, fold_spread: float, further: int
     ],
 )
 def test_how_often_the_interval_holds_the_truth(seeds, further, fold_spread, least, most):
-    """As docs/study.md says: nine times in ten where folds save alike, else five in six."""
+    """As docs/study.md says."""
     held = [
         covers_the_truth(study, seeds=seeds, further=further, fold_spread=fold_spread)
         for study in range(200)

@@ -365,7 +365,7 @@ os._exit(code)  # as vcycle's own processes end: torch's threads may abort an ex
 
 
 @pytest.mark.xdist_group("processes")
-@pytest.mark.parametrize(("accumulate", "short"), [(1, ""), (2, "1")])
+@pytest.mark.parametrize(("accumulate", "short"), [(1, ""), (2, ""), (1, "1")])
 def test_processes_that_replay_follow_the_trajectory_of_one(
     synthetic_videos: Path, tmp_path: Path, accumulate: int, short: str
 ) -> None:

@@ -1,0 +1,167 @@
+"""What README.md and docs/which_schedule.md say of whole tasks: which schedule wins, by how much.
+
+In: the values of docs/results/study.json. Out: a text for each mark, which docs/draw_results.py
+writes into the pages.
+"""
+
+from __future__ import annotations
+
+from markdown_table import table
+from savings_tables import (
+    COSTS,
+    NAMED,
+    SCORES,
+    Row,
+    baselines_of,
+    runs_text,
+    saving_text,
+    task_name,
+)
+
+_SHARES = {0.56: "five ninths", 0.376: "three eighths"}
+"""Of the baseline's steps, in which the recipes plan to come to its top-1."""
+
+
+def headline(values: Row) -> str:
+    """In how many tasks the anneal came to the whole baseline's top-1, in how few of its steps."""
+    anneals = [row for row in values["iso"] if row["method"] == "anneal" and "steps" in row["top1"]]
+    cpu = {task_name(row): row for row in values["iso_cpu"] if row["method"] == "anneal"}
+    on_cpu = [cpu.get(task_name(row), row) for row in anneals]
+    longest, shorter = _SHARES
+    sets = len({row["dataset"] for row in anneals})
+    surely = _within(anneals, longest, "low")
+    average = [each for each in _within(anneals, longest, "factor") if each not in surely]
+    short = [task_name(row) for row in anneals if task_name(row) not in surely + average]
+    parts = [
+        f"In {_SHARES[longest]} of a tuned baseline's steps or fewer, `anneal` came to its top-1 "
+        f"in {len(surely)} of {len(anneals)} tasks on {sets} sets of videos, by more than 97% of "
+        f"the resamples of folds, and of seeds where there are several"
+        + (f": {', '.join(surely)}" if surely else ""),
+        f"in {_SHARES[shorter]} or fewer in {len(_within(anneals, shorter, 'low'))} of these, by "
+        f"the CPUs' runs alone in {len(_within(on_cpu, shorter, 'low'))}",
+    ]
+    if average:
+        parts.append(f"on average, but in fewer resamples, it did in {', '.join(average)}")
+    if short:
+        parts.append(f"it stayed below in {', '.join(short)}")
+    return f"{'; '.join(parts)}."
+
+
+def _within(rows: list[Row], share: float, end: str) -> list[str]:
+    """The tasks of the rows whose saving in steps, or an end of its interval, is as large."""
+    return [task_name(row) for row in rows if (row["top1"]["steps"][end] or 0) >= 1 / share]
+
+
+def main_table(values: Row) -> str:
+    """What the anneal has to reach, its shortest run that did, and its savings by top-1.
+
+    The baseline's top-1 is that of the same seeds and folds as the anneal's.
+    """
+    lines = []
+    baselines = baselines_of(values)
+    costs = ("seconds", "seconds_with_decoding", "multiply_adds")
+    for row in values["iso"]:
+        found = [row["top1"].get(cost) for cost in costs]
+        if row["method"] == "anneal" and any(each and each["cells"] > 1 for each in found):
+            runs = next(runs_text(each) for each in found if each)
+            whole, run = baselines[task_name(row), 1], _shortest_there(values, task_name(row))
+            shown = f"{100 * whole['top1']:.1f} | - | - | -"
+            if run is not None:
+                saved = whole["multiply_adds"] / run["multiply_adds"]
+                shown = (
+                    f"{100 * run['whole_baseline']['top1']:.1f} | {100 * run['top1']:.1f} "
+                    f"| {run['steps']:,} of {whole['steps']:,} | {saved:.1f}x"
+                )
+            cells = " | ".join(saving_text(each) for each in found)
+            lines.append(f"{task_name(row)} | {runs} | {shown} | {cells}")
+    return table(
+        "task | runs | whole baseline's top-1 | anneal's | in steps | fewer multiply-adds | "
+        f"between lengths: {' | '.join(COSTS[cost] for cost in costs)}",
+        "lrrrrrrrr",
+        lines,
+    )
+
+
+def _shortest_there(values: Row, task: str) -> Row | None:
+    """The shortest length of the anneal whose mean is that of the whole baseline of its runs."""
+    points = [
+        point
+        for point in values["points"]
+        if point["method"] == "anneal"
+        and task_name(point) == task
+        and point["runs"] > 1
+        and point["whole_baseline"]
+        and point["top1"] >= point["whole_baseline"]["top1"]
+    ]
+    return min(points, key=lambda point: float(point["steps"]), default=None)
+
+
+def longer_baselines(values: Row) -> str:
+    """What a baseline of twice the steps gains, and whether the anneal came to that."""
+    found = {
+        task_name(row): row["top1"]
+        for row in values["lengths"]
+        if row["method"] == "anneal" and row["baseline_length"] == 2 and row["top1"]
+    }
+    texts = []
+    for (task, length), point in baselines_of(values).items():
+        if length == 2 and task in found:
+            saving = found[task]
+            gained = 100 * (point["top1"] - point["whole_baseline"]["top1"])
+            reached = (
+                f"the anneal came to that with {saving['factor']:.1f} times fewer multiply-adds"
+                if saving["factor"]
+                else f"no length of the anneal that ran in as many folds came to that, the longest "
+                f"of them with {saving['bound']:.1f} times fewer multiply-adds"
+            )
+            texts.append(f"{gained:.1f} points on {task}, where {reached}")
+    return f"A baseline of twice the steps gains {'; and '.join(texts)}." if texts else ""
+
+
+def regimes_table(values: Row, titles: dict[str, str]) -> str:
+    """Where a schedule wins, where it loses, and where neither can be said yet."""
+    lines = []
+    for row in values["iso"]:
+        if row["method"] not in NAMED or row["method"] == "anneal-retuned":
+            continue
+        points = [
+            point
+            for point in values["points"]
+            if (task_name(point), point["method"]) == (task_name(row), row["method"])
+        ]
+        cells = [_verdict(row[score].get("multiply_adds")) for score in SCORES]
+        for score in SCORES:
+            sign = 1 if score == "top1" else -1
+            gains = [point["gain"][score] for point in points if point["gain"].get(score)]
+            ends = [
+                sorted(sign * end for end in (low, high))
+                for _, low, high, _ in gains
+                if low is not None
+            ]
+            ahead = sum(low > 0 for low, _ in ends)
+            behind = sum(high < 0 for _, high in ends)
+            said = ", ".join(
+                f"{verb} {number}"
+                for verb, number in (("wins", ahead), ("loses", behind))
+                if number
+            )
+            cells.append(f"{said or 'open'} of {len(ends)}" if ends else "not compared")
+        runs = next((runs_text(found) for found in row["top1"].values() if found), "0")
+        lines.append(f"{task_name(row)} | {titles[row['method']]} | {runs} | {' | '.join(cells)}")
+    return table(
+        "task | schedule | runs | the baseline's top-1 with less | its loss with less | "
+        "top-1 in the same time, lengths | loss",
+        "llrllll",
+        lines,
+    )
+
+
+def _verdict(found: Row | None) -> str:
+    """Of a saving at the whole baseline's score, by its 95% interval."""
+    if found is None or found["cells"] == 1:
+        return "open"
+    if (found["low"] or 0) > 1:
+        return "wins"
+    if found["reached"] < 0.025 or (found["high"] is not None and found["high"] < 1):
+        return "loses"
+    return "open"

@@ -1,0 +1,135 @@
+"""What the rows of a study say together, on rows whose answer is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from study_file import Method, Study, Task
+from study_results import summary
+
+CPU, GPU = "a processor, one thread, Linux", "a GPU"
+TASK = Task("clips", "scratch", "people", ("baseline", "pass", "slower", "joined", "other"))
+
+
+@pytest.fixture
+def study() -> Study:
+    """Five methods: a variant of the pass, one that joins it, one with a baseline of its own."""
+    methods = (
+        Method("baseline", "baseline", "off", "steps", {1: 0, 0.25: 0, 0.5: 0}, tuned="each"),
+        Method("pass", "pass", "pass", "steps", {0.5: 0, 0.25: 0}),
+        Method("slower", "slower", "pass", "steps", {0.5: 0}, rate_of="pass", rate_factor=0.5),
+        Method("joined", "joined", "pass", "steps", {0.25: 0}, tuned="each", joins="pass"),
+        Method("other", "other", "pass", "steps", {0.5: 0, 0.25: 0}, against="pass"),
+    )
+    config = {"baseline": {"shape": {"frames": 8, "height": 32, "width": 32}, "steps": 400}}
+    return Study("small", 2, 3, (0.1,), config, (TASK,), methods)
+
+
+def row(method: str, length: float, top1: float, *, seed: int = 0, fold: int = 0) -> dict[str, Any]:
+    """A final run; it costs its length."""
+    costs = dict.fromkeys(("seconds", "seconds_with_decoding", "multiply_adds", "steps"), length)
+    return {
+        "dataset": "clips",
+        "regime": "scratch",
+        "method": method,
+        "length": length,
+        "role": "final",
+        "rate": 0.1,
+        "seed": seed,
+        "fold": fold,
+        "epoch_factor": length,
+        "decode_seconds": 0.0,
+        "top1": top1,
+        "loss": -top1,
+        "machine": CPU,
+        **costs,
+    }
+
+
+def curve(method: str, scores: dict[float, float], **changes: Any) -> list[dict[str, Any]]:
+    """Both seeds of three folds, each fold a little better than the one before."""
+    return [
+        {**row(method, length, top1 + fold / 100, seed=seed, fold=fold), **changes}
+        for length, top1 in scores.items()
+        for seed in range(2)
+        for fold in range(3)
+    ]
+
+
+BASELINE = curve("baseline", {0.25: 0.2, 0.5: 0.4, 1: 0.6})
+
+
+def iso_of(study: Study, rows: list[dict[str, Any]], method: str, name: str = "iso") -> Any:
+    (found,) = (each for each in summary(study, rows)[name] if each["method"] == method)
+    return found
+
+
+def test_the_means_of_a_length_are_those_of_its_folds(study: Study) -> None:
+    rows = [row("pass", 0.5, 0.9), row("pass", 0.5, 0.7, seed=1), row("pass", 0.5, 0.2, fold=1)]
+    (point,) = (p for p in summary(study, BASELINE + rows)["points"] if p["method"] == "pass")
+    assert point["top1"] == pytest.approx((0.8 + 0.2) / 2)
+    assert point["runs"] == 3
+    assert point["whole_baseline"]["top1"] == pytest.approx((0.6 + 0.61) / 2)
+    assert "beside" not in point
+
+
+def test_a_variant_stands_beside_what_it_varies_in_the_runs_of_both(study: Study) -> None:
+    theirs = curve("pass", {0.25: 0.1, 0.5: 0.5})
+    ours = [row("slower", 0.5, 0.7, fold=fold) for fold in range(2)]
+    points = summary(study, BASELINE + theirs + ours)["points"]
+    (point,) = (p for p in points if p["method"] == "slower")
+    assert point["beside"]["runs"] == 2
+    assert point["beside"]["top1"] == pytest.approx([0.7, 0.505])
+    assert point["beside"]["loss"] == pytest.approx([-0.7, -0.505])
+    (alone,) = (p for p in summary(study, BASELINE + ours)["points"] if p["method"] == "slower")
+    assert alone["beside"] == {}
+
+
+def test_a_method_joins_the_first_length_of_another(study: Study) -> None:
+    rows = BASELINE + curve("pass", {0.25: 0.1, 0.5: 0.8}) + curve("joined", {0.25: 0.4})
+    found = iso_of(study, rows, "joined")["top1"]["steps"]
+    assert found["factor"] == pytest.approx(1 / (0.25 * 2**0.5))  # halfway from 0.4 to 0.8
+    by_length = summary(study, rows)["lengths"]
+    (whole,) = (
+        each for each in by_length if (each["method"], each["baseline_length"]) == ("joined", 1)
+    )
+    assert whole["top1"] == found
+
+
+def test_a_saving_may_be_over_another_method(study: Study) -> None:
+    rows = BASELINE + curve("pass", {0.5: 0.5}) + curve("other", {0.25: 0.5, 0.5: 0.55})
+    found = iso_of(study, rows, "other")
+    assert found["against"] == "pass"
+    assert found["speedup"] == pytest.approx(2.0)
+    assert "against" not in iso_of(study, rows, "pass")
+
+
+def test_runs_of_a_gpu_are_left_out_of_the_savings_by_cpus(study: Study) -> None:
+    rows = BASELINE + curve("pass", {0.25: 0.6, 0.5: 0.7})
+    assert summary(study, rows)["iso_cpu"] == []
+    rows += [
+        {**each, "machine": GPU, "top1": 0.0} for each in curve("pass", {0.25: 0.0}) if each["seed"]
+    ]
+    kept = [each for each in rows if (each["method"], each["seed"]) != ("pass", 1)]
+    on_gpu = [each for each in rows if each["machine"] == GPU]
+    found = iso_of(study, kept + on_gpu, "pass", "iso_cpu")
+    assert found == iso_of(study, kept, "pass")
+    assert iso_of(study, kept + on_gpu, "pass") != found
+
+
+def test_fine_tuned_runs_are_compared_with_those_from_the_same_weights(study: Study) -> None:
+    """The second weights are worse, and no run of the pass starts from them."""
+    baseline = [
+        {**each, "pretraining_rate": 0.1, "top1": each["top1"] - 0.3 * each["seed"]}
+        for each in BASELINE
+    ]
+    ours = [
+        {**each, "pretraining_rate": 0.1}
+        for each in curve("pass", {0.25: 0.5, 0.5: 0.7})
+        if each["seed"] == 0
+    ]
+    found = iso_of(study, baseline + ours, "pass")["top1"]["steps"]
+    assert found["factor"] == pytest.approx(1 / (0.25 * 2**0.5))
+    assert found["cells"] == 3
