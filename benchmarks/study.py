@@ -10,9 +10,10 @@
 
 It can be stopped at any moment and started again, and two processes may share a study: each run is
 done once, in any order the table is the same. ``--folder`` (runs/STUDY by default) holds the run
-folders, ``--datasets`` the data sets that the file names. The runs of ``--table`` (by default
-docs/results/study.json) are complete: another machine goes on from it, and it is what ``--collect``
-writes. ``--repeat`` does those of ``--only`` all the same, unless they are in the folder.
+folders, ``--datasets`` the data sets that the file names. The runs of ``--table`` are complete:
+another machine goes on from it, and it is what ``--collect`` writes (by default study.json in the
+folder, of the published study docs/results/study.json). ``--repeat`` does those of ``--only`` all
+the same, unless they are in the folder.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from study_results import collect
 from study_runs import StudyFolder, row_name, run_study
 from study_timing import check_times, time_steps
 
-ROOT = Path(__file__).parents[1]
+PROOF = Path(__file__).parent.resolve() / "study" / "proof.yaml"
+PUBLISHED = PROOF.parents[2] / "docs" / "results" / "study.json"
 
 
 def main(arguments: list[str]) -> int:
@@ -46,12 +48,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--check-time", action="store_true")
-    parser.add_argument("--table", type=Path, default=ROOT / "docs" / "results" / "study.json")
+    parser.add_argument("--table", type=Path)
     parser.add_argument("--collect", action="store_true")
     options = parser.parse_args(arguments)
     try:
         study = read_study(options.study)
         path = options.folder or Path("runs") / study.name
+        is_proof = options.study.resolve() == PROOF
+        options.table = options.table or (PUBLISHED if is_proof else path / "study.json")
         published = _published(options.table, study)
         if options.repeat:
             chosen = tuple(options.only)
@@ -68,15 +72,17 @@ def main(arguments: list[str]) -> int:
 
 
 def _published(table: Path, study: Study) -> dict[str, Any]:
-    """The table of an earlier collect; empty if there is none of this study."""
+    """The table of an earlier collect; empty if there is none."""
     try:
         values: dict[str, Any] = json.loads(table.read_text()) if table.exists() else {}
-        found = values if values.get("study") == study.name else {}
-        for row in found.get("rows", []):
+        of = values.get("study", study.name)
+        for row in values.get("rows", []):
             row_name(row)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"--table {table}: no table of a study ({error}); name another") from None
-    return found
+    if of != study.name:
+        raise ValueError(f"--table {table}: the table of the study {of}; name another")
+    return values
 
 
 def _do(study: Study, folder: StudyFolder, options: argparse.Namespace) -> None:

@@ -1,18 +1,21 @@
-"""A study's data: manifests of the folds and of the tuning part, of people and of generated videos.
+"""A study's data: manifests of the folds and of the tuning part, of real and of generated videos.
 
 In: a task and the folder that holds the data sets. Out: a manifest for each part. People are
 sorted by name and numbered from 0. Those whose number leaves 3 by 4 are the tuning people: rates
 are chosen by their videos, they are trained on in every fold and validated in none. Of the others,
-those whose number leaves f by the number of folds validate fold f, and all others train it.
+those whose number leaves f by the number of folds validate fold f, and all others train it. Where
+clips are parted by themselves, each stands for a person, and they are sorted by class first.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 from study_file import Study, Task
 from vcycle.data.manifest import Manifest
+from vcycle.data.metadata import Video
 from vcycle.datasets.index import index_videos
 from vcycle.datasets.own_videos import list_folder
 from vcycle.demo.videos import write_videos
@@ -28,7 +31,8 @@ def prepare_parts(study: Study, task: Task, datasets: Path, folder: Path) -> Non
     if isinstance(task.videos, str):
         manifest = index_videos(list_folder(datasets / task.dataset), folder / "all").manifest
         for part in _parts(study):
-            _write(manifest, people_splits(manifest, part=part, folds=study.folds), folder / part)
+            splits = real_splits(manifest, task.videos, part=part, folds=study.folds)
+            _write(manifest, splits, folder / part)
         return
     for fold in range(study.folds):
         write_videos(
@@ -58,13 +62,21 @@ def class_splits(manifest: Manifest) -> list[str]:
     return ["val" if number in validates else "train" for number in range(len(manifest))]
 
 
-def people_splits(manifest: Manifest, *, part: str, folds: int) -> list[str]:
-    """train or val for each video of a manifest, in the part ``tuning`` or ``fold<number>``."""
-    names = sorted({person(video.path) for video in manifest.videos})
-    numbers = {name: number for number, name in enumerate(names)}
+def real_splits(
+    manifest: Manifest, parted_by: Literal["people", "clips"], *, part: str, folds: int
+) -> list[str]:
+    """train or val for each video of a manifest, in the part ``tuning`` or ``fold<number>``.
+
+    No person, or no clip, is on both sides; of clips, each class has about its share of each part.
+    """
+
+    def key(video: Video) -> tuple[Any, ...]:
+        return (person(video.path),) if parted_by == "people" else (video.labels, video.path)
+
+    numbers = {each: number for number, each in enumerate(sorted(set(map(key, manifest.videos))))}
     splits = []
     for video in manifest.videos:
-        number = numbers[person(video.path)]
+        number = numbers[key(video)]
         is_tuning = number % _TUNING == _TUNING - 1
         validates = is_tuning if part == "tuning" else not is_tuning
         if part != "tuning":

@@ -81,15 +81,15 @@ class Method:
 class Task:
     """A data set in a regime: what the methods are compared on.
 
-    ``videos`` is ``people`` for a folder of clips that is parted by person, or, for generated
-    videos, how many there are to train and to validate. ``methods`` names those that run here, and
-    ``rates`` are tried instead of the study's. ``pretrained_on`` names the task whose baseline's
-    runs give the weights to start from.
+    ``videos`` says how a folder of clips is parted: by ``people`` or by ``clips``; or, for
+    generated videos, how many there are to train and to validate. ``methods`` names those that
+    run here, and ``rates`` are tried instead of the study's. ``pretrained_on`` names the task
+    whose baseline's runs give the weights to start from.
     """
 
     dataset: str
     regime: str
-    videos: Literal["people"] | Mapping[str, int]
+    videos: Literal["people", "clips"] | Mapping[str, int]
     methods: tuple[str, ...]
     config: Values = field(default_factory=dict)
     rates: tuple[float, ...] = ()
@@ -97,8 +97,10 @@ class Task:
     pretrained_on: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.videos, str) and self.videos != "people":
-            raise ValueError(f"videos {self.videos!r}: give people, or numbers of train and val")
+        if isinstance(self.videos, str) and self.videos not in ("people", "clips"):
+            raise ValueError(
+                f"videos {self.videos!r}: give people, clips, or numbers of train and val"
+            )
 
     @property
     def name(self) -> str:

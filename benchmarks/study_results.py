@@ -22,6 +22,7 @@ from study_file import Run, Study, Task
 from study_iso import Cell, Curve, gain_at_equal_cost, iso_speedup
 from study_provenance import is_of_cpu
 from study_runs import StudyFolder
+from study_summary import summary_lines
 from study_timing import seconds_of, timed_alike
 from vcycle.data.atomic import write_atomic
 
@@ -50,6 +51,8 @@ def collect(folder: StudyFolder, file: Path) -> None:
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, json.dumps(values, indent=1) + "\n")
+    for line in summary_lines(study, values):
+        print(line)
     print(f"{file}: {len(rows)} of {len(rows) + left} runs")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from study_data import class_splits, people_splits, person, prepare_parts
+from study_data import class_splits, person, prepare_parts, real_splits
 from study_file import Study, Task, read_study
 from tests.encode import encode, numbered_frames
 from vcycle.data.manifest import Manifest
@@ -32,7 +32,7 @@ def test_parts_of_people(num_people):
     parts = ["tuning", "fold0", "fold1", "fold2"]
     validated = {}
     for part in parts:
-        splits = people_splits(manifest, part=part, folds=3)
+        splits = real_splits(manifest, "people", part=part, folds=3)
         people = {"train": set(), "val": set()}
         for video, split in zip(manifest.videos, splits, strict=True):
             people[split].add(person(video.path))
@@ -44,6 +44,26 @@ def test_parts_of_people(num_people):
     assert set.union(*validated.values()) == everyone
     sizes = [len(each) for each in validated.values()]
     assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("counts", [(9, 9), (40, 8), (5, 30)])
+def test_parts_of_clips(counts):
+    """Each clip validates once, and every class in every part, whatever the files' order."""
+    labels = [label for label, count in enumerate(counts) for _ in range(count)]
+    videos = tuple(
+        Video(path=f"{number * 7919 % 100:03}.mp4", labels=(label,), split="", **FACTS)
+        for number, label in enumerate(labels)
+    )
+    manifest = Manifest(Path("videos"), ("a", "b"), videos)
+    validated = []
+    for part in ("tuning", "fold0", "fold1", "fold2"):
+        splits = real_splits(manifest, "clips", part=part, folds=3)
+        own = [number for number, split in enumerate(splits) if split == "val"]
+        assert set(splits) == {"train", "val"}
+        for label, count in enumerate(counts):
+            assert abs(sum(labels[number] == label for number in own) - count / 4) <= 1.5
+        validated += own
+    assert sorted(validated) == list(range(len(videos)))
 
 
 def test_parts_of_a_folder_of_clips_are_written_once(tmp_path):

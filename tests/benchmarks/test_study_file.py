@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from study_file import Method, Study, at_full_shape, read_study
+from study_file import Method, Run, Study, at_full_shape, read_study
 
 PROOF = Path(__file__).parents[2] / "benchmarks" / "study" / "proof.yaml"
 RATES = (0.0015, 0.003, 0.006, 0.012, 0.024, 0.048, 0.096)
@@ -27,6 +27,19 @@ def test_every_run_of_the_published_study_has_a_plan_and_a_name_of_its_own(proof
     assert len({run.name for run in runs}) == len(runs)
     for point, run in {run.point: run for run in runs}.items():
         assert len(proof.config_of(run, rate=0.01, num_videos=300).plan()) > 0, point
+
+
+def test_the_file_for_own_videos_is_a_study(proof):
+    """Of the published study's baseline, networks and rates."""
+    own = read_study(PROOF.with_name("own_videos.yaml"))
+    assert set(own.rates) <= set(proof.rates)
+    assert own.tasks[0].videos == "clips"
+    whole, published = (
+        each.config_of(Run(each.tasks[0], each.baseline, 1, 0, 0), rate=0.01, num_videos=285)
+        for each in (own, proof)
+    )
+    assert whole.plan().baseline == published.plan().baseline
+    assert whole.optimizer == published.optimizer
 
 
 def test_lengths_are_shares_of_steps_or_multiples_of_epochs(proof):
@@ -147,7 +160,7 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
             "rate_factor 0.5: give a positive number",
         ),
         (("methods", "anneal-ema", "rate_factor"), -1, "rate_factor -1: give a positive number"),
-        (("tasks", 0, "videos"), "clips", "videos 'clips': give people"),
+        (("tasks", 0, "videos"), "files", "videos 'files': give people, clips, or"),
         (("tasks", 0, "pretrained_on"), "k400/scratch", "no task k400/scratch in the study"),
         (("rates",), 0.1, "no study in it"),
         (("rates",), [], r"rates \[\]: give positive numbers"),

@@ -126,6 +126,13 @@ def test_a_published_run_is_repeated_at_its_rate(study, study_file, done, tmp_pa
     table.write_text('{"study": ')
     assert main(command) == 2
     assert f"--table {table}: no table of a study" in capsys.readouterr().err
+    table.write_text('{"study": "another", "rows": []}')
+    assert main([*command, "--collect"]) == 2
+    assert "the table of the study another; name another" in capsys.readouterr().err
+    assert json.loads(table.read_text())["study"] == "another"
+    in_folder = [*command[:-2], "--collect"]
+    assert main(in_folder) == 0
+    assert json.loads((again / "study.json").read_text())["study"] == study.name
 
 
 def rows_of(folder: StudyFolder) -> dict[str, dict]:
@@ -327,6 +334,12 @@ def test_the_collected_table(study_file, done, tmp_path, capsys):
     assert (values["runs"], values["complete"]) == (20, 20)
     said = summary(done.study, values["rows"])
     assert {key: values[key] for key in said} == said
+    printed = capsys.readouterr().out
+    scores = [row["top1"] for row in values["rows"] if row["role"] == "final"]
+    assert "generated/scratch, top-1 and loss on average" in printed
+    assert any(f"{score:6.1%}" in printed for score in scores)
+    assert "beside" in printed
+    assert f"{table}: 20 of 20 runs" in printed
     here = machine(on_gpu=torch.cuda.is_available())
     assert {(row["machine"], row["torch"]) for row in values["rows"]} == {(here, torch.__version__)}
     assert {step["machine"] for step in values["steps"]} == {here}
