@@ -12,7 +12,8 @@ from vcycle.devices.precision import fastest_precision
     ("capabilities", "model", "precision"),
     [
         ({"amx_bf16": True}, "resnet3d_tiny", "bf16-mixed"),
-        ({"amx_bf16": False}, "resnet3d_tiny", "32-true"),
+        ({"amx_bf16": False, "avx512_bf16": True}, "resnet3d_tiny", "bf16-mixed"),
+        ({"amx_bf16": False, "avx512_bf16": False}, "resnet3d_tiny", "32-true"),
         ({}, "resnet3d_tiny", "32-true"),
         ({"amx_bf16": True}, "slowfast_r50", "32-true"),  # not shown to be as accurate
     ],
