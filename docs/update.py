@@ -10,7 +10,7 @@ its ``curves.png``: ``make published-demo``. ``docs/results/demo_rates.json`` is
 ``benchmarks/models.py`` and ``slices.json`` what ``benchmarks/slices.py`` does.
 ``docs/gpu_tables.py`` says where its own come from.
 ``docs/results/your_videos.json`` is what ``docs/run_your_videos.py`` writes. The table of models
-comes from the builders' signatures and docstrings.
+comes from the builders' signatures and docstrings, that of what recipes choose from their code.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from typing import Any
 from gpu_tables import gpu_parts
 from markdown_table import table
 
+from vcycle.config.run import Model
+from vcycle.config.schedule_choice import MANY_VIDEOS, from_other_weights, from_random_weights
 from vcycle.demo.comparison import RATES
 from vcycle.models.build import FAMILIES
 from vcycle.models.entries import MODELS
@@ -189,6 +191,33 @@ def models_table() -> str:
     return table("names | what it is | options", "lll", lines)
 
 
+def choices_table() -> str:
+    """What the recipes for one's own videos plan, and what it rests on: a line a case."""
+    resnet, transformer, other = map(Model, ("resnet3d_tiny", "video_vit_tiny", "slowfast_r50"))
+    many, few = MANY_VIDEOS, MANY_VIDEOS - 1
+    cases = [
+        (f"`{resnet.name}`, random weights", f"{many} or more", from_random_weights(resnet, many)),
+        (
+            f"`{transformer.name}`, random weights",
+            f"{many} or more",
+            from_random_weights(transformer, many),
+        ),
+        ("either of these", "fewer", from_random_weights(resnet, few)),
+        ("any other network, random weights", "any", from_random_weights(other, many)),
+        ("any network, other weights", f"{many} or more", from_other_weights(many)),
+        ("any network, other weights", "fewer", from_other_weights(few)),
+    ]
+    lines = [
+        f"{what} | {videos} | {case.share} | {float(1 / case.share):.1f}x "
+        f"| {case.among} | {case.found}"
+        for what, videos, case in cases
+    ]
+    head = (
+        "what trains | videos | steps | fewer | nearest that was tried | what the anneal did there"
+    )
+    return table(head, "llrrll", lines)
+
+
 def weights_table() -> str:
     """A line for each model that published Kinetics weights fit, with their file."""
     lines = [f"`{entry.name}` | `{entry.kinetics_file}`" for entry in MODELS if entry.kinetics_file]
@@ -228,6 +257,7 @@ def main(arguments: list[str]) -> int:
         (ROOT / "docs" / "models.md", "launches", launches_text(_result("launches"))),
         (ROOT / "docs" / "models.md", "models", models_table()),
         (ROOT / "docs" / "models.md", "weights", weights_table()),
+        (ROOT / "docs" / "which_schedule.md", "choices", choices_table()),
         (
             ROOT / "docs" / "models.md",
             "short_clips",

@@ -32,7 +32,7 @@ class Evidence:
     timed: str = "it was ahead of the baseline"
 
 
-_MANY_VIDEOS = 250
+MANY_VIDEOS = 250
 """From here on evidence counts that is from 300 to 400 videos; below, that from 60 to 70. Nothing
 was tried between."""
 _RESNET = Evidence(
@@ -91,12 +91,12 @@ def from_random_weights(model: Model, num_videos: int) -> Evidence:
     """What is nearest to a model that is trained from random weights on so many videos."""
     families = {"TinyResNet3d": _RESNET, "VideoTransformer": _TRANSFORMER}
     nearest = families.get(model.entry.family, _OTHERS) if model.entry is not None else _OTHERS
-    return _FEW_VIDEOS if num_videos < _MANY_VIDEOS and nearest is not _OTHERS else nearest
+    return _FEW_VIDEOS if num_videos < MANY_VIDEOS and nearest is not _OTHERS else nearest
 
 
 def from_other_weights(num_videos: int) -> Evidence:
     """What is nearest to a model that is fine-tuned on so many videos."""
-    return _FEW_FROM_WEIGHTS if num_videos < _MANY_VIDEOS else _MANY_FROM_WEIGHTS
+    return _FEW_FROM_WEIGHTS if num_videos < MANY_VIDEOS else _MANY_FROM_WEIGHTS
 
 
 def planned(
