@@ -32,19 +32,28 @@ def headline(values: Row) -> str:
     surely = _within(anneals, longest, "low")
     average = [each for each in _within(anneals, longest, "factor") if each not in surely]
     short = [task_name(row) for row in anneals if task_name(row) not in surely + average]
-    parts = [
-        f"In {_SHARES[longest]} of a tuned baseline's steps or fewer, `anneal` came to its top-1 "
-        f"in {len(surely)} of {len(anneals)} tasks on {sets} sets of videos, by more than 97% of "
+    tuned = [row for row in values["iso"] if row["method"] == "anneal-retuned"]
+    retuned = [each for each in _within(tuned, longest, "factor") if each in short]
+    lines = [
+        f"In {_SHARES[longest]} of a tuned baseline's steps or fewer, `anneal` came to its top-1",
+        "",
+        f"- in {len(surely)} of {len(anneals)} tasks on {sets} sets of videos by more than 97% of "
         f"the resamples of folds, and of seeds where there are several"
-        + (f": {', '.join(surely)}" if surely else ""),
-        f"in {_SHARES[shorter]} or fewer in {len(_within(anneals, shorter, 'low'))} of these, by "
-        f"the CPUs' runs alone in {len(_within(on_cpu, shorter, 'low'))}",
+        + (f": {', '.join(surely)}" if surely else "")
+        + f" (in {_SHARES[shorter]} or fewer in {len(_within(anneals, shorter, 'low'))} of these, "
+        f"by the CPUs' runs alone in {len(_within(on_cpu, shorter, 'low'))})",
     ]
     if average:
-        parts.append(f"on average, but in fewer resamples, it did in {', '.join(average)}")
+        lines.append(f"- on average, but in fewer resamples, in {', '.join(average)}")
     if short:
-        parts.append(f"it stayed below in {', '.join(short)}")
-    return f"{'; '.join(parts)}."
+        lines.append(f"- not in {', '.join(short)}")
+    if retuned:
+        there = "there, too" if retuned == short else f"in {', '.join(retuned)}, too"
+        lines[-1] += (
+            f" at the rate that another length chose; at one of its own, which every length of the "
+            f"baseline has, {there}"
+        )
+    return "\n".join(lines)
 
 
 def _within(rows: list[Row], share: float, end: str) -> list[str]:

@@ -27,6 +27,7 @@ from vcycle.config.schedule_choice import (
     TOO_LONG,
 )
 from vcycle.config.sizing import Asked
+from vcycle.models.entries import find_model
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "study.json"
 VALUES: dict[str, Any] = json.loads(RESULTS.read_text())
@@ -81,7 +82,7 @@ def test_few_videos() -> None:
 
 
 def test_a_slowfast() -> None:
-    note = "it came to the baseline's loss, and near its accuracy"
+    note = "it came near the baseline's accuracy, and passed it at a rate chosen for that length"
     share = share_of(scratch(num_videos=300, model=SLOWFAST, asked=LONG), note)
     anneal, baseline = anneal_of("isl_emergency8/slowfast", share)
     assert anneal["loss"] <= baseline["loss"]
@@ -89,6 +90,14 @@ def test_a_slowfast() -> None:
     shorter, baseline = anneal_of("isl_emergency8/slowfast", 3 / 8)
     assert shorter["loss"] > baseline["loss"]
     assert shorter["top1"] < baseline["top1"]
+    lengths = (("anneal", 0.555), ("anneal-retuned", 0.555), ("baseline", 1))
+    anneal, retuned, whole = means("isl_emergency8/slowfast", "top1", *lengths)
+    assert 0.045 < retuned - whole < 0.055
+    assert 0.06 < retuned - anneal < 0.07
+    _, retuned, whole = means("isl_emergency8/slowfast", "loss", *lengths)
+    assert retuned < whole
+    rates = {p["method"]: p["rate"] for p in POINTS if p["regime"] == "slowfast"}
+    assert rates["anneal-retuned"] == rates["anneal"] / 2 == find_model(SLOWFAST).adamw_rate
 
 
 def test_from_weights() -> None:
@@ -244,13 +253,25 @@ def test_fine_tuned_on_sign_language() -> None:
     share = share_of(finetune(num_videos=300, model=RESNET, asked=LONG), note)
     anneal, baseline = anneal_of("isl_emergency8/finetune", share)
     assert anneal["steps"] == 833
-    assert 0.055 < anneal["top1"] - baseline["top1"] < 0.06
+    assert 0.05 < anneal["top1"] - baseline["top1"] < 0.06
     assert anneal["loss"] < baseline["loss"] - 0.1
+    for seed in range(3):
+        one, other = (
+            statistics.mean(
+                row["top1"]
+                for row in VALUES["rows"]
+                if (row["dataset"], row["regime"]) == ("isl_emergency8", "finetune")
+                and (row["method"], row["length"], row["role"]) == (*point, "final")
+                and row["seed"] == seed
+            )
+            for point in (("anneal", 0.555), ("baseline", 1))
+        )
+        assert one > other + 0.04
     points = (("anneal", 0.276), ("baseline", 1))
     anneal, baseline = means("isl_emergency8/finetune", "top1", *points)
-    assert -0.02 < anneal - baseline < -0.01
+    assert -0.025 < anneal - baseline < -0.015
     anneal, baseline = means("isl_emergency8/finetune", "loss", *points)
-    assert abs(anneal - baseline) < 0.02
+    assert 0.02 < anneal - baseline < 0.04
     task, points = "isl_emergency8/finetune", (("paper", 1.5), ("pass", 0.276), ("baseline", 1))
     paper, once, baseline = means(task, "top1", *points)
     assert paper < baseline - 0.05

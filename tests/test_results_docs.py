@@ -110,14 +110,17 @@ def test_the_headline_counts_tasks_by_their_intervals(task_tables: dict) -> None
     rows += [iso_row("d", None, None, None, 0.0), iso_row("e", 1.5, 1.4, None, 1.0), iso_row("f")]
     rows += [{**rows[0], "method": "pass"}]
     on_cpu = [iso_row("a", 4.0, 2.0, None, 1.0)]
+    rows += [{**iso_row("e", 2.0, 1.5, None, 1.0), "method": "anneal-retuned"}]
+    rows += [{**iso_row("a", 2.0, 1.5, None, 1.0), "method": "anneal-retuned"}]
     text = task_tables["headline"]({"iso": rows, "iso_cpu": on_cpu})
-    assert "in 2 of 6 tasks on 6 sets of videos" in text
+    assert "- in 2 of 6 tasks on 6 sets of videos" in text
     assert (
-        ": a/r, b/r; in three eighths or fewer in 1 of these, by the CPUs' runs alone in 0; "
+        ": a/r, b/r (in three eighths or fewer in 1 of these, by the CPUs' runs alone in 0)\n"
         in text
     )
-    assert "on average, but in fewer resamples, it did in c/r, g/r; " in text
-    assert text.endswith("it stayed below in d/r, e/r.")
+    assert "- on average, but in fewer resamples, in c/r, g/r\n" in text
+    assert "\n- not in d/r, e/r at the rate that another length chose; at one" in text
+    assert text.endswith(", in e/r, too")
 
 
 def test_the_main_table_compares_runs_of_the_same_seeds_and_folds(task_tables: dict) -> None:

@@ -53,7 +53,7 @@ _FEW_VIDEOS = Evidence(
 )
 _OTHERS = Evidence(
     Fraction(5, 9),
-    "it came to the baseline's loss, and near its accuracy",
+    "it came near the baseline's accuracy, and passed it at a rate chosen for that length",
     "a narrow SlowFast from random weights under AdamW, 300 videos",
 )
 _MANY_FROM_WEIGHTS = Evidence(
@@ -186,7 +186,7 @@ def timed(
     elif num_steps * whole < multigrid.steps * baseline_steps:
         why = (
             f"{num_steps:,} steps of the anneal or {baseline_steps:,} of the baseline fit into the "
-            f"time, and the anneal was only ahead with more of its own"
+            f"time: so small a share was never ahead of the baseline"
         )
         if waits:
             why += "; decoding its clips takes long, which `vcycle data prepare` may shorten"

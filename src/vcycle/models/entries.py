@@ -36,8 +36,8 @@ class ModelEntry:
             stride) and of the paper's runs.
         least_frames: fewest frames that it takes, for a network without alpha.
         kinetics_file: the file of PyTorchVideo's model zoo that holds its Kinetics-400 weights.
-        adamw_rate: the rate at which AdamW trains it best on 8 clips a step, of those that the
-            study tried; None for a network that it did not try so, which is trained with SGD.
+        adamw_rate: the rate at which AdamW trains the anneal best on 8 clips a step, of those that
+            the study tried; None for a network that it did not try so, which is trained with SGD.
     """
 
     name: str
@@ -181,7 +181,7 @@ MODELS = (
     ModelEntry("resnet3d_tiny", "TinyResNet3d", adamw_rate=0.012),
     _slowfast(
         "slowfast_tiny",
-        adamw_rate=0.006,
+        adamw_rate=0.003,
         alpha=2,
         beta_inverse=4,
         depth=26,
@@ -192,7 +192,7 @@ MODELS = (
         "video_vit_tiny",
         "VideoTransformer",
         {"width": 128, "depth": 6, "patch_frames": 2, "patch_side": 16},
-        adamw_rate=0.0005,
+        adamw_rate=0.00025,
     ),
     _slowfast(
         "slowfast_r50",
