@@ -1,4 +1,4 @@
-"""Multigrid training for video models: the same accuracy, several times faster.
+"""Multigrid training for video models: coarse clips first, fine ones to finish.
 
 The names below are the library. Those of the schedule need only the standard library; the others
 are imported when they are first used, so that printing a plan does not wait for torch.

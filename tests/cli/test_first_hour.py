@@ -168,6 +168,14 @@ def test_a_time_for_the_baseline_alone_goes_on_with_it(
     assert "runs/strokes-1: keeps the plan that it began with" in out
     assert [each.name for each in Path("runs").iterdir()] == ["strokes-1"]
     assert json.loads(Path("runs/strokes-1/result.json").read_text())["steps"] == steps
+    # Another time is another run.
+    longer = [*command[:-1], "20s", "--folder", "runs/strokes-1"]
+    assert main(longer) == 2
+    assert "--time 20s: the run in runs/strokes-1 began with another" in capsys.readouterr().err
+    (Path("runs/strokes-1") / "result.json").rename("result.json")
+    assert main([*command[:-1], "20s", "--dry-run"]) == 0
+    assert "run folder runs/strokes-2" in capsys.readouterr().out
+    Path("result.json").rename(Path("runs/strokes-1") / "result.json")
     assert main([*command, "--schedule", "anneal", "--folder", "runs/strokes-1"]) == 2
     assert "multigrid.anneal is None in it" in capsys.readouterr().err
 

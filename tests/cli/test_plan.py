@@ -26,7 +26,10 @@ from vcycle.schedule import cost
 
 Run = Callable[..., str]
 KINETICS = "k400-slowfast-r50"
-NO_RECIPE = "recipe: name one (vcycle plan --list shows them), or give --config FILE instead"
+NO_RECIPE = (
+    "recipe: name one (vcycle plan --list shows them), or give --config FILE instead; vcycle train "
+    "takes a folder of videos, too"
+)
 
 
 def plan(*arguments: str) -> None:

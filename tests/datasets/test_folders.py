@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,13 @@ def test_a_link_upwards_is_no_way_to_more_videos(under, tmp_path):
     assert under() == names
     assert under(start="train/run") == names[:1]
     assert under(start="train/run/up") == []
+
+
+def test_a_path_through_one_of_the_folders_finds_all(under, tmp_path, monkeypatch):
+    names = ["call/a.mp4", "doctor/b.mp4"]
+    assert under(*names, start="call/..") == [f"call/../{name}" for name in names]
+    monkeypatch.chdir(tmp_path / "call")
+    assert [str(path) for path in videos_under(Path(".."))] == [f"../{name}" for name in names]
 
 
 def test_a_folder_reached_by_several_links_is_visited_once(under, tmp_path):

@@ -209,7 +209,7 @@ def test_new_nonlocal_blocks_stay_fresh(small: SmallNet, tmp_path: Path) -> None
     torch.save(state, tmp_path / "a.pth")
     report = load_weights(SmallNet(), tmp_path / "a.pth")
     assert report.missing == ("nonlocal1.weight", "nonlocal1.bias")
-    assert "missing 2 ('nonlocal1.weight', 'nonlocal1.bias')" in str(report)
+    assert "not in the file 2 ('nonlocal1.weight', 'nonlocal1.bias')" in str(report)
 
 
 def test_what_is_no_tensor_is_listed_as_dropped(small: SmallNet, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_what_is_no_tensor_is_listed_as_dropped(small: SmallNet, tmp_path: Path)
         report = load_weights(SmallNet(), tmp_path / "a.pth")
         assert report.dropped == ("note", "3", "a\nb")
         assert set(report.matched) == set(small.state_dict())
-        assert "dropped 3 ('note', '3', 'a\\nb')" in str(report)
+        assert "left out 3 ('note', '3', 'a\\nb')" in str(report)
 
 
 def test_counts_may_be_whole_numbers_of_any_kind(tmp_path: Path) -> None:

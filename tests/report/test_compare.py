@@ -137,7 +137,7 @@ def test_other_views_of_the_same_videos_are_a_note(folders: list[Path], tmp_path
 
 def test_a_run_that_takes_more_is_not_said_to_take_less() -> None:
     assert comparison_cell(50.0, 4.0) == "50.0 (4.00x less)"
-    assert comparison_cell(800.0, 0.25) == "800.0 (4.00x more)"
+    assert comparison_cell(800.0, 0.25) == "800.0 (4.00x as much)"
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def prediction_text(config: RunConfig, rows: Sequence[StepRow]) -> str:
 
 
 def _times(reduction: float) -> str:
-    return f"{reduction:.2f}x less" if reduction >= 1 else f"{1 / reduction:.2f}x more"
+    return f"{reduction:.2f}x less" if reduction >= 1 else f"{1 / reduction:.2f}x as much"
 
 
 def _duration(seconds: float) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -207,3 +208,4 @@ def _prepare(options: argparse.Namespace) -> None:
             progress=progress,
         )
     print(prepared)
+    print(f"train on them: vcycle train {shlex.quote(str(options.out))}")

@@ -43,7 +43,10 @@ def run_export_command(options: argparse.Namespace) -> None:
         return
     for flag in ("format", "out"):
         if getattr(options, flag) is None:
-            raise ValueError(f"--{flag}: give --format and --out FILE, or --hub FOLDER")
+            raise ValueError(
+                f"--{flag}: give --format safetensors, torch or onnx, and --out FILE; or "
+                f"--hub FOLDER"
+            )
     if options.evaluation is not None or options.overwrite:
         raise ValueError("--evaluation and --overwrite: they are for --hub; leave them out")
     with starting_pytorch():

@@ -95,7 +95,7 @@ def make_parser() -> FlagParser:
     """
     parser = FlagParser(
         prog="vcycle",
-        description="Multigrid training for video models: the same accuracy, several times faster.",
+        description="Multigrid training for video models: coarse clips first, fine ones to finish.",
     )
     parser.add_argument("--version", action="version", version=f"vcycle {version('vcycle')}")
     commands = parser.add_subparsers(title="commands", required=True)
@@ -103,4 +103,5 @@ def make_parser() -> FlagParser:
         add_flags(commands.add_parser(name, help=text, word=word, epilog=FIELDS_HELP))
     for name, (text, add_flags) in _OTHERS.items():
         add_flags(commands.add_parser(name, help=text))
+    parser.know_all_flags()
     return parser

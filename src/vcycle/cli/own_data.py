@@ -13,6 +13,7 @@ from rich.console import Console
 
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.data.manifest import Manifest
+from vcycle.datasets.folders import plain_path
 from vcycle.report.progress_bar import progress_bar
 
 
@@ -30,7 +31,7 @@ def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
         from vcycle.datasets.mirroring import mirroring
         from vcycle.datasets.own_videos import index_own_videos
 
-    path = path.absolute()
+    path = plain_path(path)
     folder = path.parent if path.name == "manifest.csv" else path
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         return _made_before(path, folder)
@@ -78,7 +79,7 @@ def last_run_folder(name: str) -> Path | None:
 
 def short_name(path: Path) -> str:
     """Of a dataset, for its run folders."""
-    path = path.absolute()
+    path = plain_path(path)
     named = path.parent if path.name in ("manifest.csv", "metadata.csv") else path
     return named.stem or "videos"
 

@@ -30,6 +30,7 @@ from vcycle.config.flags import (
 from vcycle.config.pretrained import check_weights
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import RunConfig
+from vcycle.config.sizing import fits_text
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.multigrid import Multigrid
 
@@ -95,7 +96,7 @@ def run_train_command(options: argparse.Namespace) -> None:
             config = _in_fastest_precision(config, options)
         folder, config, kept = _folder(options, config, name, seconds)
         if kept and _prints():
-            print(f"{folder}: keeps the plan that it began with; --time is for new runs")
+            print(f"{folder}: keeps the plan that it began with")
         seconds = None if kept else seconds
         if options.resume is False:
             check_weights(config)
@@ -173,7 +174,8 @@ def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
     for flag in [*surplus, *(["--time"] if options.time is not None else [])]:
         raise ValueError(f"--resume {folder}: it goes on with its own plan; leave out {flag}")
     if not (folder / "config.yaml").is_file():
-        raise ValueError(f"--resume {folder}: no config.yaml in it; give a folder of vcycle train")
+        problem = "no config.yaml in it" if folder.exists() else "not found"
+        raise ValueError(f"--resume {folder}: {problem}; give a folder of vcycle train")
     options.resume = True
     config = read_config(folder / "config.yaml", options.fields)
     check_own_code(config, options.fields, folder / "config.yaml")
@@ -224,11 +226,16 @@ def _folder(
         folder = Path(options.folder)
         if (folder / "config.yaml").is_file() and options.resume is False:
             options.resume = "auto"
-        fitted = _fitted(folder, config) if seconds is not None else None
+        fitted = _fitted(folder, config, seconds)
+        if seconds is not None and fitted is None and (folder / "config.yaml").is_file():
+            raise ValueError(
+                f"--time {options.time}: the run in {folder} began with another length; give its "
+                f"own, or another --folder"
+            )
         return folder, fitted or config, fitted is not None
     last = last_run_folder(name)
     if last is not None and (last / "config.yaml").is_file():
-        fitted = _fitted(last, config) if seconds is not None else None
+        fitted = _fitted(last, config, seconds)
         if _is_same(last, fitted or config):
             options.resume = "auto"
             return last, fitted or config, fitted is not None
@@ -237,12 +244,14 @@ def _folder(
     return run_folder(name), config, False
 
 
-def _fitted(folder: Path, config: RunConfig) -> RunConfig | None:
-    """The configuration with the plan that an earlier run of this command was fitted to."""
+def _fitted(folder: Path, config: RunConfig, seconds: float | None) -> RunConfig | None:
+    """The configuration with the plan that an earlier run was fitted to for as many seconds."""
     file = folder / "config.yaml"
-    if not file.is_file():
+    if seconds is None or not file.is_file():
         return None
     before = config_from(read_values(file), {})
+    if fits_text(seconds) not in before.steps_note:
+        return None
     return replace(
         config,
         baseline=replace(
@@ -320,6 +329,9 @@ def _train(
         return
     if options.dry_run:
         print(f"stopped before the first step, as asked; nothing was written to {folder}")
+        if options.flip is not None:
+            flag = "--flip" if options.flip else "--no-flip"
+            print(f"{flag} is kept in the index of {config.data.manifest}")
     elif is_own:
         _say_end(folder, result, config)
 

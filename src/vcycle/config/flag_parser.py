@@ -7,7 +7,7 @@ prints a usage text and exits.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from vcycle.config.fields import nearest, typed
@@ -25,6 +25,24 @@ class FlagParser(argparse.ArgumentParser):
         # An abbreviated flag could be the dotted name of a field.
         super().__init__(**{"allow_abbrev": False, **settings})
         self._word = word
+        self._elsewhere: dict[str, str] = {}
+
+    def know_all_flags(self) -> None:
+        """Let the parser of each command name the one that an unknown flag belongs to."""
+        parsers = list(self._of_commands())
+        owners: dict[str, str] = {}
+        for parser in parsers:
+            for flag in parser._option_string_actions:
+                owners.setdefault(flag, parser.prog)
+        for parser in parsers:
+            parser._elsewhere = owners
+
+    def _of_commands(self) -> Iterator[FlagParser]:
+        yield self
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for parser in action.choices.values():
+                    yield from parser._of_commands()
 
     def error(self, message: str) -> NoReturn:
         """Raise ValueError instead of printing a usage text and exiting."""
@@ -36,6 +54,8 @@ class FlagParser(argparse.ArgumentParser):
         """As argparse's; whatever it leaves over, and is not the one word, is a ValueError."""
         options, rest = super().parse_known_args(args, namespace)
         for flag in (each.partition("=")[0] for each in rest if each.startswith("-")):
+            if flag in self._elsewhere:
+                raise ValueError(f"{flag}: it is a flag of `{self._elsewhere[flag]}`")
             guess = nearest(flag, self._option_string_actions)
             raise ValueError(f"{flag}: no such flag{guess or f'; {self.prog} --help lists them'}")
         if self._word is not None:

@@ -151,7 +151,8 @@ def run_config(options: argparse.Namespace) -> RunConfig:
 def _config(options: argparse.Namespace) -> RunConfig:
     if (options.recipe is None) == (options.config is None):
         raise ValueError(
-            "recipe: name one (vcycle plan --list shows them), or give --config FILE instead"
+            "recipe: name one (vcycle plan --list shows them), or give --config FILE instead; "
+            "vcycle train takes a folder of videos, too"
         )
     _check_flags(options)
     read = _read(options)
@@ -259,6 +260,7 @@ def _read(options: argparse.Namespace) -> RunConfig:
             num_videos=options.fields.get("baseline.num_videos"),
         )
     name, manifest = options.recipe, options.fields.get("data.manifest")
+    num_gpus = num_gpus if name in USER_RECIPES else None  # others are the same on any number
     folder = Path(name)
     if name not in (*FIXED_RECIPES, *USER_RECIPES) and folder.is_dir():
         command = "" if (folder / "manifest.csv").exists() else f"vcycle data index folder {name}"

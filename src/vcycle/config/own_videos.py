@@ -56,7 +56,7 @@ def finetune(
     optimizer: str | None = None,
     asked: Asked = Asked(),
 ) -> RunConfig:
-    """Your videos, from Kinetics weights, sized by their number.
+    """Your videos, from weights of another training, sized by their number.
 
     Batch, rate and epochs follow the paper's two runs from Kinetics weights, on
     Something-Something V2 and on Charades, unless asked for. A baseline's rate drops at 15/23 and

@@ -9,9 +9,9 @@ so. Epoch factors, ablations and baselines are flags that change any recipe, not
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Literal
 
+from vcycle.config.fields import nearest
 from vcycle.config.own_videos import finetune, scratch
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.config.sizing import Asked, rescaled
@@ -291,8 +291,10 @@ def recipe(
         known = {key: value for key, value in given.items() if value is not None}
         return USER_RECIPES[name](asked=asked, **known)
     if name not in FIXED_RECIPES:
-        nearest = get_close_matches(name, [*FIXED_RECIPES, *USER_RECIPES], n=1, cutoff=0.0)[0]
-        raise ValueError(f"recipe {name}: no such recipe; did you mean {nearest}?")
+        guess = nearest(name, [*FIXED_RECIPES, *USER_RECIPES])
+        raise ValueError(
+            f"recipe {name}: no such recipe{guess or '; vcycle plan --list shows all'}"
+        )
     if num_videos is not None or num_gpus is not None:
         raise ValueError(
             f"--num-videos and --gpus: recipe {name} has a batch and epochs of its own; leave them "

@@ -21,6 +21,18 @@ def epochs_text(epochs: float) -> str:
     return f"{epochs:,.0f}" if epochs >= 999.5 else f"{epochs:.3g}"
 
 
+def time_text(seconds: float) -> str:
+    """Whole seconds as ``--time`` takes them, in hours or minutes if they are whole ones too."""
+    whole = max(1, round(seconds))
+    size, unit = next((s, u) for s, u in ((3600, "h"), (60, "m"), (1, "s")) if whole % s == 0)
+    return f"{whole // size}{unit}"
+
+
+def fits_text(seconds: float) -> str:
+    """What the note of a run's length says of its epochs if it was asked for a time."""
+    return f"fit into the {time_text(seconds)} asked for"
+
+
 @dataclass(frozen=True)
 class Asked:
     """What of a baseline's size a user has fixed; None leaves it to the recipe.

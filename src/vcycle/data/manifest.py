@@ -115,7 +115,10 @@ class Manifest:
         if file.is_dir():
             file = file / "manifest.csv"
         elif not file.exists():
-            raise ValueError(f"manifest {file}: not found; make one with `vcycle data index`")
+            raise ValueError(
+                f"manifest {file}: not found; name where it is with --data, or make one with "
+                f"`vcycle data index`"
+            )
         classes_file = file.with_name("classes.txt")
         for needed in (file, classes_file):
             if not needed.is_file():

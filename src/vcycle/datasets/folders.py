@@ -24,7 +24,7 @@ def videos_under(folder: Path) -> list[Path]:
     a stray image does not make one.
     """
     found: list[Path] = []
-    seen = {_identity(above) for above in (*folder.absolute().parents, *folder.resolve().parents)}
+    seen = {_identity(above) for above in (*plain_path(folder).parents, *folder.resolve().parents)}
     waiting = deque([folder])
     while waiting:
         here = waiting.popleft()
@@ -46,6 +46,11 @@ def videos_under(folder: Path) -> list[Path]:
         waiting.extendleft(folders)
         waiting.extend(links)
     return sorted(found)
+
+
+def plain_path(path: Path) -> Path:
+    """Absolute and without ``..``; the names of links stay, unless a ``..`` may follow one."""
+    return path.resolve() if ".." in path.parts else path.absolute()
 
 
 def is_hidden(name: str) -> bool:

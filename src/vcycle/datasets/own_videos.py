@@ -108,4 +108,10 @@ def _what_is_there(top: Path) -> str:
             f"holds no video among {counted(len(files), 'file')}, such as {min(files).name!r}; the "
             f"names of videos end in {', '.join(sorted(VIDEO_SUFFIXES))}"
         )
+    folders = sum(is_folder for is_folder in map(Path.is_dir, top.iterdir()))
+    if folders:
+        return (
+            f"holds {counted(folders, 'folder')} and no file; put the videos of each class in the "
+            f"folder that is named after it"
+        )
     return "is empty; put the videos of each class in a folder named after it"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -187,6 +187,10 @@ class PreparedFolder:
             self._journal.add(row)
             self._read(row)
             self._remove(taken)
+        for name in rows:  # a shard needs no folders of classes
+            for folder in (self.root / name).relative_to(self.root).parents[:-1]:
+                with suppress(OSError):  # it is not empty, or gone already
+                    (self.root / folder).rmdir()
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:

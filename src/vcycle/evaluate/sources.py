@@ -48,8 +48,9 @@ def evaluation_config(
             raise ValueError(f"{flag}: it is about training, and changes no score; leave it out")
     if not path.is_file():
         if not (path / "config.yaml").is_file():
+            problem = "no config.yaml in it" if path.exists() else "not found"
             raise ValueError(
-                f"run folder {path}: no config.yaml in it; give a folder or a file of vcycle "
+                f"run folder {path}: {problem}; give a folder or a file of vcycle "
                 f"train, or published weights"
             )
         return _config_of(path / "config.yaml", fields, trust_code=trust_code)

@@ -49,7 +49,8 @@ def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...
     path = Path(path)
     if not path.is_file():
         problem = "not a file" if path.exists() else "no such file"
-        raise ValueError(f"{path}: {problem}; {PUBLISHED}")
+        of_run = path / "best.safetensors"
+        raise ValueError(f"{path}: {problem}; {f'give {of_run}' if of_run.exists() else PUBLISHED}")
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; give a file of a model's weights")
     if is_compressed(path):

@@ -47,10 +47,10 @@ class LoadReport:
             names = ", ".join(shown(key) for key in keys[:3])
             return f"{len(keys)}" + (f" ({names}{more})" if keys else "")
 
+        partly = f", {some(self.partial)} of them in part" if self.partial else ""
         return (
-            f"{self.path}: {self.layout}; matched {len(self.matched)}, "
-            f"of them in part {some(self.partial)}; dropped {some(self.dropped)}; "
-            f"missing {some(self.missing)}; {self.head}"
+            f"{self.path}: {self.layout}; loaded {len(self.matched)} tensors{partly}; "
+            f"left out {some(self.dropped)}; not in the file {some(self.missing)}; {self.head}"
         )
 
 

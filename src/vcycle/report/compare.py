@@ -125,5 +125,5 @@ def comparison_cell(value: float | None, times_less: float | None) -> str:
     if times_less is None or not math.isfinite(times_less):
         return text
     if times_less < 1:
-        return f"{text} ({1 / times_less:.2f}x more)"
+        return f"{text} ({1 / times_less:.2f}x as much)"
     return f"{text} ({times_less:.2f}x less)"

@@ -96,19 +96,19 @@ class ValidationVideos:
                 self.reason = f"the run's videos do not decode: {error}"
         return None
 
-    def view(self, path: str) -> Strip | None:
-        """The middle view of a video at the run's full shape.
-
-        None if it cannot be read, or several lines of the manifest are about parts of it.
-        """
-        found = self._by_path.get(path, []) if self._dataset is not None else []
+    def view(self, path: str) -> Strip | str:
+        """The middle view of a video at the run's full shape, or why there is none."""
+        if self._dataset is None:
+            return self.reason
+        found = self._by_path.get(path, [])
         if len(found) != 1:
-            return None
+            lines = f"{len(found)} lines of it are" if found else "no line of it is"
+            return f"the manifest cannot tell: {lines} about this video"
         shape = self._config.baseline.shape
         try:
             return self._strip(found[0], ClipRequest(0, shape, 0, view=View()), most=4)
-        except UnreadableVideo:
-            return None
+        except UnreadableVideo as error:
+            return f"it does not decode: {error.reason}"
 
     def _strip(self, video: Video, request: ClipRequest, *, most: int = _MOST_FRAMES) -> Strip:
         assert self._dataset is not None

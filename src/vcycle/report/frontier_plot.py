@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
 from vcycle.evaluate.frontier import COSTS
 from vcycle.evaluate.metric_names import METRICS, metric_of
@@ -22,6 +22,10 @@ from vcycle.report.curves import COLOURS
 from vcycle.report.plot_file import GRID, STYLE, check_plot_file, save_plot
 
 _AXES = {"multiply_adds": "multiply-adds of a clip", "milliseconds": "milliseconds of a clip"}
+_FORMATTERS = {
+    "multiply_adds": EngFormatter(sep=""),
+    "milliseconds": FuncFormatter(lambda value, _: f"{value:g}"),
+}
 
 
 def draw_frontiers(runs: Mapping[str, Sequence[dict[str, Any]]], file: Path) -> None:
@@ -35,7 +39,7 @@ def draw_frontiers(runs: Mapping[str, Sequence[dict[str, Any]]], file: Path) -> 
                 _draw_run(axes, rows, cost, name=name, colour=colour)
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.xaxis.set_major_formatter(_FORMATTERS[cost])
             axes.xaxis.set_minor_locator(NullLocator())
             axes.set_xlabel(_AXES[cost])
             axes.grid(color=GRID, alpha=0.35, linewidth=0.6)

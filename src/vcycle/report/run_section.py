@@ -222,8 +222,9 @@ def _card(mistake: Mistake, classes: Sequence[str], videos: ValidationVideos) ->
         f"<strong>{escape(classes[mistake.predicted])}</strong>, with {mistake.probability:.1%}; "
         f"it shows <strong>{escape(names)}</strong>, with {mistake.label_probability:.1%}."
     )
-    tiles = '<p class="soft">Its frames cannot be read here.</p>'
-    if strip is not None:
+    if isinstance(strip, str):
+        tiles = f'<p class="soft">Without its frames: {escape(strip)}.</p>'
+    else:
         images = "".join(f'<img src="{frame}" alt="">' for frame in strip.frames)
         label = escape(f"Frames of {mistake.path}")
         tiles = f'<div class="tiles" role="img" aria-label="{label}">{images}</div>'

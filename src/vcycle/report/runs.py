@@ -132,8 +132,10 @@ def check_same_videos(runs: list[RunRecord]) -> None:
     for run in runs[1:]:
         for name in ("videos_sha256", "classes", "multi_label"):
             if run.validation[name] != first.validation[name]:
+                own = first.validation[name]
+                alike = [str(each.folder) for each in runs if each.validation[name] == own]
                 raise ValueError(
                     f"{first.folder} and {run.folder}: they are validated on different videos "
                     f"({first.validation['num_videos']} and {run.validation['num_videos']}); "
-                    f"compare runs of one manifest"
+                    f"give runs of one manifest, such as {' '.join(alike)}"
                 )

@@ -13,9 +13,9 @@ from vcycle.train.activity import Activity
 from vcycle.train.preparing import measure_preparing
 from vcycle.train.progress import duration
 from vcycle.train.start import Run
-from vcycle.train.timing import Prediction, smaller
+from vcycle.train.timing import MANY_SECONDS, Prediction, smaller
 
-DAY_SECONDS = 24 * 3600.0
+_DAY_SECONDS = 24 * 3600.0
 _WAITING_SHARE = 0.1
 _WORTH_SHARE = 0.05
 _LONG_SECONDS = 600.0
@@ -38,7 +38,7 @@ def say_prediction(run: Run, activity: Activity) -> None:
 
 
 def prediction_lines(run: Run) -> list[str]:
-    """A line for each phase, one for all, and advice on a run of days."""
+    """A line for each phase, one for all, and advice on a long run."""
     prediction, plan = run.prediction, run.plan
     digits = len(str(len(plan.phases)))
     lines = ["Predicted from measured steps:"]
@@ -65,11 +65,12 @@ def prediction_lines(run: Run) -> list[str]:
 
 def _advice(prediction: Prediction, run: Run, device: str) -> list[str]:
     lines = []
-    if prediction.total > DAY_SECONDS:
-        days = prediction.total / DAY_SECONDS
+    if prediction.total > MANY_SECONDS:
+        days = prediction.total / _DAY_SECONDS
+        long = f"{days:.1f} days" if days > 1 else duration(prediction.total)
         lines.append(
-            f"{days:.1f} days on the {device}{_smaller_is(run)}; --time 2h gives the plan that "
-            f"fits two hours"
+            f"{long} on the {device}{_smaller_is(run)}; --time 2h gives the plan that fits two "
+            f"hours"
         )
     if device == "GPU" and run.config.precision == "32-true":
         lines.append("strict float32 is slow on a GPU: --precision bf16-mixed, or tf32")

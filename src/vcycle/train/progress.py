@@ -178,7 +178,9 @@ class Display:
         left = self._left.seconds()
         self.say(
             f"step {row['step'] + 1} of {len(self._plan)}, {duration(row['seconds'])} trained, "
-            f"{scores}" + (f", {duration(left)} left" if left > 0 else "")
+            + (f"loss {self._loss:.3f}, " if self._loss == self._loss else "")
+            + scores
+            + (f", {duration(left)} left" if left > 0 else "")
         )
         self._doing = ""
 

@@ -31,7 +31,7 @@ from vcycle.train.activity import Activity
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.rehearsed_steps import RehearsedSteps, random_pixels, repeated
-from vcycle.train.timing import Kind, smaller
+from vcycle.train.timing import MANY_SECONDS, Kind, smaller
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def rehearse(
     videos: Manifest,
     activity: Activity,
     limit_seconds: float,
-    warn_of_days: bool,
+    warn_if_long: bool,
 ) -> Rehearsed:
     """Check the model at each shape; then train on each mini-batch, and score one batch of views.
 
@@ -84,8 +84,8 @@ def rehearse(
     shape, clips = plan.baseline.shape, 0
     with unchanged(network, optimizer, config.model.name):
         try:
-            if warn_of_days and steps.on_cpu:
-                _warn_of_days(steps, plan, config, activity=activity)
+            if warn_if_long and steps.on_cpu:
+                _warn_of_a_long_run(steps, plan, config, activity=activity)
             for number, shape in enumerate(plan.shapes, 1):
                 begin_count(activity, "checking", "shape", number, len(plan.shapes))
                 clips = 2
@@ -165,20 +165,22 @@ def begin_count(
         activity.update(text)
 
 
-def _warn_of_days(
+def _warn_of_a_long_run(
     steps: RehearsedSteps, plan: Plan, config: RunConfig, *, activity: Activity
 ) -> None:
-    """Say so at once if a CPU will take days, by two clips of the smallest shape."""
+    """Say so at once if a CPU will take long, by two clips of the smallest shape."""
     activity.begin(f"estimating how long {config.model.name} takes on a CPU")
     smallest = min(plan.mini_batches(), key=lambda each: each.shape.num_pixels * each.token_share)
     check_model(steps.network, [smallest.shape], num_classes=steps.videos.num_classes, num_clips=2)
     pair = replace(smallest, batch_size=2, norm_group=None)
     pixels = sum(each.steps * Kind.of(each).num_pixels for each in plan.mini_batches())
-    days = steps.seconds(pair, 2) * pixels / Kind.of(pair).num_pixels / 86_400
-    if days > 1:
+    seconds = steps.seconds(pair, 2) * pixels / Kind.of(pair).num_pixels
+    if seconds > MANY_SECONDS:
+        days = seconds / 86_400
+        long = f"{days:.0f} days" if days > 2 else f"{24 * days:.0f} hours"
         flags = smaller(config)
         less = f", or a smaller model and shape such as {flags}" if flags else ""
-        activity.say(f"roughly {days:.0f} days on this CPU: take a GPU{less}, or --time 2h")
+        activity.say(f"roughly {long} on this CPU: take a GPU{less}, or --time 2h")
 
 
 def update_with_zeros(optimizer: Optimizer) -> None:

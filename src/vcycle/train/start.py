@@ -184,7 +184,7 @@ def start(
         videos=train_videos,
         activity=activity,
         limit_seconds=limit,
-        warn_of_days=budget is None,
+        warn_if_long=budget is None,
     )
     if config.compile and average is not None:  # validations then run the same code
         compile_blocks(average.module, num_kinds=len(plan.mini_batches()))

@@ -14,12 +14,14 @@ from typing import NamedTuple
 
 from vcycle.config.run import RunConfig
 from vcycle.config.schedule_choice import timed
-from vcycle.config.sizing import epochs_text, fewest_steps, with_steps
+from vcycle.config.sizing import epochs_text, fewest_steps, fits_text, time_text, with_steps
 from vcycle.schedule.base_shapes import ShortShape
 from vcycle.schedule.phases import Phase
 from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape
 
+MANY_SECONDS = 6 * 3600.0
+"""Of a run: from here on it is said what would take less."""
 _VALIDATION_SHARE = 0.1
 """Of a budget, at most, if it leaves room for more than one validation."""
 _FEW_EPOCHS = 10.0
@@ -200,13 +202,13 @@ def fit_budget(
     if longest is None:
         needed = times.plan(with_steps(config, fewest_steps(config)).plan()) + count * one + final
         raise ValueError(
-            f"--time {_as_flag(seconds + spent)}: the shortest plan of {config.model.name} at "
+            f"--time {time_text(seconds + spent)}: the shortest plan of {config.model.name} at "
             f"{config.baseline.shape} takes {needed:.0f} s after {spent:.0f} s of measuring; give "
-            f"--time {_as_flag(_next_round(spent + 1.1 * needed))}{_or_smaller(config)}"
+            f"--time {time_text(_next_round(spent + 1.1 * needed))}{_or_smaller(config)}"
         )
     fitted = longest
     epochs = epochs_text(fitted.plan().epochs)
-    note = f"{epochs} epochs fit into the {_as_flag(seconds + spent)} asked for"
+    note = f"{epochs} epochs {fits_text(seconds + spent)}"
     if fitted.plan().epochs < _FEW_EPOCHS:
         note += f": too few to train well; give more time{_or_smaller(config)}"
     if fitted.baseline.epochs > _MANY_TIMES * config.baseline.epochs:
@@ -251,13 +253,6 @@ def _or_smaller(config: RunConfig) -> str:
     """What a sentence that begins with 'give' may end with."""
     found = smaller(config)
     return f", or a smaller model or shape, such as {found}" if found else ""
-
-
-def _as_flag(seconds: float) -> str:
-    """Whole seconds as ``--time`` takes them, in hours or minutes if they are whole ones too."""
-    whole = max(1, round(seconds))
-    size, unit = next((s, u) for s, u in ((3600, "h"), (60, "m"), (1, "s")) if whole % s == 0)
-    return f"{whole // size}{unit}"
 
 
 def _next_round(seconds: float) -> float:
