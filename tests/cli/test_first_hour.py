@@ -111,7 +111,9 @@ def test_a_cpu_that_is_faster_in_bfloat16_takes_it_for_one_s_own_videos_only(
 def test_a_choice_made_once_is_kept(strokes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", "strokes", *SMALL, "--dry-run"]
     assert main([*command, "--flip"]) == 0
-    assert "clips are mirrored, as chosen with --flip" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "clips are mirrored, as chosen with --flip" in out
+    assert f"--flip is kept in the index of {strokes}" in out
     assert main(command) == 0
     assert "clips are mirrored, as chosen with --flip" in capsys.readouterr().out
     assert all(video.flip for video in Manifest.read(strokes).videos)
@@ -255,6 +257,8 @@ def test_a_run_folder_in_use_is_refused_by_name_of_who_uses_it(
         (["--resume", "strokes", "--epochs", "9"], "with its own plan; leave out --epochs"),
         (["--resume", "strokes", "--time=5m"], "with its own plan; leave out --time"),
         (["--resume", "strokes"], "--resume strokes: no config.yaml in it"),
+        (["--resume", "nowhere"], "--resume nowhere: not found; give a folder of vcycle train"),
+        (["strokes", "--group-pattern", "x"], "it is a flag of `vcycle data index folder`"),
         (["strokes", "--resume", "strokes"], "it names the run; leave out strokes"),
         (["--resume"], "--resume: give --resume RUN, or the whole command that began the run"),
         (["strokes", "--data.stride", "0"], "data.stride 0: give at least 1 frame"),

@@ -83,6 +83,7 @@ def test_videos_beside_the_classes_are_noted(put):
     ("names", "message"),
     [
         ([], "videos: is empty; put the videos of each class in a folder named after it"),
+        (["a/", "b/"], "videos: holds 2 folders and no file; put the videos of each class in the"),
         (["a.mp4", "b.mp4"], "videos: holds 2 videos but no folder of a class; put the videos of"),
         (["train/a.mp4"], "videos: holds 1 video but no folder of a class; put the videos of"),
         (["1.jpg", "2.png"], "videos: holds 2 images and no video; a video kept as images is"),
@@ -99,7 +100,7 @@ def test_a_folder_that_cannot_be_indexed_is_described(tmp_path, names, message):
     root.mkdir()
     for name in names:
         (root / name).parent.mkdir(exist_ok=True)
-        (root / name).touch()
+        (root / name).mkdir() if name.endswith("/") else (root / name).touch()
     with pytest.raises(ValueError, match="videos: ") as caught:
         list_folder(root)
     assert message in str(caught.value)

@@ -134,6 +134,7 @@ def test_shards_hold_the_same_clips(originals, tmp_path):
     packed = prepare_videos(originals, tmp_path / "s", SMALL, num_workers=0, shard_bytes=1).manifest
     assert [video.path for video in packed.videos] == [f"shard-00000{i}.tar" for i in range(3)]
     assert not list((tmp_path / "s").rglob("*.mp4"))
+    assert not [path for path in (tmp_path / "s").rglob("*") if path.is_dir()]
     grid_range = GridRange(Shape(4, 32, 32), 2, (37, 49))
     for index in range(3):
         request = ClipRequest(index, Shape(4, 32, 32), 0, View())

@@ -110,6 +110,9 @@ def test_files_that_are_not_there(small: SmallNet, tmp_path: Path) -> None:
         load_weights(small, tmp_path / "a.pth")
     with pytest.raises(ValueError, match="not a file"):
         load_weights(small, tmp_path)
+    (tmp_path / "best.safetensors").touch()
+    with pytest.raises(ValueError, match=r"not a file; give .*best\.safetensors"):
+        load_weights(small, tmp_path)
     with pytest.raises(ValueError, match="give a local file: download it first"):
         load_weights(small, "https://example.org/a.pth")
 

@@ -123,8 +123,9 @@ def test_runs_on_different_videos_are_refused(folders: list[Path], tmp_path: Pat
     other = write_run(
         tmp_path / "other", {1: 0.5}, batches=[("8x32x32", 4)], videos="others", num_videos=11
     )
-    with pytest.raises(ValueError, match=r"validated on different videos \(10 and 11\)"):
-        compare_runs([folders[0], other])
+    with pytest.raises(ValueError, match=r"validated on different videos \(10 and 11\)") as caught:
+        compare_runs([folders[0], other, folders[1]])
+    assert str(caught.value).endswith(f"one manifest, such as {folders[0]} {folders[1]}")
 
 
 def test_other_views_of_the_same_videos_are_a_note(folders: list[Path], tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.progress import Display, TimeLeft, duration
 from vcycle.train.run_folder import prediction_errors
-from vcycle.train.step_log import StepTime
+from vcycle.train.step_log import StepLoss, StepTime
 from vcycle.train.timing import Kind
 
 PLAN = Plan(
@@ -118,6 +118,17 @@ def test_a_line_for_a_file_leaves_out_what_has_just_begun(monkeypatch: pytest.Mo
     display.doing("validating")
     assert "validating" not in display._status()
     assert display._status().endswith("validating (3 s)")
+
+
+def test_a_validations_line_has_the_loss_that_came_last() -> None:
+    file = io.StringIO()
+    display = display_of(file)
+    row = {"step": 3, "seconds": 2.0, "top1": 0.5, "coverage": 1.0}
+    display.validation(row)
+    assert "2 s trained, top1 50.0%" in file.getvalue()
+    display.training([StepLoss(3, mean=1.5, own=1.25, right=4)])
+    display.validation(row)
+    assert "2 s trained, loss 1.250, top1 50.0%" in file.getvalue()
 
 
 def test_a_terminals_lines_break_between_words_but_for_commands() -> None:
