@@ -44,6 +44,7 @@ def main(folder: str, *, steps: int = 200, micro_batches: int = 1) -> list[float
             optimizer.step()
             optimizer.zero_grad()
         losses[step.index] += loss.item() / micro_batches
+    accelerator.end_training()
     return losses
 
 

@@ -24,15 +24,13 @@ def main(folder: str, *, steps: int = 200, micro_batches: int = 1) -> list[float
     dataset = training_clips(folder)
     num_classes = dataset.manifest.num_classes
     plan = small_plan(len(dataset), steps=steps)
-
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
     network = small_network(num_classes).to(device)
     vcycle.check_model(network, plan.shapes, num_classes=num_classes)
     model = DistributedDataParallel(network) if dist.is_initialized() else network
     groups = vcycle.parameter_groups(network, weight_decay=1e-4)
-    rate = plan.baseline.learning_rate.base
-    optimizer = torch.optim.SGD(groups, lr=rate, momentum=0.9, nesterov=True)
+    optimizer = torch.optim.SGD(groups, lr=0.05, momentum=0.9, nesterov=True)
     vcycle.defer_statistics(network, optimizer)  # of batch norms, over all parts of a batch
 
     sampler = vcycle.PlanSampler(plan, len(dataset), seed=0, micro_batches=micro_batches)
@@ -57,3 +55,5 @@ if __name__ == "__main__":
     if dist.is_torchelastic_launched():
         dist.init_process_group()
     main(sys.argv[1])
+    if dist.is_initialized():
+        dist.destroy_process_group()

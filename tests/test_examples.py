@@ -162,7 +162,7 @@ def test_transformers_trains_as_vcycle_train_does(
 
 
 TWO_PROCESSES = """
-import importlib, json, pathlib, sys
+import importlib, json, os, pathlib, sys, time
 import torch.distributed as dist
 root, name, videos, steps, folder, options = sys.argv[1:]
 sys.path.insert(0, root)
@@ -171,7 +171,10 @@ if name == "own_loop":
 main = importlib.import_module(f"examples.{name}").main
 done = main(videos, steps=int(steps), micro_batches=2, **json.loads(options))
 losses = done if isinstance(done, list) else done.losses
-(pathlib.Path(folder) / f"{dist.get_rank()}.json").write_text(json.dumps(losses))
+(pathlib.Path(folder) / f"{os.environ['RANK']}.json").write_text(json.dumps(losses))
+if dist.is_initialized():
+    dist.destroy_process_group()
+time.sleep(0.1)  # as in vcycle.devices.process_group.destroy_process_group
 """
 
 

@@ -166,7 +166,7 @@ def test_the_plan_reads_what_was_written(
     assert main(["plan", "demo", *FLAGS, "--step-seconds", str(file), "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     saved = values["predicted_speedup"]
-    assert (f"{saved:.2f}x less" if saved >= 1 else f"{1 / saved:.2f}x more") in printed
+    assert (f"{saved:.2f}x less" if saved >= 1 else f"{1 / saved:.2f}x as much") in printed
     assert f"{len(rows)} of {len(rows)} rows have fewer clips than the plan's step" in printed
     assert printed.endswith(
         f"vcycle plan demo --model.options '{{width: 2}}' --shape 4x32x32 --threads 1 "

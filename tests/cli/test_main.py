@@ -128,7 +128,7 @@ def test_train_eval_and_resume(
         "--model=vcycle.models.tiny:TinyResNet3d",
     ]
     assert main(["train", "demo", "--folder", second, *small, *data, *weights]) == 0
-    assert "missing 0" in capsys.readouterr().out
+    assert "not in the file 0" in capsys.readouterr().out
     assert main(["eval", folder, "--json", "--evaluation.num_clips", "2"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["views"] == 2
@@ -144,7 +144,7 @@ def test_train_eval_and_resume(
     assert main(["eval", folder, second, "--json", "--trust-code"]) == 0
     assert [row["folder"] for row in json.loads(capsys.readouterr().out)] == [folder, second]
     assert main(["eval", folder, str(tmp_path / "nowhere")]) == 2
-    assert "nowhere: no config.yaml in it" in capsys.readouterr().err
+    assert "nowhere: not found" in capsys.readouterr().err
     assert main(["eval", folder, "--model", "slow_r50"]) == 2
     assert "leave --model out" in capsys.readouterr().err
     assert main(["train", "demo", "--folder", folder, *small, *data, "--resume"]) == 0

@@ -394,7 +394,7 @@ def test_a_run_starts_from_the_weights_of_another(
         optimizer=Optimizer(weight_decay=0.0),
     )
     train(second, tmp_path / "second")
-    assert "missing 0" in capsys.readouterr().out
+    assert "not in the file 0" in capsys.readouterr().out
     first = weights(tmp_path / "first")
     for name, value in weights(tmp_path / "second").items():
         if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):

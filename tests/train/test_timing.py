@@ -13,7 +13,7 @@ from vcycle.cli.train import parse_time
 from vcycle.config.own_videos import scratch
 from vcycle.config.run import Model
 from vcycle.config.schedule_choice import TIMED_STEPS, timed
-from vcycle.config.sizing import Asked
+from vcycle.config.sizing import Asked, time_text
 from vcycle.schedule.shape import Shape
 from vcycle.train import start, timing
 from vcycle.train.activity import Activity
@@ -113,7 +113,7 @@ def test_a_budget_for_few_steps_is_the_baselines_unless_a_schedule_was_asked_for
     [
         (1e-6, 1.0, None),
         (5.0, 1.0, "; decoding its clips takes long, which `vcycle data prepare` may shorten"),
-        (1e-6, 20.0, "more of its own"),
+        (1e-6, 20.0, "never ahead of the baseline"),
     ],
 )
 def test_a_budget_is_the_baselines_where_far_more_of_its_steps_fit(
@@ -171,9 +171,9 @@ def test_a_smaller_choice_is_smaller(model: str, shape: Shape, flags: str | None
     [(15, "15s", "15s"), (150, "150s", "3m"), (300, "5m", "5m"), (7200, "2h", "2h")],
 )
 def test_a_time_is_written_as_the_flag_takes_it(seconds: int, exact: str, longer: str) -> None:
-    assert timing._as_flag(seconds + 1e-9) == exact
+    assert time_text(seconds + 1e-9) == exact
     assert parse_time(exact) == seconds
-    assert timing._as_flag(timing._next_round(seconds - 0.5)) == longer
+    assert time_text(timing._next_round(seconds - 0.5)) == longer
 
 
 @pytest.mark.parametrize("width", [80, 120])

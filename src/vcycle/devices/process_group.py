@@ -20,6 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 
 _POLL_SECONDS = 0.05
 _PATIENCE = timedelta(minutes=30)  # torch's own, with gloo
+_RELEASE_SECONDS = 0.1  # for which gloo's threads have the interpreter to themselves
 
 
 def join_process_group(device: torch.device) -> None:
@@ -67,7 +68,11 @@ def agreed_name(store: Store, rank: int, world_size: int, *, patience: timedelta
 def destroy_process_group() -> None:
     """Destroy the process group, if there is one: its threads may abort an exit that it is left to.
 
-    All processes call this. After an error none does: it would wait for the others.
+    All processes call this. After an error none does: it would wait for the others. A model that
+    was wrapped in DDP keeps gloo's threads alive all the same, and one that still holds a tensor
+    while the interpreter ends aborts the process (pytorch/pytorch#179291): they get the time to let
+    go of what they reduced last.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+        time.sleep(_RELEASE_SECONDS)
