@@ -51,7 +51,10 @@ def test_synth_writes_a_manifest_of_files(
         (["models", "slow_r50"], "slow_r50: one word too many; vcycle models --help"),
         (["train", "demo", "--threads", "-1"], "threads -1"),
         (["train", "demo", "--evaluation.batch_size", "0"], "evaluation.batch_size 0"),
-        (["plan", "scratch", "--optimizer.name", "adma"], "give sgd or adamw or lars or lamb"),
+        (
+            ["plan", "scratch", "--optimizer.name", "adma"],
+            "give sgd or adamw or muon or lars or lamb",
+        ),
         (
             ["plan", "k400-slowfast-r50", "--optimizer.name", "adamw"],
             "0.8 is a rate for sgd; give adamw its own with --lr, and --multigrid.rate_exponent",

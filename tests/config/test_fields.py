@@ -84,7 +84,11 @@ def test_a_section_that_is_no_mapping(name: str, value: object, shown: str) -> N
         ("notes", None, "notes null: give a list"),
         ("data.num_workers", None, "data.num_workers null: give a whole number or auto"),
         ("precision", "fp8", "precision fp8: give 32-true or tf32 or bf16-mixed or 16-mixed"),
-        ("optimizer.name", "lion", "optimizer.name lion: give sgd or adamw or lars or lamb"),
+        (
+            "optimizer.name",
+            "lion",
+            "optimizer.name lion: give sgd or adamw or muon or lars or lamb",
+        ),
         ("optimizer.weight_decay", "lots", "optimizer.weight_decay lots: give a number"),
         ("notes", "hello", "notes hello: give a list"),
         ("multigrid.steps", "x", "multigrid.steps x: give a whole number or null"),

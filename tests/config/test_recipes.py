@@ -466,7 +466,7 @@ def test_an_assumed_number_of_videos_is_said() -> None:
 
 @pytest.mark.parametrize("name", sorted(USER_RECIPES))
 def test_another_optimizer_than_sgd_needs_a_rate(name: str) -> None:
-    for optimizer in ("adamw", "lamb", "lars"):
+    for optimizer in ("adamw", "muon", "lamb", "lars"):
         with pytest.raises(
             ValueError,
             match=f"^optimizer.name {optimizer}: no learning rate is known for slowfast_r50_8x8; "

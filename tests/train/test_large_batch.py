@@ -1,4 +1,4 @@
-"""LARS and LAMB against the papers' equations, written out tensor by tensor."""
+"""LARS, LAMB and Muon against their equations, written out tensor by tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from vcycle.train.large_batch import Lamb, Lars
+from vcycle.train.large_batch import Lamb, Lars, Muon
 
 RATES = (0.5, 2.0, 0.1)
 
@@ -39,12 +39,12 @@ def brute_force(network: nn.Module, step: Callable[[str, Tensor, Tensor, int], T
         network(x).cos().sum().backward()
         for name, w in network.named_parameters():
             assert w.grad is not None
-            w.data -= step(name, w.data, w.grad, number) * (rate if step.__name__ == "lamb" else 1)
+            w.data -= step(name, w.data, w.grad, number) * (rate if step.__name__ != "lars" else 1)
 
 
-def check_equal(one: nn.Module, other: nn.Module) -> None:
+def check_equal(one: nn.Module, other: nn.Module, *, rtol: float = 1e-12) -> None:
     for a, b in zip(one.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(a, b, rtol=rtol, atol=1e-14)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -85,7 +85,43 @@ def test_lamb() -> None:
     check_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("kind", [Lars, Lamb])
+def test_muon() -> None:
+    ours, theirs = model(), model()
+    run(ours, Muon(ours.parameters(), betas=(0.8, 0.9), weight_decay=0.1))
+    means: dict[str, Tensor] = {}
+    squares: dict[str, Tensor] = {}
+
+    def muon(name: str, w: Tensor, g: Tensor, number: int) -> Tensor:
+        means[name] = 0.8 * means.get(name, 0) + 0.2 * g
+        if w.ndim == 1:
+            squares[name] = 0.9 * squares.get(name, 0) + 0.1 * g * g
+            mean = means[name] / (1 - 0.8 ** (number + 1))
+            square = squares[name] / (1 - 0.9 ** (number + 1))
+            return mean / (square.sqrt() + 1e-8) + 0.1 * w
+        u, sizes, v = torch.linalg.svd(0.2 * g + 0.8 * means[name], full_matrices=False)
+        sizes /= sizes.norm().clamp(min=1e-7)
+        for _ in range(5):
+            sizes = 3.4445 * sizes - 4.7750 * sizes**3 + 2.0315 * sizes**5
+        return 0.2 * max(w.shape) ** 0.5 * (u * sizes) @ v + 0.1 * w
+
+    brute_force(theirs, muon)
+    check_equal(ours, theirs, rtol=1e-9)  # small singular values grow
+
+
+def test_muon_takes_a_row_for_each_output_channel_and_steps_about_as_far_as_adamw() -> None:
+    weight = torch.nn.Parameter(torch.zeros(6, 4, 1, 3, 3))
+    weight = torch.nn.Parameter(weight.to(memory_format=torch.channels_last_3d))
+    weight.grad = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0))
+    weight.grad[0] *= 100  # one channel's gradient is large: its step is not
+    Muon([weight], lr=0.5).step()
+    sizes = torch.linalg.svdvals(weight.detach().flatten(1)) / (0.5 * 0.2 * 36**0.5)
+    assert sizes.shape == (6,)
+    assert sizes.min() > 0.6
+    assert sizes.max() < 1.3
+    assert weight.detach().square().mean().sqrt() == pytest.approx(0.5 * 0.2, rel=0.3)
+
+
+@pytest.mark.parametrize("kind", [Lars, Lamb, Muon])
 def test_going_on_from_a_state_dict_changes_nothing(kind: type[Optimizer]) -> None:
     whole, parts = model(), model()
     run(whole, kind(whole.parameters()))
@@ -104,7 +140,7 @@ def test_going_on_from_a_state_dict_changes_nothing(kind: type[Optimizer]) -> No
     )
 
 
-@pytest.mark.parametrize("kind", [Lars, Lamb])
+@pytest.mark.parametrize("kind", [Lars, Lamb, Muon])
 def test_parameters_without_gradients_stay(kind: type[Optimizer]) -> None:
     network = model()
     before = copy.deepcopy(network.state_dict())

@@ -292,7 +292,7 @@ def _check_rate(config: RunConfig, fields: dict[str, Any]) -> None:
     own, name = config.optimizer.name, fields.get("optimizer.name")
     if name in (None, own) or "baseline.learning_rate.base" in fields:
         return
-    rule = ", and --multigrid.rate_exponent 0.5" if name in ("adamw", "lamb") else ""
+    rule = ", and --multigrid.rate_exponent 0.5" if name in ("adamw", "muon", "lamb") else ""
     raise ValueError(
         f"--optimizer.name {name}: {config.baseline.learning_rate.base:g} is a rate for {own}; "
         f"give {name} its own with --lr{rule}"

@@ -171,14 +171,16 @@ def _training(
     chosen, exponent = Optimizer(), 1.0
     if adamw is not None or optimizer == "adamw":
         chosen = Optimizer("adamw", weight_decay=0.05)
-    if adamw is not None or optimizer in ("adamw", "lamb"):
+    if optimizer == "muon":
+        chosen = Optimizer("muon", weight_decay=0.05)
+    if adamw is not None or optimizer in ("adamw", "muon", "lamb"):
         exponent = 0.5
     if adamw is not None:
         rate, why = (
             adamw * math.sqrt(size.batch_size / 8),
             f"AdamW's {adamw:g} at 8 clips of {model}",
         )
-    elif optimizer in ("adamw", "lamb", "lars") and asked.rate is None:
+    elif optimizer in ("adamw", "muon", "lamb", "lars") and asked.rate is None:
         raise ValueError(
             f"optimizer.name {optimizer}: no learning rate is known for {model}; give one with --lr"
         )

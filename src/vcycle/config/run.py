@@ -128,8 +128,9 @@ class Optimizer:
     """SGD with momentum as in the paper (Nesterov's, as in the official code), or another.
 
     Args:
-        name: sgd; adamw; or for large batches lars or lamb (You et al., 2017 and 2020).
-        momentum: of SGD and LARS, 0 for none; beta 1 of AdamW and LAMB.
+        name: sgd; adamw; muon (Jordan et al., 2024; AdamW for vectors, whose rates serve it); or
+            for large batches lars or lamb (You et al., 2017 and 2020).
+        momentum: of SGD, LARS and Muon, 0 for none; beta 1 of AdamW and LAMB.
         weight_decay: none is applied to norm weights.
         clip_norm: longest gradient, as the norm over all parameters; longer ones are scaled to it;
             0 does not clip.
@@ -137,7 +138,7 @@ class Optimizer:
             classifier has the plan's rate (Bao et al., 2022).
     """
 
-    name: Literal["sgd", "adamw", "lars", "lamb"] = "sgd"
+    name: Literal["sgd", "adamw", "muon", "lars", "lamb"] = "sgd"
     momentum: float = 0.9
     weight_decay: float = 1e-4
     clip_norm: float = 0.0

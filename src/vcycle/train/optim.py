@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vcycle.config.run import Optimizer
 from vcycle.devices.fabric import Fabric
 from vcycle.models import parameter_groups
-from vcycle.train.large_batch import Lamb, Lars
+from vcycle.train.large_batch import Lamb, Lars, Muon
 
 
 def make_optimizer(
@@ -32,6 +32,8 @@ def make_optimizer(
         return Lars(groups, lr=0.0, momentum=config.momentum)
     if config.name == "lamb":
         return Lamb(groups, lr=0.0, betas=(config.momentum, 0.999))
+    if config.name == "muon":
+        return Muon(groups, lr=0.0, betas=(config.momentum, 0.999))
     if config.name == "sgd":
         return torch.optim.SGD(
             groups,
