@@ -36,7 +36,7 @@ class Method:
             others.
         rate_of: the method that a variant takes its rate from, times ``rate_factor``; it has none
             of its own.
-        against: the method that its saving is counted over, if not the baseline.
+        against: the methods that its saving is counted over, if not the baseline alone.
         joins: a method whose first length, tuned alike, belongs to its curve, too.
         seeds: fewer than the study's, where a method is a side question.
         config: further fields of a run's configuration.
@@ -52,7 +52,7 @@ class Method:
     tuned: Literal["each", "first"] = "first"
     rate_of: str | None = None
     rate_factor: float = 1.0
-    against: str | None = None
+    against: tuple[str, ...] = ()
     joins: str | None = None
     seeds: int | None = None
     config: Values = field(default_factory=dict)
@@ -166,7 +166,7 @@ class Study:
             if unknown := [name for name in task.methods if name not in known]:
                 raise ValueError(f"task {task.name}: no method {', '.join(unknown)} in the study")
             for method in (self.method(name) for name in task.methods):
-                for other in (method.against, method.joins):
+                for other in (*method.against, method.joins):
                     if other not in (None, *task.methods):
                         raise ValueError(
                             f"task {task.name}: {method.name} is compared with {other}; add it"
@@ -318,7 +318,8 @@ def read_study(file: Path) -> Study:
     try:
         values = yaml.safe_load(file.read_text())
         methods = tuple(
-            Method(name=name, **fields) for name, fields in values.pop("methods").items()
+            Method(**{**fields, "name": name, "against": tuple(fields.get("against", ()))})
+            for name, fields in values.pop("methods").items()
         )
         tasks = tuple(
             Task(

@@ -77,14 +77,18 @@ def summary(study: Study, rows: list[Row]) -> Row:
 
 
 def _iso(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
-    """One row, or none without runs: the saving in seconds for top-1, and in all other measures.
+    """A row for each method that it is compared with, or none without runs.
 
-    ``speedup`` is None for a method that does not reach the score, and where ``reached`` is None,
-    too, for one that was not timed.
+    The saving in seconds for top-1, and in all other measures. ``speedup`` is None for a method
+    that does not reach the score, and where ``reached`` is None, too, for one that was not timed.
     """
-    baseline_name = study.method(method).against or study.baseline.name
     if method == study.baseline.name or not any(row["method"] == method for row in rows):
         return []
+    others = study.method(method).against or (study.baseline.name,)
+    return [_iso_over(study, task, method, rows, over) for over in others]
+
+
+def _iso_over(study: Study, task: Task, method: str, rows: list[Row], baseline_name: str) -> Row:
     every: dict[str, dict[str, Row]] = {}
     for score in ("top1", "loss"):
         every[score] = {}
@@ -101,7 +105,7 @@ def _iso(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
     if baseline_name != study.baseline.name:
         head["against"] = baseline_name
     figures = {key: main.get(key) for key in ("low", "high", "at_least", "bound", "reached")}
-    return [{**head, "speedup": main.get("factor"), **figures, **every}]
+    return {**head, "speedup": main.get("factor"), **figures, **every}
 
 
 def _with_joined(study: Study, rows: list[Row], method: str) -> list[Row]:

@@ -21,7 +21,7 @@ def study() -> Study:
         Method("pass", "pass", "pass", "steps", {0.5: 0, 0.25: 0}),
         Method("slower", "slower", "pass", "steps", {0.5: 0}, rate_of="pass", rate_factor=0.5),
         Method("joined", "joined", "pass", "steps", {0.25: 0}, tuned="each", joins="pass"),
-        Method("other", "other", "pass", "steps", {0.5: 0, 0.25: 0}, against="pass"),
+        Method("other", "other", "pass", "steps", {0.5: 0, 0.25: 0}, against=("pass",)),
     )
     config = {"baseline": {"shape": {"frames": 8, "height": 32, "width": 32}, "steps": 400}}
     return Study("small", 2, 3, (0.1,), config, (TASK,), methods)
