@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -66,6 +67,7 @@ def test_one_command_indexes_plans_trains_and_says_what_comes_next(
     assert "shapes: 1 of" in planned
     assert "/14  cycle" in planned
     assert "In all " in planned
+    assert re.search(r"The \d+ steps of its baseline would take .*(as long|longer)", planned)
     assert not (tmp_path / "runs").exists()
 
     assert main(command) == 0
@@ -158,7 +160,7 @@ def test_a_time_for_the_baseline_alone_goes_on_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = [word for word in SMALL if word not in ("--epochs", "16", "--schedule", "paper")]
-    monkeypatch.setattr(schedule_choice, "TIMED_STEPS", 10**9)
+    monkeypatch.setattr(schedule_choice, "FEWEST_STEPS", 10**9)
     command = ["train", "strokes", *small, "--time", "15s"]
     with monkeypatch.context() as patch:
         interrupt_after(3, patch)

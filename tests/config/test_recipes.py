@@ -348,26 +348,28 @@ def test_few_videos_are_sent_to_finetune_if_there_are_weights(
         ("finetune", "slowfast_r50", 5 / 9),
     ],
 )
-@pytest.mark.parametrize("baseline_steps", [300, 301, 500, 7200])
-def test_own_videos_save_steps_down_to_the_fewest_that_were_enough(
+@pytest.mark.parametrize("baseline_steps", [220, 221, 260, 360, 7200])
+def test_own_videos_save_steps_down_to_the_fewest_that_were_compared(
     name: str, model: str, share: float, baseline_steps: int
 ) -> None:
-    steps = {300: 300, 301: 300, 500: 300, 7200: share * 7200}[baseline_steps]
+    steps = max(share * baseline_steps, min(221, baseline_steps))
     asked = Asked(steps=baseline_steps)
     config = recipe(name, num_videos=300, model=model, asked=asked)
     plan = config.plan()
     assert len(plan) == steps
-    assert len(plan.shapes) == (1 if baseline_steps == 300 else 3)
+    assert len(plan.shapes) == (1 if baseline_steps == 220 else 3)
     why, *others = config.schedule_notes
     assert [each.startswith("not shown for a baseline this long") for each in others] == (
         [True] if baseline_steps == 7200 else []
     )
-    if baseline_steps == 300:
-        assert why.startswith("schedule off: 300 steps of the baseline are too few")
-    elif baseline_steps == 7200:
-        assert f"in {Fraction(share).limit_denominator(10)} of the steps it" in why
-    else:  # more than the share
-        assert "in 300 steps: in fewer" in why
+    begins = {
+        220: "schedule off: 220 steps are few",
+        221: "schedule anneal, one pass from coarse to fine: in as many steps it was ahead",
+        260: "schedule anneal, one pass from coarse to fine: in 221 steps: an anneal of fewer",
+        7200: "schedule anneal, one pass from coarse to fine: "
+        f"in {Fraction(share).limit_denominator(10)} of the steps it",
+    }
+    assert why.startswith(begins.get(baseline_steps, "schedule anneal"))
     asked = Asked(steps=baseline_steps, is_timed=True)
     timed = recipe(name, num_videos=300, model=model, asked=asked)
     assert len(timed.plan()) == pytest.approx(share * baseline_steps, rel=0.02, abs=2)

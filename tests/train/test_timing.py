@@ -12,7 +12,7 @@ from rich.console import Console
 from vcycle.cli.train import parse_time
 from vcycle.config.own_videos import scratch
 from vcycle.config.run import Model
-from vcycle.config.schedule_choice import TIMED_STEPS, timed
+from vcycle.config.schedule_choice import FEWEST_STEPS, timed
 from vcycle.config.sizing import Asked, time_text
 from vcycle.schedule.shape import Shape
 from vcycle.train import start, timing
@@ -140,9 +140,9 @@ def test_a_budget_is_the_baselines_where_far_more_of_its_steps_fit(
 
 def test_a_budget_for_which_no_baseline_fits_still_asks_for_enough_steps() -> None:
     recipe = scratch(num_videos=300, model="resnet3d_tiny", asked=Asked(is_timed=True))
-    off = timed(recipe, TIMED_STEPS - 1, baseline_steps=0)
+    off = timed(recipe, FEWEST_STEPS - 1, baseline_steps=0)
     assert off.multigrid.anneal is None
-    assert timed(recipe, TIMED_STEPS, baseline_steps=0) == recipe
+    assert timed(recipe, FEWEST_STEPS, baseline_steps=0) == recipe
 
 
 def test_a_budget_that_is_too_short_names_one_that_is_not() -> None:

@@ -70,20 +70,20 @@ _FEW_FROM_WEIGHTS = Evidence(
 )
 _MOST_CLIPS = Fraction(128, 60)
 """The largest batch that was tried, over the videos that it was drawn from."""
-LEAST_STEPS = 300
-"""Of an anneal that is to come to the baseline's accuracy: in fewer it mostly did not."""
-LEAST_SHARE = 0.36
-"""Of the baseline's steps, likewise."""
-_TRANSFORMER_STEPS, _TRANSFORMER_SHARE = 276, 0.184
-"""The same of a transformer, whose anneal passed it in these and not in fewer."""
-TIMED_STEPS = 221
-"""The fewest that were compared with a baseline of equal time."""
+FEWEST_STEPS = 221
+"""Of an anneal that was compared with a baseline of equal time."""
+LEAST_SHARE, _TRANSFORMER_SHARE = 0.36, 0.184
+"""Of the baseline's steps: in a smaller one a pass mostly did not come to its accuracy; in this one
+a transformer's did."""
 MOST_STEPS, MOST_BASELINE_STEPS, TOO_LONG = 1500, 1600, 3000
 """The longest anneal that was compared; the longest baseline that the anneal came to, and one whose
 accuracy it stayed below."""
 _TOO_LONG = (
     f"not shown for a baseline this long: the anneal came to those of up to "
     f"{MOST_BASELINE_STEPS:,} steps, and stayed below one of {TOO_LONG:,}"
+)
+_NOT_COMPARED = (
+    f"an anneal of fewer than {FEWEST_STEPS} was never compared with a baseline of equal time"
 )
 
 
@@ -104,12 +104,13 @@ def planned(
 ) -> tuple[Multigrid, tuple[str, ...]]:
     """One coarse-to-fine pass and an anneal, or the baseline where that was not shown to do; why.
 
-    A run of a given time takes the anneal, unless too few steps fit into it: ``timed``.
+    No fewer steps than were compared with a baseline, but as many as a shorter one has. A run of a
+    given time takes the anneal, unless too few steps fit into it: ``timed``.
     """
     steps, num_videos = baseline.steps, baseline.num_videos
     clips, most = _LARGEST_FACTOR * baseline.batch_size, most_clips(num_videos)
     share = math.ceil(steps * evidence.share)
-    kept = share if is_timed else max(LEAST_STEPS, share)
+    kept = share if is_timed else max(share, min(steps, FEWEST_STEPS))
     if clips > most:
         enough = most // _LARGEST_FACTOR
         fix = f"; it is planned for batches of {enough} or fewer" if enough else ""
@@ -117,15 +118,14 @@ def planned(
             f"the anneal's first batches of {clips:,} clips are more than twice the "
             f"{num_videos:,} videos, which was not tried{fix}"
         )
-    if kept >= steps and not is_timed:
-        return _off(
-            f"{steps:,} steps of the baseline are too few to save some; in fewer than "
-            f"{LEAST_STEPS} most schedules fell short of its accuracy"
-        )
+    if steps < FEWEST_STEPS and not is_timed:
+        return _off(f"{steps:,} steps are few: {_NOT_COMPARED}")
     if is_timed:
         why = f"in the same time {evidence.timed}, with {evidence.among}"
+    elif kept == steps:
+        why = f"in as many steps {evidence.timed}, with {evidence.among}"
     elif kept > share:
-        why = f"in {LEAST_STEPS} steps: in fewer it mostly stayed below the baseline's accuracy"
+        why = f"in {kept:,} steps: {_NOT_COMPARED}"
     else:
         why = f"in {evidence.share} of the steps {evidence.found}, with {evidence.among}"
     multigrid = replace(Multigrid.named("anneal"), steps=kept)
@@ -141,17 +141,17 @@ def as_asked(config: RunConfig, num_steps: int, *, is_own: bool) -> list[str]:
     ``is_own``: the recipe is for one's own videos, and would have chosen a schedule itself.
     """
     cycle, steps, entry = config.multigrid.long_cycle, config.baseline.steps, config.model.entry
-    least_steps, least_share = LEAST_STEPS, LEAST_SHARE
-    if entry is not None and entry.family == "VideoTransformer":
-        least_steps, least_share = _TRANSFORMER_STEPS, _TRANSFORMER_SHARE
-    short = None
-    if is_own and num_steps < least_steps:
-        short = f"fewer than {least_steps} steps most"
-    elif cycle is not None and cycle.once and num_steps < least_share * steps:
-        short = f"{num_steps / steps:.0%} of the baseline's steps a single pass mostly"
+    is_transformer = entry is not None and entry.family == "VideoTransformer"
+    least_share = _TRANSFORMER_SHARE if is_transformer else LEAST_SHARE
     notes = []
-    if short is not None:
-        notes.append(f"schedule as asked: in {short} fell short of the baseline's accuracy")
+    if config.multigrid.anneal is not None and is_own and num_steps < FEWEST_STEPS:
+        notes.append(f"schedule as asked: {num_steps:,} steps are few: {_NOT_COMPARED}")
+    elif cycle is not None and (cycle.once or is_own) and num_steps < least_share * steps:
+        kind = "a single pass" if cycle.once else "the paper's cycles"
+        notes.append(
+            f"schedule as asked: in {num_steps / steps:.0%} of the baseline's steps {kind} mostly "
+            f"fell short of its accuracy"
+        )
     if is_own and config.multigrid.anneal is not None and steps > MOST_BASELINE_STEPS:
         notes.append(_TOO_LONG)
     return notes
@@ -178,11 +178,8 @@ def timed(
     multigrid, whole = config.multigrid, config.baseline.steps
     if not config.schedule_notes or multigrid.anneal is None or multigrid.steps is None:
         return config
-    if num_steps < TIMED_STEPS:
-        why = (
-            f"{num_steps:,} steps of the anneal fit into the time, and fewer than {TIMED_STEPS} "
-            f"were never compared with a baseline"
-        )
+    if num_steps < FEWEST_STEPS:
+        why = f"{num_steps:,} steps of the anneal fit into the time: {_NOT_COMPARED}"
     elif num_steps * whole < multigrid.steps * baseline_steps:
         why = (
             f"{num_steps:,} steps of the anneal or {baseline_steps:,} of the baseline fit into the "

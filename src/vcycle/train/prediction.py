@@ -6,6 +6,7 @@ In: a run with its measured step times. Out: lines of text, for 80 columns.
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 from vcycle.config.decoding import needed_workers
 from vcycle.config.sizing import epochs_text
@@ -58,9 +59,22 @@ def prediction_lines(run: Run) -> list[str]:
         f"In all {duration(prediction.total)} on the {device}: {epochs} epochs in "
         f"{duration(prediction.steps)}, {validations} in {duration(prediction.validations)}"
     )
+    lines += _beside_baseline(run)
     if run.first_step:
         lines.append(f"Going on from step {run.first_step} of {len(plan)}")
     return [*lines, *memory_lines(run), *_advice(prediction, run, device)]
+
+
+def _beside_baseline(run: Run) -> list[str]:
+    """How long the steps of the plain baseline would take; nothing for a run that is one."""
+    if len(run.plan.shapes) == 1 and not run.plan.drops_tokens:
+        return []
+    plan = replace(run.config, multigrid=run.config.multigrid.with_schedule("off")).plan()
+    seconds, own = run.times.plan(plan), run.prediction.steps
+    line = f"The {len(plan):,} steps of its baseline would take {duration(seconds)}"
+    if own < seconds:
+        return [f"{line}, {seconds / own:.1f} times as long"]
+    return [f"{line}, no longer: --schedule off trains those"]
 
 
 def _advice(prediction: Prediction, run: Run, device: str) -> list[str]:
