@@ -28,7 +28,6 @@ def headline(values: Row) -> str:
     cpu = {task_name(row): row for row in values["iso_cpu"] if row["method"] == "anneal"}
     on_cpu = [cpu.get(task_name(row), row) for row in anneals]
     longest, shorter = _SHARES
-    sets = len({row["dataset"] for row in anneals})
     surely = _within(anneals, longest, "low")
     average = [each for each in _within(anneals, longest, "factor") if each not in surely]
     short = [task_name(row) for row in anneals if task_name(row) not in surely + average]
@@ -37,8 +36,8 @@ def headline(values: Row) -> str:
     lines = [
         f"In {_SHARES[longest]} of a tuned baseline's steps or fewer, `anneal` came to its top-1",
         "",
-        f"- in {len(surely)} of {len(anneals)} tasks on {sets} sets of videos by more than 97% of "
-        f"the resamples of folds, and of seeds where there are several"
+        f"- in {len(surely)} of {len(anneals)} tasks ({_by_set(anneals, surely)}) by more than 97% "
+        f"of the resamples of folds, and of seeds where there are several"
         + (f": {', '.join(surely)}" if surely else "")
         + f" (in {_SHARES[shorter]} or fewer in {len(_within(anneals, shorter, 'low'))} of these, "
         f"by the CPUs' runs alone in {len(_within(on_cpu, shorter, 'low'))})",
@@ -54,6 +53,14 @@ def headline(values: Row) -> str:
             f"baseline has, {there}"
         )
     return "\n".join(lines)
+
+
+def _by_set(rows: list[Row], tasks: list[str]) -> str:
+    """Of each set of videos, how many of its tasks are among ``tasks``."""
+    counts: dict[str, list[bool]] = {}
+    for row in rows:
+        counts.setdefault(row["dataset"], []).append(task_name(row) in tasks)
+    return ", ".join(f"{sum(each)} of {len(each)} on {name}" for name, each in counts.items())
 
 
 def _within(rows: list[Row], share: float, end: str) -> list[str]:

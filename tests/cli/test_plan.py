@@ -251,7 +251,7 @@ def test_notes_give_the_reasons(run: Run, values: Callable[..., Any]) -> None:
     assert "- schedule anneal, one pass from coarse to fine: in 5/9 of the steps" in text
     assert "baseline's steps" not in text  # which change with --time
     few = run("finetune", "--num-videos", "60", "--epochs", "10").replace("\n  ", " ")
-    assert "- schedule off: 75 steps of the baseline are too few to save some" in few
+    assert "- schedule off: 75 steps are few: an anneal of fewer than 221 was never" in few
     assert "- training starts from kinetics400 weights: give --weights FILE" in text
     assert "give --weights" not in run("finetune", "--weights", "weights.pyth")
     assert "slowfast_r50_8x8 takes SLOWFAST_8x8_R50.pyth of" in text.replace("\n  ", " ")

@@ -272,6 +272,10 @@ def test_a_saved_run_takes_another_schedule(
             "--long-cycle-shapes: the schedule has no long cycle; leave it out",
         ),
         (
+            ["--schedule", "pass", "--no-fine-tuning"],
+            "--no-fine-tuning: a single pass ends on the full grid; leave it out",
+        ),
+        (
             ["--schedule", "pass", "--multigrid.long_cycle.shares", "[0.5, 0.3, 0.1]"],
             "long_cycle.shares [0.5, 0.3, 0.1]: they sum to 0.9; give shares of the steps that sum "
             "to 1",

@@ -8,7 +8,7 @@ import pytest
 
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShortCycle
-from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.multigrid import Anneal, Multigrid
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape, ShapeRule
 
@@ -136,6 +136,10 @@ def test_message(action: Callable[[], object], message: str) -> None:
         (lambda: Multigrid(steps=10.5), ValueError, "steps 10.5: give a whole number of at least"),
         (lambda: Multigrid(norm_group=2.0), ValueError, "norm_group 2.0: give at least 1 clip"),
         (lambda: Multigrid.named(None), ValueError, "schedule None: choose paper, pass, anneal,"),
+        (lambda: LongCycle(shares=(0.5, "a")), TypeError, "long_cycle.shares (0.5, 'a'): give a"),
+        (lambda: LongCycle((("a", 1), (1, 1))), TypeError, "long_cycle.factors (('a', 1), (1, 1)"),
+        (lambda: Anneal(share="0.4"), TypeError, "anneal.share '0.4': give a number"),
+        (lambda: Anneal(final=None), TypeError, "anneal.final None: give a number"),
         (lambda: LongCycle(shares=0.5), TypeError, "long_cycle.shares 0.5: give a tuple, such"),
         (lambda: LongCycle((0.5, 1)), ValueError, "long_cycle.factors 0.5: give one for the fr"),
         (

@@ -306,6 +306,11 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         "[1, 1] the last",
     ),
     (
+        lambda: LongCycle(((1.0, 1.0), (0.5, 0.5), (1.0, 1.0)), once=True),
+        "long_cycle.factors [[1, 1], [0.5, 0.5], [1, 1]]: a single pass goes from coarse to fine; "
+        "give the shapes in that order",
+    ),
+    (
         lambda: LongCycle(COARSE_TO_FINE, batch_factors=(4, 2)),
         "long_cycle.batch_factors [4, 2]: give a whole number of at least 1 for each of 3 shapes, "
         "or null",

@@ -32,7 +32,8 @@ def passes(
 ) -> Plan:
     """A single pass over up to six shapes, with any shares, length and rate."""
     sizes = st.tuples(st.sampled_from(FACTORS), st.sampled_from(FACTORS))
-    factors = (*sorted(draw(st.lists(sizes, max_size=5))), (1.0, 1.0))
+    coarse = sorted(draw(st.lists(sizes, max_size=5)), key=lambda each: each[0] * each[1] ** 2)
+    factors = (*coarse, (1.0, 1.0))
     parts = draw(st.lists(st.integers(1, 20), min_size=len(factors), max_size=len(factors)))
     baseline = Baseline(
         Shape(draw(st.sampled_from([8, 16])), 96, draw(st.sampled_from([96, 160]))),

@@ -406,6 +406,8 @@ def _ablated(config: RunConfig, options: argparse.Namespace) -> Multigrid:
         short_cycle = multigrid.short_cycle.last(options.short_cycle_shapes)
         multigrid = replace(multigrid, short_cycle=short_cycle)
     if options.no_fine_tuning:
+        if multigrid.long_cycle is not None and multigrid.long_cycle.once:
+            raise ValueError("--no-fine-tuning: a single pass ends on the full grid; leave it out")
         multigrid = replace(multigrid, fine_tuning=False)
     if multigrid == config.multigrid or options.epoch_factor is not None:
         return multigrid

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 
@@ -37,16 +38,27 @@ def check_type(name: str, value: Any, kind: type, *, example: str) -> None:
 def as_tuple(name: str, value: Any, *, example: str) -> tuple[Any, ...]:
     """A list or array, or some in one, as tuples of plain numbers.
 
-    Raises TypeError if ``value`` is neither.
+    Raises TypeError if ``value`` is neither, or holds what is no number.
     """
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    plain = _plain(value)
+    if not isinstance(plain, tuple) or not _is_of_numbers(plain):
         raise TypeError(f"{name} {value!r}: give a tuple, such as {example}")
-    return tuple(_plain(each) for each in value)
+    return plain
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise TypeError unless ``value`` is a number."""
+    if not _is_of_numbers(value):
+        raise TypeError(f"{name} {value!r}: give a number")
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Iterable):
+    if isinstance(value, Iterable) and not isinstance(value, str):
         return tuple(_plain(each) for each in value)
     return value.item() if hasattr(value, "item") else value  # numpy's and torch's
+
+
+def _is_of_numbers(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_of_numbers, value))
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -82,6 +82,12 @@ class LongCycle:
                     f"long_cycle.tokens {_listed(self.tokens)}: a run ends with all tokens; make 1 "
                     f"the last"
                 )
+        sizes = [frames * side * side for frames, side in self.factors]
+        if self.once and sizes != sorted(sizes):
+            raise ValueError(
+                f"long_cycle.factors {_listed(self.factors)}: a single pass goes from coarse to "
+                f"fine; give the shapes in that order"
+            )
 
     def _check_each(self, name: str, fit: bool, what: str) -> None:
         values = getattr(self, name)

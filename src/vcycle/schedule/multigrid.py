@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
-from vcycle.schedule.arguments import check_type, keep, whole_number
+from vcycle.schedule.arguments import check_number, check_type, keep, whole_number
 from vcycle.schedule.cycles import SQRT_HALF, Factors, LongCycle, ShortCycle
 from vcycle.schedule.shape import ShapeRule
 
@@ -44,6 +44,9 @@ class Anneal:
     def __post_init__(self) -> None:
         if self.form not in ("linear", "cosine"):
             raise ValueError(f"anneal.form {self.form!r}: choose linear or cosine")
+        for name in ("share", "final", "warmup"):
+            if getattr(self, name) is not None or name != "share":
+                check_number(f"anneal.{name}", getattr(self, name))
         if self.share is not None and not self.share > 0:
             raise ValueError(
                 f"anneal.share {self.share:g}: give a share of the steps above 0 and at most 1, or "
