@@ -1,8 +1,8 @@
 """A study's file: which runs it is made of, in which order, and how each is configured.
 
-In: a YAML file that names tasks (a data set in a regime), methods with their lengths, rates, seeds
-and folds. Out: a ``Study``, whose ``runs()`` are the whole grid in the order in which it is carried
-out. All of it is fixed before the first run; nothing here trains.
+In: a YAML file that names methods, rates, folds, and tasks (a data set in a regime), with the
+lengths and seeds of each method there. Out: a ``Study``, whose ``runs()`` are the whole grid in the
+order in which it is carried out. Nothing here trains.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Method:
-    """A schedule, at one or more lengths.
+    """A schedule, at the lengths that a task gives it.
 
     Args:
         unit: of a length: a share of the baseline's steps, or a multiple of its epochs.
-        lengths: each, and the number of rounds that it waits.
         schedule: one of the named ones.
         tuned: which lengths have a rate chosen for them: each, or the first, whose rate serves the
             others.
@@ -38,7 +37,6 @@ class Method:
             of its own.
         against: the methods that its saving is counted over, if not the baseline alone.
         joins: a method whose first length, tuned alike, belongs to its curve, too.
-        seeds: fewer than the study's, where a method is a side question.
         config: further fields of a run's configuration.
         full_shape: those that change for a second evaluation, at the full shape.
         trial: what no configuration has (study_trials).
@@ -48,20 +46,14 @@ class Method:
     title: str
     schedule: str
     unit: Literal["steps", "epochs"]
-    lengths: Mapping[float, int]
     tuned: Literal["each", "first"] = "first"
     rate_of: str | None = None
     rate_factor: float = 1.0
     against: tuple[str, ...] = ()
     joins: str | None = None
-    seeds: int | None = None
     config: Values = field(default_factory=dict)
     full_shape: Values | None = None
     trial: Trial | None = None
-
-    @property
-    def first_length(self) -> float:
-        return next(iter(self.lengths))
 
     def __post_init__(self) -> None:
         Multigrid.named(self.schedule)
@@ -73,8 +65,6 @@ class Method:
             raise ValueError(f"rate_factor {self.rate_factor}: give a positive number, of rate_of")
         if self.trial not in (None, *get_args(Trial)):
             raise ValueError(f"trial {self.trial!r}: give {' or '.join(get_args(Trial))}")
-        if not self.lengths or not all(length > 0 for length in self.lengths):
-            raise ValueError(f"lengths {self.lengths}: give positive numbers, each with its round")
 
 
 @dataclass(frozen=True)
@@ -83,17 +73,16 @@ class Task:
 
     ``videos`` says how a folder of clips is parted: by ``people`` or by ``clips``; or, for
     generated videos, how many there are to train and to validate. ``methods`` names those that
-    run here, and ``rates`` are tried instead of the study's. ``pretrained_on`` names the task
-    whose baseline's runs give the weights to start from.
+    run here, each with its lengths and their numbers of seeds; ``rates`` are tried instead of the
+    study's. ``pretrained_on`` names the task whose baseline's runs give the weights to start from.
     """
 
     dataset: str
     regime: str
     videos: Literal["people", "clips"] | Mapping[str, int]
-    methods: tuple[str, ...]
+    methods: Mapping[str, Mapping[float, int]]
     config: Values = field(default_factory=dict)
     rates: tuple[float, ...] = ()
-    wait: int = 0
     pretrained_on: str | None = None
 
     def __post_init__(self) -> None:
@@ -101,6 +90,16 @@ class Task:
             raise ValueError(
                 f"videos {self.videos!r}: give people, clips, or numbers of train and val"
             )
+        for name, lengths in self.methods.items():
+            if not lengths or min(*lengths, *lengths.values()) <= 0:
+                raise ValueError(
+                    f"task {self.name}: {name} {dict(lengths)}: give lengths, each with its number "
+                    f"of seeds"
+                )
+
+    def first_length(self, method: str) -> float:
+        """Of a method that runs here: the one that its rate is chosen at, if it is at one."""
+        return next(iter(self.methods[method]))
 
     @property
     def name(self) -> str:
@@ -148,7 +147,6 @@ class Study:
     """
 
     name: str
-    seeds: int
     folds: int
     rates: tuple[float, ...]
     config: Values
@@ -156,8 +154,8 @@ class Study:
     methods: tuple[Method, ...]
 
     def __post_init__(self) -> None:
-        if self.seeds < 1 or self.folds < 1 or any((each.seeds or 1) < 1 for each in self.methods):
-            raise ValueError("seeds and folds: give numbers of at least 1")
+        if self.folds < 1:
+            raise ValueError(f"folds {self.folds}: give a number of at least 1")
         for rates in (self.rates, *(task.rates for task in self.tasks if task.rates)):
             if not rates or not all(0 < rate < math.inf for rate in rates):
                 raise ValueError(f"rates {list(rates)}: give positive numbers")
@@ -212,23 +210,20 @@ class Study:
         return next(method for method in self.methods if method.name == name)
 
     def runs(self) -> list[Run]:
-        """All runs, in order.
+        """All runs, in order: one seed of every method comes before the second of any.
 
-        The round of a run is its seed plus the rounds that its task and its length wait, so that
-        one seed of every method comes before the second of any. The tuning of a length comes in
-        the round of its first final run, before it.
+        The tuning of a length comes before its final runs.
         """
         placed: list[tuple[tuple[int, ...], Run]] = []
         for number, task in enumerate(self.tasks):
-            for place, (method, length, wait) in enumerate(self._lengths(task)):
-                first = task.wait + wait
-                is_tuned = method.tuned == "each" or length == method.first_length
+            for place, (method, length, seeds) in enumerate(self._lengths(task)):
+                is_tuned = method.tuned == "each" or length == task.first_length(method.name)
                 if is_tuned and method.rate_of is None:
                     tuning = self.tuning(task, method, length)
-                    placed += [((first, number, -1, place), run) for run in tuning]
+                    placed += [((0, number, -1, place), run) for run in tuning]
                 placed += [
-                    ((first + seed, number, fold, place), Run(task, method, length, seed, fold))
-                    for seed in range(method.seeds or self.seeds)
+                    ((seed, number, fold, place), Run(task, method, length, seed, fold))
+                    for seed in range(seeds)
                     for fold in range(self.folds)
                 ]
         placed.sort(key=lambda pair: pair[0])
@@ -238,8 +233,8 @@ class Study:
         """The runs that choose a length's rate, one for each rate that may be tried."""
         if method.rate_of is not None:
             other = self.method(method.rate_of)
-            return self.tuning(task, other, other.first_length)
-        at = length if method.tuned == "each" else method.first_length
+            return self.tuning(task, other, task.first_length(other.name))
+        at = length if method.tuned == "each" else task.first_length(method.name)
         return [Run(task, method, at, 0, rate=rate) for rate in task.rates or self.rates]
 
     def pretraining(self, run: Run) -> Run | None:
@@ -247,7 +242,7 @@ class Study:
         if run.task.pretrained_on is None:
             return None
         task = next(task for task in self.tasks if task.name == run.task.pretrained_on)
-        return Run(task, self.baseline, self.baseline.first_length, run.seed, 0)
+        return Run(task, self.baseline, task.first_length(self.baseline.name), run.seed, 0)
 
     def selected(self, prefixes: Sequence[str]) -> list[Run]:
         """The runs whose names begin with one of ``prefixes``, and those that they need."""
@@ -267,14 +262,13 @@ class Study:
 
     def baseline_clips(self, task: Task) -> int:
         """Clips of the whole baseline of a task."""
-        whole = Run(task, self.baseline, self.baseline.first_length, 0, 0)
+        whole = Run(task, self.baseline, task.first_length(self.baseline.name), 0, 0)
         return self.config_of(whole, rate=1.0).plan().num_clips
 
     def _lengths(self, task: Task) -> Iterator[tuple[Method, float, int]]:
         for method in self.methods:
-            if method.name in task.methods:
-                for length, wait in method.lengths.items():
-                    yield method, length, wait
+            for length, seeds in task.methods.get(method.name, {}).items():
+                yield method, length, seeds
 
     def config_of(
         self,
@@ -322,9 +316,7 @@ def read_study(file: Path) -> Study:
             for name, fields in values.pop("methods").items()
         )
         tasks = tuple(
-            Task(
-                **{**fields, **{name: tuple(fields.get(name, ())) for name in ("methods", "rates")}}
-            )
+            Task(**{**fields, "rates": tuple(fields.get("rates", ()))})
             for fields in values.pop("tasks")
         )
         rates = tuple(values.pop("rates"))

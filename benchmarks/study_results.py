@@ -94,8 +94,8 @@ def _iso_over(study: Study, task: Task, method: str, rows: list[Row], baseline_n
         every[score] = {}
         for cost in COSTS:
             baseline = curve(rows, baseline_name, score=score, cost=cost)
-            ours = curve(_with_joined(study, rows, method), method, score=score, cost=cost)
-            whole = _whole_cost(study, rows, cost, baseline_name)
+            ours = curve(_with_joined(study, task, rows, method), method, score=score, cost=cost)
+            whole = _whole_cost(task, baseline_name, rows, cost)
             if whole is None or not ours.costs:
                 continue
             if (found := iso_speedup(baseline, ours, whole=whole)) is not None:
@@ -108,12 +108,12 @@ def _iso_over(study: Study, task: Task, method: str, rows: list[Row], baseline_n
     return {**head, "speedup": main.get("factor"), **figures, **every}
 
 
-def _with_joined(study: Study, rows: list[Row], method: str) -> list[Row]:
+def _with_joined(study: Study, task: Task, rows: list[Row], method: str) -> list[Row]:
     """The rows of a method, and as its own those of the first length of one that it ``joins``."""
     joins = study.method(method).joins
     if joins is None:
         return rows
-    first = (joins, study.method(joins).first_length)
+    first = (joins, task.first_length(joins))
     return [
         {**row, "method": method} if (row["method"], row["length"]) == first else row
         for row in rows
@@ -132,7 +132,7 @@ def _by_length(study: Study, task: Task, method: str, rows: list[Row]) -> list[R
         row["baseline_length"] = length
         for score in ("top1", "loss"):
             baseline = curve(rows, study.baseline.name, score=score, cost="multiply_adds")
-            joined = _with_joined(study, rows, method)
+            joined = _with_joined(study, task, rows, method)
             ours = curve(joined, method, score=score, cost="multiply_adds")
             saving = iso_speedup(baseline, ours, whole=costs[length])
             row[score] = None if saving is None else asdict(saving)
@@ -161,8 +161,8 @@ def _points(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]
             if values:
                 point[score] = _mean(cells, score)
                 point[f"{score}_deviation"] = statistics.stdev(values) if values[1:] else None
-        point["whole_baseline"] = _whole_baseline(study, rows, cells)
-        point["gain"] = _gains(study, rows, method, cells[0])
+        point["whole_baseline"] = _whole_baseline(study, task, rows, cells)
+        point["gain"] = _gains(study, task, rows, method, cells[0])
         if (of := study.method(method).rate_of) is not None:
             point["beside"] = _beside(cells, [row for row in rows if row["method"] == of])
         points.append(point)
@@ -190,12 +190,13 @@ def _beside(cells: list[Row], rows: list[Row]) -> Row:
     return {"runs": len(both), **scores}
 
 
-def _whole_baseline(study: Study, rows: list[Row], cells: list[Row]) -> Row:
+def _whole_baseline(study: Study, task: Task, rows: list[Row], cells: list[Row]) -> Row:
     """Mean scores of the whole baseline in the same cells; empty unless it has them all."""
+    name = study.baseline.name
     whole = {
         (row["seed"], row["fold"]): row
         for row in rows
-        if (row["method"], row["length"]) == (study.baseline.name, study.baseline.first_length)
+        if (row["method"], row["length"]) == (name, task.first_length(name))
     }
     pairs = [whole.get((row["seed"], row["fold"])) for row in cells]
     found = [row for row in pairs if row is not None]
@@ -212,10 +213,10 @@ def _mean(cells: Iterable[Row], score: str) -> float:
     return statistics.mean(map(statistics.mean, folds.values()))
 
 
-def _gains(study: Study, rows: list[Row], method: str, row: Row) -> Row:
+def _gains(study: Study, task: Task, rows: list[Row], method: str, row: Row) -> Row:
     """Of one length over the baseline's curve at equal seconds: mean, low, high, cells a score."""
     gains: Row = {}
-    whole = _whole_cost(study, rows, "seconds")
+    whole = _whole_cost(task, study.baseline.name, rows, "seconds")
     for score in ("top1", "loss"):
         ours = curve(rows, method, score=score, cost="seconds")
         if method == study.baseline.name or whole is None or row["seconds"] not in ours.costs:
@@ -246,13 +247,10 @@ def curve(rows: Iterable[Row], method: str, *, score: str, cost: str) -> Curve:
     return Curve(tuple(costs), tuple(points[each] for each in costs))
 
 
-def _whole_cost(
-    study: Study, rows: Iterable[Row], cost: str, name: str | None = None
-) -> float | None:
+def _whole_cost(task: Task, name: str, rows: Iterable[Row], cost: str) -> float | None:
     """Of the whole baseline, or of the method ``name`` that stands for it."""
-    baseline = study.method(name or study.baseline.name)
     for row in rows:
-        if (row["method"], row["length"]) == (baseline.name, baseline.first_length):
+        if (row["method"], row["length"]) == (name, task.first_length(name)):
             found: float | None = row[cost]
             return found
     return None

@@ -69,7 +69,7 @@ def test_parts_of_clips(counts):
 def test_parts_of_a_folder_of_clips_are_written_once(tmp_path):
     """They may lie anywhere, and keep files and labels."""
     study = read_study(PROOF)
-    task = Task("clips", "scratch", "people", ("baseline",))
+    task = Task("clips", "scratch", "people", {"baseline": {1: 1}})
     for name in ("ann", "bob", "cem", "dan"):
         for label in ("left", "right"):
             (tmp_path / "sets" / "clips" / label).mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def test_every_class_is_trained_and_validated_in_tuning():
 
 def test_parts_of_generated_videos_share_none(tmp_path):
     study: Study = replace(read_study(PROOF), folds=2)
-    task = Task("generated", "scratch", {"train": 8, "val": 4}, ("baseline",))
+    task = Task("generated", "scratch", {"train": 8, "val": 4}, {"baseline": {1: 1}})
     prepare_parts(study, task, tmp_path, tmp_path / "parts")
     tuning, first = (Manifest.read(tmp_path / "parts" / part) for part in ("tuning", "fold0"))
     files = {

@@ -64,11 +64,15 @@ def test_a_shortened_baseline_has_a_whole_schedule_of_its_own(proof):
 
 def test_one_seed_of_every_method_comes_before_the_second_of_any(proof):
     task = proof.tasks[0]
-    first = {name for name in task.methods if 0 in method_of(proof, name).lengths.values()}
     finals = [run for run in proof.runs() if run.task == task and run.role == "final"]
     second = next(place for place, run in enumerate(finals) if run.seed == 1)
-    seen = {(run.method.name, run.fold) for run in finals[:second]}
-    assert seen == {(name, fold) for name in first for fold in range(3)}
+    seen = {(run.method.name, run.length, run.fold) for run in finals[:second]}
+    assert seen == {
+        (name, length, fold)
+        for name, lengths in task.methods.items()
+        for length in lengths
+        for fold in range(3)
+    }
 
 
 def test_a_variant_takes_the_rate_of_the_method_that_it_varies(proof):
@@ -80,7 +84,7 @@ def test_a_variant_takes_the_rate_of_the_method_that_it_varies(proof):
     assert len(chosen) == 8
 
 
-def test_a_variant_runs_fewer_seeds(proof):
+def test_a_task_says_how_many_seeds_each_length_runs(proof):
     runs = [run for run in proof.runs() if run.point == "isl_emergency8/scratch/anneal-ema-0.276"]
     assert [(run.seed, run.fold) for run in runs] == [(0, 0), (0, 1), (0, 2)]
 
@@ -143,16 +147,21 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
     [
         (("methods", "pass", "unit"), "clips", "unit 'clips': give steps or epochs"),
         (("methods", "pass", "schedule"), "pas", "schedule 'pas'"),
-        (("methods", "pass", "lengths"), {-1: 0}, "give positive numbers"),
+        (("tasks", 0, "methods", "pass"), {-1: 1}, "pass {-1: 1}: give lengths, each with its"),
+        (("tasks", 0, "methods", "pass"), {1: 0}, "pass {1: 0}: give lengths, each with its"),
         (("methods", "pass", "tuned"), "never", "tuned 'never': give each or first"),
         (
             ("methods", "pass", "trial"),
             "warmup",
             "trial 'warmup': give phase-warmup or low-frequency",
         ),
-        (("methods", "pass", "lenghts"), {1: 0}, "no study in it"),
-        (("tasks", 0, "methods"), ["baseline", "past"], "no method past in the study"),
-        (("tasks", 0, "methods"), ["pass"], "add baseline, the baseline"),
+        (("methods", "pass", "lenghts"), {1: 1}, "no study in it"),
+        (
+            ("tasks", 0, "methods"),
+            {"baseline": {1: 1}, "past": {1: 1}},
+            "no method past in the study",
+        ),
+        (("tasks", 0, "methods"), {"pass": {1: 1}}, "add baseline, the baseline"),
         (("methods", "pass", "rate_of"), "pas", "pass takes the rate of pas; add that method"),
         (
             ("methods", "pass", "rate_factor"),
@@ -165,12 +174,15 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
         (("rates",), 0.1, "no study in it"),
         (("rates",), [], r"rates \[\]: give positive numbers"),
         (("tasks", 3, "rates"), [0.1, -1], r"rates \[0.1, -1\]: give positive numbers"),
-        (("seeds",), 0, "seeds and folds: give numbers of at least 1"),
-        (("methods", "pass", "seeds"), -1, "seeds and folds: give numbers of at least 1"),
-        (("methods", "baseline", "seeds"), 2, "seed2-fold0; give the baseline as many seeds"),
+        (("folds",), 0, "folds 0: give a number of at least 1"),
+        (
+            ("tasks", 0, "methods", "baseline"),
+            {1: 1},
+            "seed1-fold0; give the baseline as many seeds",
+        ),
         (("methods", "pass", "rate_of"), "anneal-early", "anneal-early has no rate of its own"),
         (("methods", "pass", "rate_of"), "pass", "pass has no rate of its own"),
-        (("methods", "pass", "lengths"), {0.1: 0, 0.1000001: 0}, "is there twice"),
+        (("tasks", 0, "methods", "pass"), {0.1: 1, 0.1000001: 1}, "is there twice"),
         (("tasks", 1, "dataset"), "isl_emergency8", "is there twice"),
         (("tasks", 0, "pretrained_on"), "isl_emergency8/scratch", "starts from weights itself"),
         (("config", "baseline"), {}, r"no study in it \('steps'\)"),

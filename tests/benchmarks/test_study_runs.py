@@ -23,7 +23,6 @@ from study_timing import check_times, time_steps
 from vcycle.train.nonfinite import Diverged
 
 STUDY = {
-    "seeds": 1,
     "folds": 2,
     "rates": [0.001, 0.002],
     "config": {
@@ -45,23 +44,22 @@ STUDY = {
             "title": "baseline",
             "schedule": "off",
             "unit": "steps",
-            "lengths": {1: 0, 0.5: 0},
             "tuned": "each",
         },
-        "pass": {"title": "pass", "schedule": "pass", "unit": "steps", "lengths": {1: 0}},
+        "pass": {"title": "pass", "schedule": "pass", "unit": "steps"},
     },
     "tasks": [
         {
             "dataset": "generated",
             "regime": "scratch",
             "videos": {"train": 8, "val": 4},
-            "methods": ["baseline", "pass"],
+            "methods": {"baseline": {1: 1, 0.5: 1}, "pass": {1: 1}},
         },
         {
             "dataset": "generated",
             "regime": "finetune",
             "videos": {"train": 8, "val": 4},
-            "methods": ["baseline"],
+            "methods": {"baseline": {1: 1, 0.5: 1}},
             "pretrained_on": "generated/scratch",
         },
     ],
@@ -153,8 +151,8 @@ def test_the_rate_with_the_least_tuning_loss_trains_all_folds(study, done):
 
 
 def test_a_variant_may_have_a_share_of_the_rate_of_the_method_that_it_varies(study, done):
-    slower = Method("slower", "slower", "off", "steps", {1: 0}, rate_of="baseline", rate_factor=0.5)
-    tasks = [replace(task, methods=(*task.methods, "slower")) for task in study.tasks]
+    slower = Method("slower", "slower", "off", "steps", rate_of="baseline", rate_factor=0.5)
+    tasks = [replace(task, methods={**task.methods, "slower": {1: 1}}) for task in study.tasks]
     more = replace(study, methods=(*study.methods, slower), tasks=tuple(tasks))
     folder = StudyFolder(more, done.path, Path("nowhere"))
     for run in more.runs():

@@ -24,7 +24,6 @@ from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
 STUDY = {
-    "seeds": 1,
     "folds": 1,
     "rates": [0.001],
     "config": SMALL["config"],
@@ -33,7 +32,6 @@ STUDY = {
             "title": name,
             "schedule": "anneal",
             "unit": "steps",
-            "lengths": {1: 0},
             "rate_of": None if name == "anneal" else "anneal",
             "trial": None if name == "anneal" else name,
         }
@@ -44,7 +42,7 @@ STUDY = {
             "dataset": "generated",
             "regime": "scratch",
             "videos": {"train": 8, "val": 4},
-            "methods": ["anneal", "phase-warmup", "low-frequency"],
+            "methods": {name: {1: 1} for name in ("anneal", "phase-warmup", "low-frequency")},
         }
     ],
 }
