@@ -362,12 +362,13 @@ def test_own_videos_save_steps_down_to_the_fewest_that_were_compared(
     assert [each.startswith("not shown for a baseline this long") for each in others] == (
         [True] if baseline_steps == 7200 else []
     )
+    start = "schedule anneal, one pass from coarse to fine, batches by equation 1 (by its root was "
+    start += "no better): in "
     begins = {
         220: "schedule off: 220 steps are few",
-        221: "schedule anneal, one pass from coarse to fine: in as many steps it was ahead",
-        260: "schedule anneal, one pass from coarse to fine: in 221 steps: an anneal of fewer",
-        7200: "schedule anneal, one pass from coarse to fine: "
-        f"in {Fraction(share).limit_denominator(10)} of the steps it",
+        221: f"{start}as many steps it was ahead",
+        260: f"{start}221 steps: an anneal of fewer",
+        7200: f"{start}{Fraction(share).limit_denominator(10)} of the steps it",
     }
     assert why.startswith(begins.get(baseline_steps, "schedule anneal"))
     asked = Asked(steps=baseline_steps, is_timed=True)

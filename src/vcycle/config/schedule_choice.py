@@ -82,6 +82,7 @@ _TOO_LONG = (
     f"not shown for a baseline this long: the anneal came to those of up to "
     f"{MOST_BASELINE_STEPS:,} steps, and stayed below one of {TOO_LONG:,}"
 )
+_BATCHES = "batches by equation 1 (by its root was no better)"
 _NOT_COMPARED = (
     f"an anneal of fewer than {FEWEST_STEPS} was never compared with a baseline of equal time"
 )
@@ -129,7 +130,7 @@ def planned(
     else:
         why = f"in {evidence.share} of the steps {evidence.found}, with {evidence.among}"
     multigrid = replace(Multigrid.named("anneal"), steps=kept)
-    notes = [f"schedule anneal, one pass from coarse to fine: {why}"]
+    notes = [f"schedule anneal, one pass from coarse to fine, {_BATCHES}: {why}"]
     if steps > MOST_BASELINE_STEPS and not is_timed:
         notes.append(_TOO_LONG)
     return multigrid, tuple(notes)
