@@ -160,7 +160,7 @@ def test_lightning_fabric_is_imported_in_one_place() -> None:
     assert importing == {"vcycle.devices.fabric"}
 
 
-def test_training_starts_without_what_only_some_metrics_need() -> None:
+def test_training_starts_without_what_fabric_would_take_along() -> None:
     """torchmetrics takes scipy and transformers along. Nothing hides it afterwards."""
     code = (
         "import sys\n"

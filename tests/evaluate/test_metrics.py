@@ -28,3 +28,9 @@ def multi_label_scores(labels: list[list[int]]) -> dict[str, float]:
 def test_mean_average_precision_is_over_the_classes_that_are_shown(labels, expected):
     found = multi_label_scores(labels)
     assert found == {"videos": 3, "map": pytest.approx(expected)}
+
+
+@pytest.mark.parametrize(("multi_label", "metric"), [(True, "map"), (False, "top1")])
+def test_without_a_video_that_could_be_scored_every_accuracy_is_0(multi_label, metric):
+    found = VideoScores(num_videos=2, num_classes=3, multi_label=multi_label).compute()
+    assert (found["videos"], found[metric]) == (0, 0)

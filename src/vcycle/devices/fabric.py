@@ -1,9 +1,9 @@
 """What is used of Lightning Fabric; every module takes it from here.
 
-Fabric looks at the version of torchmetrics for its callback SpikeDetection, which nothing here
-uses. To import that takes scipy and transformers along, wherever they are installed: half of the
-seconds that a command needs to start. So there is no torchmetrics while Fabric is imported, and in
-this process SpikeDetection stays without it.
+Fabric looks at the version of torchmetrics, if that is installed, for its callback SpikeDetection,
+which nothing here uses. To import that takes scipy and transformers along, wherever they are
+installed: half of the seconds that a command needs to start. So there is no torchmetrics while
+Fabric is imported, and in this process SpikeDetection stays without it.
 """
 
 from __future__ import annotations

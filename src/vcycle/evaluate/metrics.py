@@ -8,7 +8,11 @@ official code's evaluation of Charades: the paper's text does not say how.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed import ReduceOp, all_reduce
 from torch.nn import functional as F
@@ -16,6 +20,7 @@ from torch.nn import functional as F
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.views import view_probabilities
 
+Floats = NDArray[np.float64]
 _LEAST_SHARE = 1e-9
 """Of a class in a softmax: a smaller one may have been rounded to 0."""
 
@@ -65,23 +70,50 @@ class VideoScores:
         """
         seen = self.num_views > 0
         scores, labels = self.scores[seen], self.labels[seen]
-        num_classes = scores.shape[1]
         if self.multi_label:
-            from torchmetrics.functional.classification import binary_average_precision  # slow
-
-            precisions = [
-                float(binary_average_precision(scores[:, k], labels[:, k]))
-                for k in labels.any(0).nonzero().flatten().tolist()
-            ]
-            mean = sum(precisions) / max(len(precisions), 1)
-            return {"videos": int(seen.sum()), "map": mean}
-        best = scores.argsort(dim=1, descending=True, stable=True)  # of equal ones the first
-        is_right = best == labels.unsqueeze(1)  # (videos, classes)
+            once = np.ones((1, len(labels)))
+            mean = mean_average_precision(scores.double().numpy(), labels.numpy(), once)
+            return {"videos": int(seen.sum()), "map": float(mean[0])}
         accuracies = {
-            f"top{k}": int(is_right[:, :k].sum()) / max(len(labels), 1)
-            for k in (1, 5)
-            if k <= num_classes
+            name: float(right.sum()) / max(len(labels), 1)
+            for name, right in hits(scores.numpy(), labels.numpy()).items()
         }
         shares = scores / self.num_views[seen].unsqueeze(1)  # (videos, classes): each sums to 1
         loss = float(F.nll_loss(shares.clamp_min(_LEAST_SHARE).log(), labels))
         return {"videos": int(seen.sum()), **accuracies, "loss": loss}
+
+
+def hits(scores: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> dict[str, Floats]:
+    """``top1`` and ``top5`` -> (videos,) 1 if a video's class is among so many best, else 0.
+
+    From (videos, classes) scores; of equal ones the first class is the better. Fewer than five
+    classes have no top5.
+    """
+    is_right = np.argsort(-scores, axis=1, kind="stable") == labels[:, None]  # (videos, classes)
+    return {
+        f"top{k}": is_right[:, :k].any(1).astype(np.float64) for k in (1, 5) if k <= scores.shape[1]
+    }
+
+
+def mean_average_precision(scores: Floats, labels: NDArray[np.int64], counts: Any) -> Floats:
+    """(resamples,) from (videos, classes) scores and 0 or 1; over the classes drawn, else 0."""
+    every = np.array(
+        [average_precision(scores[:, k], labels[:, k], counts) for k in range(scores.shape[1])]
+    )  # (classes, resamples), NaN if no video of a class is drawn
+    shown = ~np.isnan(every)
+    means: Floats = np.where(shown, every, 0).sum(0) / np.maximum(shown.sum(0), 1)
+    return means
+
+
+def average_precision(scores: Floats, labels: NDArray[np.int64], counts: Any) -> Floats:
+    """(resamples,) precision averaged over recall; equal scores count as one threshold."""
+    order = np.argsort(-scores, kind="stable")
+    weights = counts[:, order]
+    ends = np.flatnonzero(np.diff(scores[order], append=-np.inf))  # of equal scores the last
+    found = (weights * labels[order]).cumsum(1)[:, ends]
+    retrieved = weights.cumsum(1)[:, ends]
+    gained = np.diff(found, axis=1, prepend=0)
+    precision = found / np.maximum(retrieved, 1)
+    total = counts @ labels
+    values: Floats = np.where(total > 0, (gained * precision).sum(1) / np.maximum(total, 1), np.nan)
+    return values
