@@ -194,14 +194,30 @@ def test_the_live_lines_fit(width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "threads", "said"),
-    [(0.2, 2, False), (0.8, 2, True), (0.8, 1, False), (1.8, 1, True)],
+    ("others", "allowed", "quota", "threads", "said"),
+    [
+        (0.2, 2, 2, 2, False),
+        (0.8, 2, 2, 2, True),
+        (0.8, 2, 2, 1, False),
+        (1.8, 2, 2, 1, True),
+        # A container that may use two cores at a time, any of 64: PyTorch starts 64 threads.
+        (0.0, 64, 2, 64, False),
+        (40.0, 64, 2, 64, False),
+        (63.0, 64, 2, 64, True),
+    ],
 )
 def test_cores_that_others_took_while_steps_were_timed_are_spoken_of(
-    others: float, threads: int, said: bool, monkeypatch: pytest.MonkeyPatch
+    others: float,
+    allowed: int,
+    quota: int,
+    threads: int,
+    said: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(start, "process_cores", lambda: 2)
+    monkeypatch.setattr(start, "allowed_cores", lambda: allowed)
+    monkeypatch.setattr(start, "process_cores", lambda: quota)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     file = io.StringIO()
     start._say_busy(others, Activity(Console(file=file, width=200)))
-    assert file.getvalue().startswith(f"other programs kept {others} of 2 cores busy") == said
+    begin = f"other programs kept {others} of {allowed} cores busy"
+    assert file.getvalue().startswith(begin) == said

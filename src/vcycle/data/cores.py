@@ -19,11 +19,14 @@ _STAT = Path("/proc/stat")
 
 def process_cores() -> int:
     """Cores that this process is allowed on, or fewer if its control group has a quota."""
+    return max(1, math.floor(min(allowed_cores(), _quota(_CGROUPS))))
+
+
+def allowed_cores() -> int:
+    """Cores that this process may be put on; under a quota it keeps fewer of them busy."""
     if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, math.floor(min(cores, _quota(_CGROUPS))))
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def default_workers() -> int:

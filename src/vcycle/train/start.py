@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from vcycle.config.run import RunConfig
-from vcycle.data.cores import CoreUse, process_cores
+from vcycle.data.cores import CoreUse, allowed_cores, process_cores
 from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
@@ -255,12 +255,17 @@ def _say_uncached(config: RunConfig, manifest: Manifest, fabric: Fabric) -> None
 
 def _say_busy(others: float, activity: Activity) -> None:
     """Say so if others took cores that the steps needed while these were timed."""
-    cores = process_cores()
-    if cores - others < torch.get_num_threads() - 0.5:
+    cores = allowed_cores()
+    if cores - others < _model_threads() - 0.5:
         activity.say(
             f"other programs kept {others:.1f} of {cores} cores busy meanwhile: times are those of "
             f"now, and far too long if that ends; for a plan by --time, begin again then"
         )
+
+
+def _model_threads() -> int:
+    """Of a step on a CPU, those that run at once: PyTorch starts more than a quota lets run."""
+    return min(torch.get_num_threads(), process_cores())
 
 
 def _restore(
@@ -318,7 +323,7 @@ def _times(
         decode=decode,
         workers=num_workers(config.data),
         shared_cores=process_cores() if on_cpu else 0,
-        model_threads=torch.get_num_threads(),
+        model_threads=_model_threads(),
         processes=fabric.world_size,
         view_seconds=rehearsed.view,
     )
