@@ -12,6 +12,7 @@ import torch
 
 import vcycle
 from vcycle.bench.machine import GIB, Gpu, Machine, advice, inspect_machine
+from vcycle.data.cores import process_cores
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def test_facts(machine: Machine) -> None:
         machine.versions["torch"]
     )
     assert len(machine.gpus) == torch.cuda.device_count()
-    assert 1 <= machine.cpus <= (os.cpu_count() or 1)
+    assert machine.cpus == process_cores()
     assert 0 < machine.memory_gib * GIB <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert machine.open_files <= machine.open_files_limit
     assert machine.disk.write_mb_per_second > 0 < machine.disk.read_mb_per_second

@@ -19,6 +19,7 @@ from typing import Any
 import av
 import torch
 
+from vcycle.data.cores import process_cores
 from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.train.origin import versions
 
@@ -88,7 +89,7 @@ def inspect_machine(folder: Path) -> Machine:
             if torch.cuda.is_available()
             else "needs a CUDA GPU",
         },
-        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _all_cpus(),
+        cpus=process_cores(),
         memory_gib=_memory_bytes() / GIB,
         shared_memory_gib=_total_bytes(Path("/dev/shm")) / GIB,
         open_files=soft,
@@ -161,10 +162,6 @@ def _decoder(name: str, device: torch.device) -> str:
     except ValueError as error:
         return str(error)
     return "works"
-
-
-def _all_cpus() -> int:
-    return os.cpu_count() or 1
 
 
 def _memory_bytes() -> int:

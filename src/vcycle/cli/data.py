@@ -6,12 +6,12 @@ Flags go in; files, a manifest and a line that says what was done come out.
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from vcycle.data.cores import process_cores
 from vcycle.report.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
 
 def _who_works(options: argparse.Namespace) -> dict[str, Any]:
     if options.ray is None:
-        workers = os.cpu_count() or 1 if options.workers is None else options.workers
+        workers = process_cores() if options.workers is None else options.workers
         return {"num_workers": workers}
     if options.workers is not None:
         raise ValueError("--ray and --workers: the cluster says how many work; leave one out")

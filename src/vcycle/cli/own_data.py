@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from vcycle.cli.waiting import starting_pytorch
+from vcycle.data.cores import process_cores
 from vcycle.data.manifest import Manifest
 from vcycle.datasets.folders import plain_path
 from vcycle.report.progress_bar import progress_bar
@@ -53,7 +54,7 @@ def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
             path,
             out,
             Choices(flip),
-            num_workers=os.cpu_count() or 1,
+            num_workers=process_cores(),
             progress=progress,
         )
     print(indexed)
