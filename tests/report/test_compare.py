@@ -29,7 +29,8 @@ def write_run(
     """A run folder with validations after some steps, of batches of (shape, clips)."""
     folder.mkdir()
     steps = [
-        {"step": i, "shape": shape, "batch_size": clips} for i, (shape, clips) in enumerate(batches)
+        {"step": i, "shape": shape, "token_share": 1, "batch_size": clips}
+        for i, (shape, clips) in enumerate(batches)
     ]
     rows = [
         {"step": done - 1, "seconds": done * seconds_a_step, "top1": accuracy}

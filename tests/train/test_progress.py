@@ -84,7 +84,6 @@ def test_the_error_of_a_prediction_is_the_largest_from_a_third_on() -> None:
         "predicted_seconds_at_third": 11.0,
         "prediction_error_from_third": pytest.approx(0.2),
     }
-    assert prediction_errors([{"seconds": 1.0}]) == {}
 
 
 def test_a_first_wait_for_the_workers_is_not_every_steps() -> None:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.plan import Multigrid
 from vcycle.train import loop
 from vcycle.train.run import train
-from vcycle.train.same_run import check_state, identity
 
 
 def losses(folder: Path) -> list[float]:
@@ -231,19 +230,6 @@ def test_norm_statistics_are_estimated_anew_after_a_stop_among_their_batches(
     assert same_weights(tmp_path / "run", tmp_path / "whole")
     whole, run = (load_checkpoint(tmp_path / each / "checkpoint.pt") for each in ("whole", "run"))
     torch.testing.assert_close(run["ema"], whole["ema"], rtol=0, atol=0)
-
-
-def test_a_checkpoint_of_an_earlier_version_goes_on(config: RunConfig, tmp_path: Path) -> None:
-    """Whose identity of the dataset is its videos' paths, splits and labels alone."""
-    manifest, config = Manifest.read(config.data.manifest), short(config)
-    plan, known = config.plan(), identity(manifest)
-    state = {"config": asdict(config), "plan": plan.to_dict(), "manifest": known}
-    check_state(state, config, plan, identity(manifest), source="checkpoint")
-    del known["details_sha256"]
-    check_state(state, config, plan, identity(manifest), source="checkpoint")
-    known["videos_sha256"] = "other"
-    with pytest.raises(ValueError, match=r"manifest\.videos_sha256 is other in it"):
-        check_state(state, config, plan, identity(manifest), source="checkpoint")
 
 
 def test_a_model_whose_code_changed_is_refused(config: RunConfig, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def _costs(path: Path, steps: list[dict[str, Any]]) -> list[float] | None:
     of_clip = json.loads(file.read_text()) if file.is_file() else {}
     total = [0.0]
     for step in steps:
-        name = clip_name(step["shape"], step.get("token_share", 1))
+        name = clip_name(step["shape"], step["token_share"])
         if name not in of_clip:
             return None
         total.append(total[-1] + step["batch_size"] * of_clip[name])

@@ -88,10 +88,10 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
     step, counter = part.step, watch(optimizer)
     place = optimizer.param_groups[0].get(_PLACE)
     if place is not None:
-        last, micro_batch, micro_batches, first_sample, end_sample, *seed = place
-        if seed not in ([], [part.seed]):  # early versions kept none
+        last, micro_batch, micro_batches, first_sample, end_sample, seed = place
+        if seed != part.seed:
             raise ValueError(
-                f"batch of seed {part.seed}: the run's is {seed[0]}; give PlanSampler that one"
+                f"batch of seed {part.seed}: the run's is {seed}; give PlanSampler that one"
             )
         if micro_batch + 1 == micro_batches:
             due = (last + 1, 0, end_sample)

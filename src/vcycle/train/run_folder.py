@@ -268,12 +268,8 @@ def prediction_errors(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
     """
     total = steps[-1]["seconds"]
     predicted = [
-        row["seconds"] + row["seconds_left"]
-        for row in steps
-        if "seconds_left" in row and row["seconds"] >= total / 3
+        row["seconds"] + row["seconds_left"] for row in steps if row["seconds"] >= total / 3
     ]
-    if not predicted:  # an earlier version began the run and was about to end it
-        return {}
     return {
         "predicted_seconds_at_third": predicted[0],
         "prediction_error_from_third": max(abs(each - total) for each in predicted) / total,

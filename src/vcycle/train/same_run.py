@@ -37,9 +37,7 @@ def check_state(
 ) -> None:
     """Raise ValueError unless a checkpoint is of this configuration, plan and ``identity``."""
     before = {**state["config"], "plan": state["plan"], "manifest": state["manifest"]}
-    now = {**asdict(config), "plan": plan.to_dict(), "manifest": dict(dataset)}
-    if "details_sha256" not in state["manifest"]:  # an earlier version wrote it
-        now["manifest"].pop("details_sha256")
+    now = {**asdict(config), "plan": plan.to_dict(), "manifest": dataset}
     _check(before, now, source=source, free=_FREE)
 
 

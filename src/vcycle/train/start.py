@@ -291,7 +291,7 @@ def _restore(
         average.load_state(state["ema"])
     if state.get("scaler"):
         fabric.strategy.precision.load_state_dict(state["scaler"])
-    return state["next_step"], state["seconds"], state.get("has_norms", True)
+    return state["next_step"], state["seconds"], state["has_norms"]
 
 
 def _fitted(
