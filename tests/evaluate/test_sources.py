@@ -140,7 +140,7 @@ def test_a_run_folder_without_its_checkpoint(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(trained_run / "config.yaml", tmp_path)
-    missing = f"checkpoint {tmp_path / 'checkpoint.pt'}: no such file; give a run folder"
+    missing = f"run folder {tmp_path}: no checkpoint.pt in it; give a folder of vcycle train"
     assert missing in error_of([str(tmp_path)], capsys)
     whole = (trained_run / "checkpoint.pt").read_bytes()
     (tmp_path / "checkpoint.pt").write_bytes(whole[: len(whole) // 2])

@@ -92,7 +92,6 @@ def run_eval_command(options: argparse.Namespace) -> None:
                 f"{config.baseline.shape},..."
             )
 
-    checkpoint = "best" if options.best else "checkpoint"
     prints = int(os.environ.get("RANK", 0)) == 0  # of several processes one
     results = []
     try:
@@ -102,7 +101,7 @@ def run_eval_command(options: argparse.Namespace) -> None:
                     config,
                     Path(folder),
                     split=options.split,
-                    checkpoint=checkpoint,
+                    best=options.best,
                     shapes=_shapes(config, options.shapes),
                     scores_file=Path(options.scores) if options.scores else None,
                 )

@@ -25,6 +25,7 @@ from vcycle.evaluate.checkpoint import find_trained_model, read_trained_model
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.frontier import mark_frontiers
 from vcycle.evaluate.intervals import details
+from vcycle.evaluate.load_model import find_checkpoint
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.evaluate.norms import estimate_norms
@@ -44,27 +45,26 @@ def evaluate_run(
     path: Path,
     *,
     split: str,
-    checkpoint: str = "checkpoint",
+    best: bool = False,
     shapes: Sequence[Shape] = (),
     scores_file: Path | None = None,
 ) -> dict[str, Any]:
     """The scores of the weights at ``path`` on a split of the configuration's manifest.
 
-    ``path`` is a file (see ``sources``), or a run folder, of which ``checkpoint`` is taken: the
-    newest one's name, or "best". With ``shapes`` the result also has a row for each, under
-    ``shapes``: its scores, the multiply-adds of a clip, the milliseconds of the network on a clip,
-    in batches and measured on this device, and for which of the two no cheaper shape is as good.
-    ``scores_file`` gets a line of CSV a video, at the baseline's shape. Raises ValueError if the
-    weights are of another model or of other classes.
+    ``path`` is a file (see ``sources``), or a run folder, of which the newest checkpoint is taken,
+    with ``best`` that with the best validation. With ``shapes`` the result also has a row for each,
+    under ``shapes``: its scores, the multiply-adds of a clip, the milliseconds of the network on a
+    clip, in batches and measured on this device, and for which of the two no cheaper shape is as
+    good. ``scores_file`` gets a line of CSV a video, at the baseline's shape. Raises ValueError if
+    the weights are of another model or of other classes.
     """
     manifest = read_manifest(config)
     videos = manifest.split(split)
     check_num_clips(config.evaluation.num_clips, segments=config.data.segments)
     fabric = make_fabric(config)
     with ending_together(fabric, advice="the same command begins again"):
-        is_file = path.is_file()
-        file = path if is_file else path / f"{checkpoint}.pt"
-        trained = find_trained_model(file) if is_file else read_trained_model(file)
+        file = find_checkpoint(path, best=best)
+        trained = find_trained_model(file) if path.is_file() else read_trained_model(file)
         network = make_network(config, num_classes=manifest.num_classes, fabric=fabric, fresh=False)
         load_scored(network, config, manifest, file, trained)
         model = fabric.setup_module(network)
