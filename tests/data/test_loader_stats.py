@@ -13,7 +13,6 @@ def test_the_stats_say_what_limits():
     slow = LoaderStats(
         num_workers=2,
         num_clips=1000,
-        num_batches=10,
         wait_seconds=3.0,
         use_seconds=1.0,
         work_seconds=8.0,
@@ -48,7 +47,7 @@ def test_waiting_and_use_take_turns(clock):
     timer.start_wait()
     clock[0] += 60.0  # nothing is in use, and this wait has not ended
     stats = timer.take()
-    assert stats == LoaderStats(2, 24, 3, wait_seconds=1.5, use_seconds=6.0, work_seconds=4.0)
+    assert stats == LoaderStats(2, 24, wait_seconds=1.5, use_seconds=6.0, work_seconds=4.0)
     assert timer.take() == LoaderStats(2)
 
 

@@ -62,12 +62,12 @@ def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
     return indexed.manifest.root
 
 
-def run_folder(name: str, *, root: Path = Path("runs")) -> Path:
-    """The first of ``root``/NAME-1, NAME-2, ... that no run has begun to fill."""
+def run_folder(name: str) -> Path:
+    """The first of runs/NAME-1, NAME-2, ... that no run has begun to fill."""
     number = 1
-    while any(each.name != ".lock" for each in (root / f"{name}-{number}").glob("*")):
+    while any(each.name != ".lock" for each in Path("runs", f"{name}-{number}").glob("*")):
         number += 1
-    return root / f"{name}-{number}"
+    return Path("runs", f"{name}-{number}")
 
 
 def last_run_folder(name: str) -> Path | None:

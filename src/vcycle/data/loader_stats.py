@@ -24,7 +24,6 @@ class LoaderStats:
 
     num_workers: int
     num_clips: int = 0
-    num_batches: int = 0
     wait_seconds: float = 0.0  # the training loop waited for a batch
     use_seconds: float = 0.0  # the training loop was busy with one
     work_seconds: float = 0.0  # the workers decoded, summed over workers
@@ -38,11 +37,6 @@ class LoaderStats:
     def wait_share(self) -> float:
         """Share of the time spent waiting: 0 if batches were always ready."""
         return self.wait_seconds / max(self.wait_seconds + self.use_seconds, 1e-9)
-
-    @property
-    def loader_bound(self) -> bool:
-        """Whether the loop waited for more than 5% of the time."""
-        return limit_of(self.wait_share) == "loader-bound"
 
     @property
     def workers_needed(self) -> int:
@@ -88,7 +82,6 @@ class LoaderTimer:
         """The loop gets a batch of so many clips."""
         self._in_use_from = time.monotonic()
         self._stats.num_clips += num_clips
-        self._stats.num_batches += 1
         self._stats.wait_seconds += self._in_use_from - self._asked
 
     def abandon(self) -> None:

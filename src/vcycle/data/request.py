@@ -111,14 +111,14 @@ class ClipRequest:
         """Of the clip's pixels."""
         return 3 * self.shape.num_pixels
 
-    def grid_range(self, *, stride: int = 1) -> GridRange:
+    def grid_range(self) -> GridRange:
         """The paper's range of grids around the plan's base shape: short sides of 256 to 340 : 224.
 
-        ``stride`` is the base temporal stride in frames. An evaluation's base shape is its own.
+        The base temporal stride is 1. An evaluation's base shape is its own.
         """
         base = self.shape if self.part is None else self.part.baseline.shape
         side = min(base.height, base.width)
-        return GridRange(base, stride, (_LEAST_SCALE * side, _GREATEST_SCALE * side))
+        return GridRange(base, 1, (_LEAST_SCALE * side, _GREATEST_SCALE * side))
 
     def grid(
         self, info: VideoInfo, grid_range: GridRange | None = None, *, flip: bool = True

@@ -21,8 +21,8 @@ _LABEL = 6.0
 COLOURS = ("#4c566a", "#d08770", "#2e7d5b", "#5e81ac", "#b48ead")
 
 
-def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str = "top1") -> None:
-    """Draw ``metric`` of each named run folder over its seconds of training."""
+def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str) -> None:
+    """Draw the top-1 accuracy of each named run folder over its seconds of training."""
     with matplotlib.rc_context({"svg.hashsalt": "vcycle", "font.size": 11}):
         figure = Figure(figsize=(7.5, 4.5), layout="constrained")
         axes = figure.subplots()
@@ -31,7 +31,7 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str
             lines = (folder / "validation.jsonl").read_text().splitlines()
             rows = [json.loads(line) for line in lines]
             seconds = [row["seconds"] for row in rows]
-            scores = [100 * row[metric] for row in rows]
+            scores = [100 * row["top1"] for row in rows]
             axes.plot(
                 seconds,
                 scores,
@@ -55,7 +55,7 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str, metric: str
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8},
             )
         axes.set_xlabel("seconds of training")
-        axes.set_ylabel(f"{METRICS[metric]} on held-out videos (%)")
+        axes.set_ylabel(f"{METRICS['top1']} on held-out videos (%)")
         axes.set_title(title, loc="left", pad=14)
         axes.set_xlim(left=0, right=axes.get_xlim()[1] * 1.25)
         axes.set_ylim(0, 100)

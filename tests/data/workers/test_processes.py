@@ -246,7 +246,7 @@ def test_the_loader_counts_its_work(manifest):
         time.sleep(0.02)
     elapsed = time.monotonic() - began
     stats = loader.take_stats()
-    assert (stats.num_clips, stats.num_batches, stats.num_workers) == (16, 4, 2)
+    assert (stats.num_clips, stats.num_workers) == (16, 2)
     assert 0.08 <= stats.use_seconds < elapsed
     assert stats.work_seconds > 0
     assert loader.take_stats().num_clips == 0

@@ -92,7 +92,7 @@ def test_the_batches_are_those_of_processes(manifest, tmp_path, loader_of, num_w
     assert threads.bad_videos == processes.bad_videos
     assert len(threads.bad_videos) == 2
     stats = threads.take_stats()
-    assert (stats.num_clips, stats.num_batches) == (32, 8)
+    assert stats.num_clips == 32
     assert stats.work_seconds > 0
 
 

@@ -23,7 +23,6 @@ def encode_frames(
     frame_rate: int,
     key_interval: int,
     quality: int,
-    preset: str = "ultrafast",
 ) -> None:
     """Encode (H, W, 3) RGB frames of even height and width; ``quality`` is x264's CRF."""
     encode_video_frames(
@@ -32,7 +31,7 @@ def encode_frames(
         frame_rate=Fraction(frame_rate),
         key_interval=key_interval,
         quality=quality,
-        preset=preset,
+        preset="ultrafast",
     )
 
 
