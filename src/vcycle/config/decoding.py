@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from vcycle.data.loader_stats import SPARE_WORKERS
 from vcycle.schedule.cost import MeasuredStep
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
-
-_SPARE = 1.1
-"""Workers that only just keep up would be waited for now and then."""
 
 
 def clip_seconds(rows: object) -> dict[str, dict[Shape, float]]:
@@ -65,7 +63,7 @@ def decoding_line(
 
 def needed_workers(clips_per_second: float, clip_seconds: float) -> int:
     """Workers on cores of their own that decode a little faster than clips are taken."""
-    return max(1, math.ceil(_SPARE * clips_per_second * clip_seconds))
+    return max(1, math.ceil(SPARE_WORKERS * clips_per_second * clip_seconds))
 
 
 def _nearest(seconds: Mapping[Shape, float], shape: Shape) -> float:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 _WAIT_SHARE = 0.05  # more waiting than this makes a phase loader-bound
+SPARE_WORKERS = 1.1
+"""Times those that only just keep up, which would be waited for now and then."""
 
 
 def limit_of(wait_share: float) -> Literal["compute-bound", "loader-bound"]:
@@ -41,7 +43,7 @@ class LoaderStats:
     @property
     def workers_needed(self) -> int:
         """Workers that would decode 10% faster than the loop uses clips."""
-        return max(1, math.ceil(1.1 * self.work_seconds / max(self.use_seconds, 1e-9)))
+        return max(1, math.ceil(SPARE_WORKERS * self.work_seconds / max(self.use_seconds, 1e-9)))
 
     def verdict(self, *, is_prepared: bool = False) -> str:
         """One line for people: the limit, and what would raise it; ``is_prepared`` are videos that
