@@ -15,7 +15,6 @@ import pytest
 
 from tests.encode import encode, numbered_frames
 from vcycle.cli.main import main
-from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import UnreadableVideo
 from vcycle.data.workers.lifetime import process_context
@@ -94,7 +93,7 @@ def progress_of(listing, out, num_workers):
     return counts
 
 
-def _slow_or_dead(place):
+def _slow_or_dead(place, **options):
     name = Path(place.uri).name
     if name == "0.mp4":
         time.sleep(60)
@@ -102,7 +101,7 @@ def _slow_or_dead(place):
         os.kill(os.getpid(), signal.SIGKILL)
     if name == "2.mp4":
         raise UnreadableVideo(place.uri, "Permission denied") from PermissionError()
-    return probe(place)
+    return probe(place, **options)
 
 
 probe = index_module.probe
@@ -139,10 +138,10 @@ def test_a_changed_video_is_probed_again(videos, tmp_path):
 
 @pytest.mark.parametrize("error", [MemoryError(), PermissionError(13, "Permission denied")])
 def test_one_video_never_ends_an_index(videos, tmp_path, monkeypatch, error):
-    def hostile(place):
+    def hostile(place, **options):
         if Path(place.uri).name == "4.mp4":
             raise error
-        return probe(place)
+        return probe(place, **options)
 
     monkeypatch.setattr(index_module, "probe", hostile)
     index = index_videos(list_folder(videos), tmp_path, num_workers=1)
@@ -195,8 +194,7 @@ def test_a_folder_of_frames_that_cannot_be_listed_is_bad(tmp_path, monkeypatch):
     def unreadable(folder, *, frame_rate):
         raise PermissionError(13, "Permission denied", folder)
 
-    assert probe_frames is index_module.probe_frames
-    monkeypatch.setattr(index_module, "probe_frames", unreadable)
+    monkeypatch.setattr("vcycle.data.decode.probe.probe_frames", unreadable)
     index = index_videos(list_folder(tmp_path), num_workers=0)
     assert index.bad == {"train/run/a": "Permission denied"}
 

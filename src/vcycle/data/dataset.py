@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from vcycle.data.bad_videos import BadVideo, TooManyBadVideos, listed
 from vcycle.data.decode.torchcodec import read_clip_torchcodec
 from vcycle.data.decode.video import read_clip
-from vcycle.data.grid import Grid, GridRange
+from vcycle.data.grid import Grid, GridRange, grid_of_part
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo, Video
 from vcycle.data.randomness import indexed_generator
@@ -144,12 +144,9 @@ class ClipDataset(Dataset[Clip]):
 
     def grid(self, video: Video, request: ClipRequest) -> Grid:
         """The request's grid, in the part of the video that its line of the manifest is about."""
-        frames = video.frame_range
-        if len(frames) == video.num_frames:
-            return request.grid(video, self.grid_range, flip=video.flip)
-        part = replace(video, num_frames=len(frames))
-        grid = request.grid(part, self.grid_range, flip=video.flip)
-        return replace(grid, frames=tuple(frames[k] for k in grid.frames))
+        return grid_of_part(
+            video, lambda part: request.grid(part, self.grid_range, flip=video.flip)
+        )
 
     def _decode(self, video: Video, grid: Grid, out: Tensor) -> None:
         with self._near(self.manifest.locate(video)) as place:

@@ -9,12 +9,13 @@ they are fixed views. Nothing here touches pixels.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from vcycle.data.metadata import VideoInfo
+from vcycle.data.metadata import Video, VideoInfo
 from vcycle.schedule.shape import Shape, stride_range
 
 _MOST_CLIPS = 10_000  # of a video, in an evaluation
@@ -192,6 +193,15 @@ def view_grid(info: VideoInfo, shape: Shape, grid_range: GridRange, *, view: Vie
         width=shape.width,
         flip=False,
     )
+
+
+def grid_of_part(video: Video, grid_of: Callable[[VideoInfo], Grid]) -> Grid:
+    """The grid that ``grid_of`` makes of the part that a video's line is about, in its frames."""
+    frames = video.frame_range
+    if len(frames) == video.num_frames:
+        return grid_of(video)
+    grid = grid_of(replace(video, num_frames=len(frames)))
+    return replace(grid, frames=tuple(frames[k] for k in grid.frames))
 
 
 def _source_stride(stride: int, info: VideoInfo, grid_range: GridRange) -> float:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+FOLDER_FRAME_RATE = 30.0
+"""Of a video kept as a folder of images, which have none, unless its dataset says another."""
+
 _LEAST = {"num_frames": 1, "frame_rate": 0.001, "width": 1, "height": 1}  # 0 for the others
 _STORES = (
     *("abfs", "abfss", "adl", "az", "dbfs", "file", "gcs", "gs", "hdfs", "hf", "http", "https"),

@@ -15,7 +15,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from vcycle.data.atomic import remove_partials
-from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.manifest import (
     MANIFEST_FILES,
@@ -232,6 +231,4 @@ class _ProbeJob:
         if place.is_local:
             check_shared(self.root)
         with one_video(str(place)):
-            if place.is_local and Path(place.uri).is_dir():
-                return probe_frames(place.uri, frame_rate=self.frame_rate)
-            return probe(place)
+            return probe(place, folder_frame_rate=self.frame_rate)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcycle.data.manifest import check_class, check_path
-from vcycle.data.metadata import Location
+from vcycle.data.metadata import FOLDER_FRAME_RATE, Location
 from vcycle.data.tables import check_line, placed
 
 SPLIT_NAMES = {"train": "train", "val": "val", "validate": "val", "validation": "val"}
@@ -57,7 +57,7 @@ class Listing:
     classes: tuple[str, ...]
     entries: tuple[Entry, ...]
     missing: tuple[Missing, ...] = ()
-    frame_rate: float = 30.0
+    frame_rate: float = FOLDER_FRAME_RATE
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ def make_listing(
     classes: tuple[str, ...],
     found: Sequence[Entry | Missing],
     *,
-    frame_rate: float = 30.0,
+    frame_rate: float = FOLDER_FRAME_RATE,
 ) -> Listing:
     """A ``Listing`` of what a reader found, and of what it did not find."""
     entries = tuple(each for each in found if isinstance(each, Entry))

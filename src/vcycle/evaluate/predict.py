@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.video import read_clip
-from vcycle.data.grid import View, view_grid
+from vcycle.data.grid import View, grid_of_part, view_grid
 from vcycle.data.metadata import UnreadableVideo, Video, VideoInfo
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.evaluate.video_arguments import NamedVideo, find_videos
@@ -27,7 +26,6 @@ from vcycle.schedule.shape import Shape
 
 _CLIPS_AT_A_TIME = 8
 _MOST_WINDOWS = 1_000_000
-_FRAME_RATE = 30.0  # of a folder of images, which have none
 
 
 @dataclass(frozen=True)
@@ -117,8 +115,6 @@ def windows(
 
 def _probe(video: NamedVideo) -> VideoInfo:
     try:
-        if Path(video.place.uri).is_dir():
-            return probe_frames(video.place.uri, frame_rate=_FRAME_RATE)
         return probe(video.place)
     except UnreadableVideo as error:
         raise UnreadableVideo(video.name, error.reason) from error
@@ -189,10 +185,7 @@ def _read(
         end_seconds=span[1],
         **vars(info),
     )
-    frames = known.frame_range
-    part = replace(info, num_frames=len(frames))
-    grid = view_grid(part, shape, model.grid_range, view=view)
-    grid = replace(grid, frames=tuple(frames[k] for k in grid.frames))
+    grid = grid_of_part(known, lambda part: view_grid(part, shape, model.grid_range, view=view))
     out = torch.empty(grid.clip_shape, dtype=torch.uint8)
     try:
         read_clip(video.place, grid, out=out.numpy(), all_key_frames=info.key_interval == 1)

@@ -14,19 +14,23 @@ from typing import Any
 import av
 
 from vcycle.data.decode.clock import stream_clock, stream_frame_rate
-from vcycle.data.decode.container import open_video
+from vcycle.data.decode.container import is_folder, open_video
+from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.frame_search import intact_packets
-from vcycle.data.metadata import Location, UnreadableVideo, VideoInfo
+from vcycle.data.metadata import FOLDER_FRAME_RATE, Location, UnreadableVideo, VideoInfo
 
 _MIN_FRAME_BYTES = 8  # in the file for each frame; one that repeats the last takes about 20
 
 
-def probe(place: Location) -> VideoInfo:
+def probe(place: Location, *, folder_frame_rate: float = FOLDER_FRAME_RATE) -> VideoInfo:
     """The metadata of a file, with its first frame decoded as proof and its end looked up.
 
-    In a file that was cut off, the frames that are there count, whatever its header promises.
-    Raises UnreadableVideo if there is no video stream or nothing decodes.
+    In a file that was cut off, the frames that are there count, whatever its header promises. A
+    folder of images has ``folder_frame_rate``. Raises UnreadableVideo if there is no video stream
+    or nothing decodes.
     """
+    if is_folder(place):
+        return probe_frames(place.uri, frame_rate=folder_frame_rate)
     with open_video(place) as (container, stream):
         rate = stream_frame_rate(stream)
         key_interval = _key_interval(stream)
