@@ -32,7 +32,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.evaluate.run import evaluate_run
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
-from vcycle.schedule.cost import kept_cost, pixels
+from vcycle.schedule.cost import clip_cost, pixels
 from vcycle.schedule.plan import Plan
 from vcycle.train.checkpoint import newest_intact
 from vcycle.train.nonfinite import Diverged
@@ -269,7 +269,7 @@ def costs(config: RunConfig, baseline_clips: int) -> dict[str, Any]:
     plan = config.plan()
     with torch.device("meta"):
         model = build_model(config.model.name, num_classes=10, **config.model.options)
-    total = kept_cost(plan, lambda shape, share: multiply_adds(model, shape, share))
+    total = clip_cost(plan, lambda shape, share: multiply_adds(model, shape, share))
     return {
         "steps": len(plan),
         "epoch_factor": plan.num_clips / baseline_clips,

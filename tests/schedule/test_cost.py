@@ -48,7 +48,7 @@ def test_multiply_adds_of_slowfast_on_kinetics() -> None:
         Baseline(Shape(32, 224, 224), 64, 239 * 3750, 240_000, rate, ends),
         Multigrid(),
     )
-    total = cost.clip_cost(plan, lambda shape: SLOWFAST[str(shape)])
+    total = cost.clip_cost(plan, lambda shape, _: SLOWFAST[str(shape)])
     assert total.reduction == pytest.approx(3.3426, rel=2e-3)
 
 

@@ -309,10 +309,7 @@ def clips_of(
 
 def step_kinds(plan: Plan) -> list[MiniBatch]:
     """The kinds of step of a plan, and the baseline's own, cheapest clip first."""
-    baseline = plan.baseline
-    full = MiniBatch(
-        baseline.shape, baseline.batch_size, plan.multigrid.norm_group, steps=baseline.steps
-    )
+    full = plan.baseline_step
     kinds = list(plan.mini_batches())
     visited = {(each.shape, each.batch_size) for each in kinds}
     return kinds if (full.shape, full.batch_size) in visited else [*kinds, full]

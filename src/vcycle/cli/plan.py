@@ -242,7 +242,7 @@ def _wrapped(text: str, *, indent: str = "") -> str:
 def _spans(config: RunConfig, plan: Plan) -> tuple[str, cost.Cost]:
     """What a decoder goes through, and in what unit: a clip of segments spans its whole video."""
     if config.data.segments:
-        return "videos spanned", cost.clip_cost(plan, lambda _: 1)
+        return "videos spanned", cost.clip_cost(plan, lambda *_: 1)
     return "frames spanned", cost.frames_spanned(plan, stride=config.data.stride)
 
 

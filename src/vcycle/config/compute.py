@@ -18,9 +18,9 @@ def compute(plan: Plan, model: Model) -> tuple[cost.Cost, str]:
     clips that keep a share of their tokens, that share.
     """
     entry = model.entry
-    clips = {(each.shape, each.token_share) for each in plan.mini_batches()}
-    clips.add((plan.baseline.shape, 1.0))
+    kinds = (*plan.mini_batches(), plan.baseline_step)
+    clips = {(each.shape, each.token_share) for each in kinds}
     counted = {clip: entry and entry.clip_multiply_adds(*clip, model.options) for clip in clips}
     if all(count is not None for count in counted.values()):
-        return cost.kept_cost(plan, lambda *clip: counted[clip] or 0), "multiply-adds"
+        return cost.clip_cost(plan, lambda *clip: counted[clip] or 0), "multiply-adds"
     return cost.pixels(plan), "pixels"

@@ -28,23 +28,18 @@ class Cost:
         return self.baseline / self.plan
 
 
-def clip_cost(plan: Plan, cost_of_clip: Callable[[Shape], float]) -> Cost:
-    """The cost of all clips, if one clip of a shape costs ``cost_of_clip(shape)``."""
-    return kept_cost(plan, lambda shape, _: cost_of_clip(shape))
+def clip_cost(plan: Plan, cost_of_clip: Callable[[Shape, float], float]) -> Cost:
+    """The cost of all clips, from that of one of a shape that keeps a share of its tokens."""
 
+    def of_steps(kind: MiniBatch) -> float:
+        return kind.steps * kind.batch_size * cost_of_clip(kind.shape, kind.token_share)
 
-def kept_cost(plan: Plan, cost_of_clip: Callable[[Shape, float], float]) -> Cost:
-    """As ``clip_cost``, of a clip of a shape that keeps a share of its tokens."""
-    total = sum(
-        each.steps * each.batch_size * cost_of_clip(each.shape, each.token_share)
-        for each in plan.mini_batches()
-    )
-    return Cost(total, plan.baseline.num_clips * cost_of_clip(plan.baseline.shape, 1.0))
+    return Cost(sum(map(of_steps, plan.mini_batches())), of_steps(plan.baseline_step))
 
 
 def frames(plan: Plan) -> Cost:
     """Frames on the sampling grids of all clips: what a decoder must at least deliver."""
-    return clip_cost(plan, lambda shape: shape.frames)
+    return clip_cost(plan, lambda shape, _: shape.frames)
 
 
 def frames_spanned(plan: Plan, *, stride: int) -> Cost:
@@ -56,7 +51,7 @@ def frames_spanned(plan: Plan, *, stride: int) -> Cost:
     """
     full = plan.baseline.shape.frames
 
-    def span(shape: Shape) -> float:
+    def span(shape: Shape, _: float) -> float:
         low, high = stride_range(stride, base_frames=full, frames=shape.frames)
         return (shape.frames - 1) * (low + high) / 2 + 1
 
@@ -68,7 +63,7 @@ def pixels(plan: Plan) -> Cost:
 
     Of a clip that keeps a share of its tokens, that share.
     """
-    return kept_cost(plan, lambda shape, share: shape.num_pixels * share)
+    return clip_cost(plan, lambda shape, share: shape.num_pixels * share)
 
 
 @dataclass(frozen=True)
@@ -143,14 +138,7 @@ def seconds(plan: Plan, measured: Sequence[MeasuredStep]) -> Cost:
         return near.seconds / near.clips * kind.batch_size
 
     total = sum(each.steps * of_step(each) for each in plan.mini_batches())
-    return Cost(total, plan.baseline.steps * of_step(_baseline_step(plan)))
-
-
-def _baseline_step(plan: Plan) -> MiniBatch:
-    """All steps of a plan's baseline."""
-    baseline = plan.baseline
-    group = plan.multigrid.norm_group
-    return MiniBatch(baseline.shape, baseline.batch_size, group, baseline.steps)
+    return Cost(total, plan.baseline.steps * of_step(plan.baseline_step))
 
 
 def _is_of(step: MeasuredStep, kind: MiniBatch) -> bool:
@@ -248,7 +236,7 @@ def _require(plan: Plan, measured: Iterable[MeasuredStep], what: str) -> None:
     """Raise ValueError unless every shape of the plan and of its baseline has a figure."""
     steps = list(measured)
     missing: dict[str, int] = {}
-    for kind in (*plan.mini_batches(), _baseline_step(plan)):
+    for kind in (*plan.mini_batches(), plan.baseline_step):
         if not any(_is_of(step, kind) for step in steps):
             missing[clip_name(kind.shape, kind.token_share)] = kind.batch_size
     if missing:

@@ -187,6 +187,12 @@ class Plan(Sequence[Step]):
         )
 
     @property
+    def baseline_step(self) -> MiniBatch:
+        """All steps of the baseline, with the plan's norm group."""
+        base = self.baseline
+        return MiniBatch(base.shape, base.batch_size, self.multigrid.norm_group, base.steps)
+
+    @property
     def shapes(self) -> tuple[Shape, ...]:
         """Every shape of the run, cheapest clip first."""
         return tuple(dict.fromkeys(each.shape for each in self.mini_batches()))

@@ -334,9 +334,8 @@ def clip_multiply_adds(
     network: nn.Module, plan: Plan, fabric: Fabric
 ) -> dict[tuple[Shape, float], int]:
     """Of one clip of each shape and token share, forward; none for a model that meta cannot run."""
-    kinds = plan.mini_batches() if fabric.is_global_zero else ()
+    kinds = (*plan.mini_batches(), plan.baseline_step) if fabric.is_global_zero else ()
     clips = dict.fromkeys((each.shape, each.token_share) for each in kinds)
-    clips |= {(plan.baseline.shape, 1.0): None} if kinds else {}
     try:
         return {clip: multiply_adds(network, *clip) for clip in clips}
     except Exception:  # a model of one's own may do what computes no shapes, and raise anything
