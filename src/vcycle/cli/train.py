@@ -18,7 +18,7 @@ from vcycle.cli.gpus import check_gpus, is_launched, launch
 from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder, short_name
 from vcycle.cli.plan import PlanReport, plan_text
 from vcycle.cli.waiting import starting_pytorch
-from vcycle.config.fields import config_from, nearest, read_values
+from vcycle.config.fields import config_from, read_values
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import (
     PLAN_FLAGS,
@@ -32,6 +32,7 @@ from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import RunConfig
 from vcycle.config.sizing import fits_text
 from vcycle.data.manifest import Manifest
+from vcycle.schedule.arguments import nearest
 from vcycle.schedule.multigrid import Multigrid
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -8,9 +8,8 @@ types in the dataclasses decide what is accepted; nothing is listed a second tim
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -18,6 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import yaml
 
 from vcycle.config.run import RunConfig
+from vcycle.schedule.arguments import nearest
 
 T = TypeVar("T")
 
@@ -135,17 +135,6 @@ def typed(hint: Any, value: object, name: str) -> Any:
     if plain in _PLAIN and type(parsed) is plain:
         return parsed
     raise ValueError(f"{name} {_shown(value)}: give {_accepted(hint)}")
-
-
-def nearest(name: object, known: Iterable[str]) -> str:
-    """A question for the known name that was meant; empty if none is near.
-
-    It may be the last word of a dotted name.
-    """
-    names = list(known)
-    found = [each for each in names if each.endswith(f".{str(name).lstrip('-')}")][:3]
-    found = found or get_close_matches(str(name), names, n=1)
-    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _built(section: type[T], values: Mapping[str, Any], prefix: str) -> T:

@@ -10,7 +10,8 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from vcycle.config.fields import nearest, typed
+from vcycle.config.fields import typed
+from vcycle.schedule.arguments import nearest
 
 
 class FlagParser(argparse.ArgumentParser):

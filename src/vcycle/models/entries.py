@@ -11,11 +11,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+from vcycle.schedule.arguments import nearest
 from vcycle.schedule.shape import Shape, ShapeRule, kept_tokens
 
 Family = Literal["SlowFast", "I3D", "Slow", "C2D", "TinyResNet3d", "VideoTransformer"]
@@ -114,10 +114,9 @@ class ModelEntry:
 def find_model(name: str) -> ModelEntry:
     """The entry of a name or alias. Raises ValueError, with the nearest name, if it is neither."""
     if name not in _BY_NAME:
-        nearest = get_close_matches(name, _BY_NAME, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else "vcycle models lists them"
+        hint = nearest(name, _BY_NAME) or "; vcycle models lists them"
         raise ValueError(
-            f"model {name}: no such model, and no package.module:function of your own; {hint}"
+            f"model {name}: no such model, and no package.module:function of your own{hint}"
         )
     return _BY_NAME[name]
 

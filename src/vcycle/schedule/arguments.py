@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -62,3 +63,14 @@ def _is_of_numbers(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_of_numbers, value))
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """A question for the known name that was meant; empty if none is near.
+
+    It may be the last word of a dotted name.
+    """
+    names = list(known)
+    found = [each for each in names if each.endswith(f".{str(name).lstrip('-')}")][:3]
+    found = found or get_close_matches(str(name), names, n=1)
+    return f"; did you mean {' or '.join(found)}?" if found else ""

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Literal
 
-from vcycle.schedule.arguments import check_number, check_type, keep, whole_number
+from vcycle.schedule.arguments import check_number, check_type, keep, nearest, whole_number
 from vcycle.schedule.cycles import SQRT_HALF, Factors, LongCycle, ShortCycle
 from vcycle.schedule.shape import ShapeRule
 
@@ -183,8 +182,7 @@ class Multigrid:
         has 16 times the clips. ``off``: the baseline. Raises ValueError if it is none of these.
         """
         if name not in SCHEDULES:
-            nearest = get_close_matches(str(name), SCHEDULES, n=1)
-            guess = f"; did you mean {nearest[0]}?" if nearest else ""
+            guess = nearest(name, SCHEDULES)
             raise ValueError(f"schedule {name!r}: choose {', '.join(SCHEDULES)}{guess}")
         return SCHEDULES[name]
 
