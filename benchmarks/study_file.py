@@ -105,6 +105,10 @@ class Task:
     def name(self) -> str:
         return f"{self.dataset}/{self.regime}"
 
+    def has(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row of the study's table is of this task."""
+        return (row["dataset"], row["regime"]) == (self.dataset, self.regime)
+
 
 @dataclass(frozen=True)
 class Run:

@@ -63,7 +63,7 @@ def summary(study: Study, rows: list[Row]) -> Row:
     """
     iso, iso_cpu, lengths, points = [], [], [], []
     for task in study.tasks:
-        here = [row for row in rows if _is_of(row, task) and row["role"] == "final"]
+        here = [row for row in rows if task.has(row) and row["role"] == "final"]
         on_cpu = [row for row in here if is_of_cpu(row)]
         for method in study.methods:
             if method.name in task.methods:
@@ -266,10 +266,6 @@ def _row(folder: StudyFolder, run: Run, timed: list[Row]) -> Row | None:
     steps_alone, decoding = seconds["seconds"], seconds["decode_seconds"]
     both = None if steps_alone is None or decoding is None else steps_alone + decoding
     return {**row, **seconds, "seconds_with_decoding": both}
-
-
-def _is_of(row: Row, task: Task) -> bool:
-    return (row["dataset"], row["regime"]) == (task.dataset, task.regime)
 
 
 def _place(row: Row) -> tuple[Any, ...]:

@@ -54,9 +54,8 @@ class StudyFolder:
         self.study = study
         self.path = path
         self.datasets = datasets
-        self._published = {row_name(row): row for row in (published or {}).get("rows", [])}
-        self._published_steps: list[dict[str, Any]] = (published or {}).get("steps", [])
-        self._published_quiet: list[dict[str, Any]] = (published or {}).get("quiet", [])
+        self._published = published or {}
+        self._published_rows = {row_name(row): row for row in self._published.get("rows", [])}
 
     def run_folder(self, run: Run) -> Path:
         return self.path / "runs" / run.name
@@ -67,7 +66,7 @@ class StudyFolder:
         A run is to be done again if the search for its rate, or for that of the run whose weights
         it starts from, has gone on since and chosen another.
         """
-        row = _read_row(self.run_folder(run) / "row.json") or self._published.get(run.name)
+        row = _read_row(self.run_folder(run) / "row.json") or self._published_rows.get(run.name)
         if row is None:
             return None
         before = self.study.pretraining(run)
@@ -77,26 +76,26 @@ class StudyFolder:
 
     def steps(self) -> list[dict[str, Any]]:
         """The timed mini-batches: those of this machine, and of other tasks the published."""
-        file = self.path / "steps.json"
-        rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
-        timed = {(row["dataset"], row["regime"]) for row in rows}
-        return rows + [
-            row for row in self._published_steps if (row["dataset"], row["regime"]) not in timed
-        ]
+        return self._with_published("steps", "dataset", "regime")
 
     def quiet(self) -> list[dict[str, Any]]:
         """The runs that were carried out once more on an idle machine, to check their seconds.
 
         Those of this folder, and of other methods the published.
         """
-        file = self.path / "quiet.json"
-        rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
+        return self._with_published("quiet", "dataset", "regime", "method")
 
-        def key(row: dict[str, Any]) -> tuple[str, ...]:
-            return row["dataset"], row["regime"], row["method"]
+    def own(self, name: str) -> list[dict[str, Any]]:
+        """The rows of ``steps`` or ``quiet`` that were measured in this folder."""
+        file = self.path / f"{name}.json"
+        return list(json.loads(file.read_text())) if file.is_file() else []
 
-        here = {key(row) for row in rows}
-        return rows + [row for row in self._published_quiet if key(row) not in here]
+    def _with_published(self, name: str, *keys: str) -> list[dict[str, Any]]:
+        """The folder's own rows, and the published ones that differ from all of them in keys."""
+        rows = self.own(name)
+        here = {tuple(row[key] for key in keys) for row in rows}
+        published = self._published.get(name, [])
+        return rows + [row for row in published if tuple(row[key] for key in keys) not in here]
 
     def left(self, runs: list[Run]) -> list[Run]:
         """Those of ``runs`` for which there is something to do, in their order.

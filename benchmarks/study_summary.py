@@ -17,7 +17,7 @@ def summary_lines(study: Study, values: dict[str, Any]) -> Iterator[str]:
     titles = {method.name: method.title for method in study.methods}
     width = max(map(len, titles.values()))
     for task in study.tasks:
-        points = [row for row in values["points"] if _is_of(row, task)]
+        points = [row for row in values["points"] if task.has(row)]
         if not points:
             continue
         yield f"{task.name}, top-1 and loss on average"
@@ -26,7 +26,7 @@ def summary_lines(study: Study, values: dict[str, Any]) -> Iterator[str]:
                 f"  {titles[row['method']]:{width}}  {row['steps']:7,} steps  {row['runs']:3} runs"
                 f"  {row['top1']:6.1%}  {row['loss']:.3f}"
             )
-        for row in (row for row in values["iso"] if _is_of(row, task)):
+        for row in (row for row in values["iso"] if task.has(row)):
             savings = [
                 f"its {name} {_saving_text(row[score]['multiply_adds'])}"
                 for score, name in (("top1", "top-1"), ("loss", "loss"))
@@ -35,10 +35,6 @@ def summary_lines(study: Study, values: dict[str, Any]) -> Iterator[str]:
             if savings:
                 over = titles[row.get("against", study.baseline.name)]
                 yield f"  {titles[row['method']]}, beside {over}: {'; '.join(savings)}"
-
-
-def _is_of(row: dict[str, Any], task: Any) -> bool:
-    return (row["dataset"], row["regime"]) == (task.dataset, task.regime)
 
 
 def _saving_text(found: dict[str, Any]) -> str:

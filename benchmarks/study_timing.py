@@ -57,7 +57,7 @@ def time_steps(folder: StudyFolder, runs: list[Run]) -> None:
     are all timed here already is not timed again.
     """
     file = folder.path / "steps.json"
-    rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
+    rows = folder.own("steps")
     for name in dict.fromkeys(run.task.name for run in runs):
         asked = {run.method.name for run in runs if run.task.name == name}
         if asked <= {row["method"] for row in rows if _task_of(row) == name}:
@@ -79,7 +79,7 @@ def check_times(folder: StudyFolder, runs: list[Run]) -> None:
     Writes ``quiet.json``: the seconds of its steps by this module, and those that it took.
     """
     file = folder.path / "quiet.json"
-    rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
+    rows = folder.own("quiet")
     done = {(row["dataset"], row["regime"], row["method"]) for row in rows}
     finals = [run for run in runs if run.role == "final" and _is_repeatable(folder, run)]
     for run in {(run.task.name, run.method.name): run for run in reversed(finals)}.values():
