@@ -6,7 +6,6 @@ same for every run, is left out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -14,7 +13,9 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
+from vcycle.data.json_lines import read_rows
 from vcycle.evaluate.metric_names import METRICS
+from vcycle.report.plot_file import save_plot
 
 _LABEL = 6.0
 """Least distance between two labels, in per cent of accuracy."""
@@ -28,8 +29,7 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str) -> None:
         axes = figure.subplots()
         ends = []
         for (name, folder), colour in zip(runs.items(), cycle(COLOURS), strict=False):
-            lines = (folder / "validation.jsonl").read_text().splitlines()
-            rows = [json.loads(line) for line in lines]
+            rows = read_rows(folder / "validation.jsonl")
             seconds = [row["seconds"] for row in rows]
             scores = [100 * row["top1"] for row in rows]
             axes.plot(
@@ -61,7 +61,7 @@ def draw_curves(runs: Mapping[str, Path], file: Path, *, title: str) -> None:
         axes.set_ylim(0, 100)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-        figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
+        save_plot(figure, file)
 
 
 def spread(values: Sequence[float], *, gap: float) -> list[float]:

@@ -29,7 +29,7 @@ def check_plot_file(file: Path) -> None:
 
 
 def save_plot(figure: Figure, file: Path) -> None:
-    """Write a figure, drawn in ``STYLE``."""
+    """Write a figure, drawn with the ``svg.hashsalt`` of ``STYLE``."""
     vector = file.suffix.lower() == ".svg"
     metadata = {"Date": None, "Creator": None} if vector else None
     with atomic(file) as partial:
