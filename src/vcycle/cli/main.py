@@ -47,6 +47,13 @@ _OTHERS: dict[str, tuple[str, Callable[[FlagParser], None]]] = {
     "data": ("make, index and prepare videos", add_data_flags),
 }
 
+_LIMITS: dict[type[Exception], str] = {
+    RecursionError: "a file or flag is nested too deeply; give one of vcycle's own",
+    OverflowError: "a number is too large; give a smaller one",
+    MemoryError: "memory is full; ask for less at once",
+}
+"""What no field has a limit for."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
@@ -57,35 +64,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.words = words
             options.run(options)
             return 0
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError, OverflowError, MemoryError) as error:
             if os.environ.get("VCYCLE_TRACEBACK"):
                 raise
             print(f"vcycle: {_one_line(error)}", file=sys.stderr)
-            return 2
-        except (RecursionError, OverflowError, MemoryError) as error:
-            if os.environ.get("VCYCLE_TRACEBACK"):
-                raise
-            where = "VCYCLE_TRACEBACK=1 shows where"
-            print(f"vcycle: {_limit(error)} ({_one_line(error)}; {where})", file=sys.stderr)
             return 2
         except KeyboardInterrupt as stop:
             print(f"vcycle: {str(stop) or 'interrupted'}", file=sys.stderr)
             return 130
 
 
-def _limit(error: RecursionError | OverflowError | MemoryError) -> str:
-    """What no field has a limit for."""
-    if isinstance(error, RecursionError):
-        return "a file or flag is nested too deeply; give one of vcycle's own"
-    if isinstance(error, OverflowError):
-        return "a number is too large; give a smaller one"
-    return "memory is full; ask for less at once"
-
-
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    for kind, limit in _LIMITS.items():
+        if isinstance(error, kind):
+            return f"{limit} ({text}; VCYCLE_TRACEBACK=1 shows where)"
+    return text
 
 
 def make_parser() -> FlagParser:
