@@ -190,7 +190,11 @@ def test_batches_that_fit(tmp_path: Path, run: Run, values: Callable[..., Any]) 
             [],
             "seconds of a step: measure 8x112x112 with 8,192 clips too",
         ),
-        (json.dumps(step_rows()), ["--num-devices", "8"], "--num-devices: it is for --memory-gib"),
+        (
+            json.dumps(step_rows()),
+            ["--num-devices", "8"],
+            "--num-devices: it is for --memory-gib and --loader",
+        ),
         (
             json.dumps(step_rows()),
             ["--memory-gib", "8", "--num-devices", "0"],

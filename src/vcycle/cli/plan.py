@@ -107,7 +107,9 @@ def _report(options: argparse.Namespace) -> PlanReport:
         raise ValueError("--loader: it is compared with --step-seconds FILE; give both")
     needs_devices = options.memory_gib is not None or options.loader is not None
     if options.num_devices is not None and not needs_devices:
-        raise ValueError("--num-devices: it is for --memory-gib; give both or neither")
+        raise ValueError(
+            "--num-devices: it is for --memory-gib and --loader; give it with one of them"
+        )
     config = run_config(options)
     plan, flags = config.plan(), options.given
     if options.step_seconds is None:
