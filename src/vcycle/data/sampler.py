@@ -98,9 +98,8 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         self._given = rank, world_size
         self._next = first_step * micro_batches  # micro-batches of the plan before the next one
         self._resumes = False
-        self._batches = tuple(
-            sorted({(kind.batch_size, kind.norm_group or 0) for kind in plan.mini_batches()})
-        )
+        batches = {(kind.batch_size, kind.norm_group) for kind in plan.mini_batches()}
+        self._batches = tuple(sorted(batches, key=lambda each: (each[0], each[1] or 0)))
         self._check_shares()
 
     @property

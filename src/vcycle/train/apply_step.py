@@ -170,7 +170,7 @@ def _check_parts(model: nn.Module, part: StepPart) -> None:
     if part.num_parts == 1:
         return
     for clips, norm_group in part.batches if _takes_statistics(model) else ():
-        if norm_group:
+        if norm_group is not None:
             at_once = clips // part.micro_batches
             try:  # all of the plan's, of which the smallest may come last
                 check_norm_group(norm_group, batch_clips=at_once, num_parts=part.world_size)
