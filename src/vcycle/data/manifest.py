@@ -37,6 +37,8 @@ _TABLES = {
 }
 MANIFEST_FILES = (*_TABLES, "classes.txt")
 """A manifest on disk, with the lists of what is not in it."""
+PREPARED_FILE = "prepared.json"
+"""Beside a manifest whose videos ``vcycle data prepare`` has rewritten."""
 _FOREIGN = (
     "not written by vcycle, which needs the name; rename it, or index to another folder by "
     "`vcycle data index ... --out FOLDER`"

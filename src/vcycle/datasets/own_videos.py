@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from vcycle.data.manifest import PREPARED_FILE
 from vcycle.data.tables import counted
 from vcycle.datasets.choices import Choices
 from vcycle.datasets.class_folders import list_class_folders
@@ -74,7 +75,7 @@ def list_folder(
     """
     top = dataset_folder(root)
     splitting = Splitting(val_share, group_pattern)
-    if (top / "prepared.json").exists():
+    if (top / PREPARED_FILE).exists():
         raise ValueError(f"{top}: was written by `vcycle data prepare`; use its manifest as it is")
     tables = metadata_tables(top)
     if tables:

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.data.atomic import remove_partials, write_atomic
-from vcycle.data.manifest import MANIFEST_FILES
+from vcycle.data.manifest import MANIFEST_FILES, PREPARED_FILE
 from vcycle.data.metadata import Video, VideoInfo
 from vcycle.datasets.journal import Journal, Row, file_stamp
 from vcycle.datasets.shards import write_shard
 
-_RECORD = "prepared.json"
 _JOURNAL = "prepared.jsonl"
 # What changes if an original does, in values that JSON returns unchanged; the last two are its
 # ``file_stamp``.
@@ -61,10 +60,10 @@ def open_prepared_folder(root: Path, record: Mapping[str, Any]) -> Iterator[Prep
 
 
 def _refuse_foreign(root: Path) -> None:
-    if not root.exists() or (root / _RECORD).exists():
+    if not root.exists() or (root / PREPARED_FILE).exists():
         return
     for file in sorted(root.iterdir()):
-        if file.name != _JOURNAL and not file.name.startswith(f".{_RECORD}."):
+        if file.name != _JOURNAL and not file.name.startswith(f".{PREPARED_FILE}."):
             raise ValueError(
                 f"{root}: holds {file.name}, which `vcycle data prepare` did not write; "
                 "choose an empty folder"
@@ -72,7 +71,7 @@ def _refuse_foreign(root: Path) -> None:
 
 
 def _claim(root: Path, record: Mapping[str, Any]) -> None:
-    file = root / _RECORD
+    file = root / PREPARED_FILE
     if not file.exists():
         write_atomic(file, json.dumps(record) + "\n")
     try:
@@ -109,7 +108,7 @@ class PreparedFolder:
 
     def tidy(self) -> None:
         """Remove partial files that killed runs left."""
-        remove_partials(self.root, {*self._ours, *MANIFEST_FILES, _RECORD})
+        remove_partials(self.root, {*self._ours, *MANIFEST_FILES, PREPARED_FILE})
 
     def _read(self, row: Row) -> None:
         if "shard" in row:
