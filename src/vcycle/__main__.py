@@ -16,6 +16,7 @@ def run() -> NoReturn:
         print("vcycle: the working directory is gone; change to one that is there", file=sys.stderr)
         sys.exit(2)
     try:
+        from vcycle.cli.launched import is_launched
         from vcycle.cli.main import main
         from vcycle.devices.slurm import adopt_srun_tasks
 
@@ -26,7 +27,7 @@ def run() -> NoReturn:
     except KeyboardInterrupt:  # while the commands are imported
         print("vcycle: interrupted", file=sys.stderr)
         sys.exit(130)
-    if "WORLD_SIZE" not in os.environ:
+    if not is_launched():
         sys.exit(main())
     # Of several processes: what torch's communication threads tear down at exit may abort, or
     # wait for processes that an error has ended.

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
+from vcycle.cli.launched import is_first
 from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_field_flags
@@ -92,7 +92,6 @@ def run_eval_command(options: argparse.Namespace) -> None:
                 f"{config.baseline.shape},..."
             )
 
-    prints = int(os.environ.get("RANK", 0)) == 0  # of several processes one
     results = []
     try:
         for folder, config in runs:
@@ -106,16 +105,16 @@ def run_eval_command(options: argparse.Namespace) -> None:
                     scores_file=Path(options.scores) if options.scores else None,
                 )
             results.append(result)
-            if prints and not options.json:
+            if is_first() and not options.json:
                 print(_fitted(_line(folder, results[-1])), flush=True)
     finally:
         destroy_process_group()
-    if prints and options.plot is not None:
+    if is_first() and options.plot is not None:
         from vcycle.report.frontier_plot import draw_frontiers
 
         shapes = {f: r["shapes"] for f, r in zip(options.folders, results, strict=True)}
         draw_frontiers(shapes, Path(options.plot))
-    if prints and options.json:
+    if is_first() and options.json:
         named = [{"folder": f, **r} for f, r in zip(options.folders, results, strict=True)]
         print(json.dumps(results[0] if len(results) == 1 else named, indent=1))
 

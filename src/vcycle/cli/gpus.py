@@ -14,11 +14,6 @@ from typing import NoReturn
 from vcycle.cli.waiting import starting_pytorch
 
 
-def is_launched() -> bool:
-    """Whether this is one of the processes that torchrun started."""
-    return "WORLD_SIZE" in os.environ
-
-
 def check_gpus(number: int) -> None:
     """Raise ValueError unless PyTorch finds so many GPUs on this machine."""
     with starting_pytorch():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from vcycle.cli.launched import is_one_of_several
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.data.cores import process_cores
 from vcycle.data.manifest import Manifest
@@ -34,7 +35,7 @@ def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
 
     path = plain_path(path)
     folder = path.parent if path.name == "manifest.csv" else path
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+    if is_one_of_several():
         return _made_before(path, folder)
     is_of_this_folder = Choices.read(folder).source == "."
     if path.name == "manifest.csv" or (_has_manifest(folder) and not is_of_this_folder):

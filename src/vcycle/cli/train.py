@@ -6,7 +6,6 @@ In: a folder, a table or a manifest, or a recipe's name; and flags. Out: a run f
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shlex
 from collections.abc import Callable
@@ -14,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vcycle.cli.gpus import check_gpus, is_launched, launch
+from vcycle.cli.gpus import check_gpus, launch
+from vcycle.cli.launched import is_first, is_launched, is_one_of_several
 from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder, short_name
 from vcycle.cli.plan import PlanReport, plan_text
 from vcycle.cli.waiting import starting_pytorch
@@ -96,7 +96,7 @@ def run_train_command(options: argparse.Namespace) -> None:
         if options.recipe in USER_RECIPES and "precision" not in options.fields:
             config = _in_fastest_precision(config, options)
         folder, config, kept = _folder(options, config, name, seconds)
-        if kept and _prints():
+        if kept and is_first():
             print(f"{folder}: keeps the plan that it began with")
         seconds = None if kept else seconds
         if options.resume is False:
@@ -152,7 +152,7 @@ def _use_videos(options: argparse.Namespace, videos: Path) -> None:
 
     Several processes find an index and a folder that one of them cannot make for the others.
     """
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and options.folder is None:
+    if is_one_of_several() and options.folder is None:
         raise ValueError("--folder: several processes need one given; add --folder RUN")
     if "data.manifest" in options.fields:
         raise ValueError(f"{videos} and --data: both name the videos; leave one out")
@@ -300,7 +300,7 @@ def _train(
     is_own: bool,
 ) -> None:
     """Print the plan, train, and say where things are and what comes next."""
-    shown = (is_own or options.dry_run) and _prints()
+    shown = (is_own or options.dry_run) and is_first()
     if shown:
         if seconds is None:
             print(f"\n{plan_text(PlanReport(config, config.plan(), options.given))}\n")
@@ -326,7 +326,7 @@ def _train(
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(_after_stop(folder, stop, config)) from None
     destroy_process_group()
-    if not _prints():
+    if not is_first():
         return
     if options.dry_run:
         print(f"stopped before the first step, as asked; nothing was written to {folder}")
@@ -372,11 +372,6 @@ def _say_end(folder: Path, result: dict[str, Any], config: RunConfig) -> None:
 
 def _scores(values: dict[str, Any]) -> str:
     return ", ".join(f"{key} {values[key]:.1%}" for key in ("top1", "map") if key in values)
-
-
-def _prints() -> bool:
-    """Whether this is the one of several processes that prints."""
-    return int(os.environ.get("RANK", 0)) == 0
 
 
 def _command(flag: str, folder: Path) -> str:

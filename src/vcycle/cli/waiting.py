@@ -5,13 +5,13 @@ In: what goes on. Out: lines on standard error, so that what a command prints st
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 
+from vcycle.cli.launched import is_first
 from vcycle.train.activity import Activity
 
 
@@ -42,4 +42,4 @@ def waiting_for(text: str) -> Iterator[None]:
 
 def _console() -> Console:
     """Silent in all processes but one."""
-    return Console(stderr=True, quiet=int(os.environ.get("RANK", 0)) > 0)
+    return Console(stderr=True, quiet=not is_first())
