@@ -39,6 +39,7 @@ from vcycle.train.clock import Clock, clock_of
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.optim import fuses, make_optimizer, set_learning_rate
 from vcycle.train.recording import Recorder, make_recorder
+from vcycle.train.rehearsed_steps import random_pixels
 
 _CPU_PIXELS = 2**21
 """T x H x W of the clips that a CPU takes at a time: one of 32x224x224."""
@@ -173,9 +174,7 @@ class StepBench:
         set_norm_group(self._model, norm_group)
         set_token_share(self._model, token_share)
         set_dropout_seeds(self._model, np.arange(clips, dtype=np.uint64))
-        size = (clips, shape.frames, shape.height, shape.width, 3)
-        pixels = torch.randint(256, size, dtype=torch.uint8, device=self.device)
-        pixels = pixels.permute(0, 4, 1, 2, 3)  # (B, 3, T, H, W), laid out as a loader's
+        pixels = random_pixels(clips, shape, self.device)
         labels = torch.arange(clips, device=self.device) % self._num_classes
         clock, began = clock_of(self.device), time.monotonic()
 
