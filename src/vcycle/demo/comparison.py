@@ -48,8 +48,8 @@ RATES = {
     "multigrid": 0.008,
     "anneal": 0.016,
 }
-"""Of 8 clips at the full shape. Each row tried the same three, and tuning videos chose
-(``benchmarks/demo_rates.py``)."""
+"""Of 8 clips at the full shape. Each row tried the same three, those whose best was the largest a
+fourth, and tuning videos chose (``benchmarks/demo_rates.py``)."""
 
 
 def demo_configs(

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from vcycle.config.decoding import needed_workers
 from vcycle.config.sizing import epochs_text
+from vcycle.data.manifest import PREPARED_FILE
 from vcycle.train.activity import Activity
 from vcycle.train.preparing import measure_preparing
 from vcycle.train.progress import duration
@@ -146,4 +147,4 @@ def memory_lines(run: Run) -> list[str]:
 
 def is_prepared(run: Run) -> bool:
     """Whether ``vcycle data prepare`` has rewritten the run's videos."""
-    return (run.manifest.root / "prepared.json").exists()
+    return (run.manifest.root / PREPARED_FILE).exists()
