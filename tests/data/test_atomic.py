@@ -48,3 +48,8 @@ def test_partials_of_killed_runs_are_removed_and_nothing_else(tmp_path):
     remove_partials(tmp_path, ["a.txt", "gone/c.txt"])
     names = {file.name for file in tmp_path.iterdir()}
     assert names == {".b.txt.123", ".a.txt", "a.txt.123", "a.txt"}
+
+
+def test_a_folder_that_is_not_there_is_named_with_the_fix(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no folder .*none; make it, or name ano"):
+        write_atomic(tmp_path / "none" / "file.json", "{}")

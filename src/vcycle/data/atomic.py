@@ -6,6 +6,7 @@ leaves no incomplete file under a name that anything reads.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,13 @@ _PARTIAL = re.compile(r"\.(.+)\.\d+", re.DOTALL)
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A file to write, renamed to ``path`` at the end and removed if there is an error."""
+    """A file to write, renamed to ``path`` at the end and removed if there is an error.
+
+    Raises FileNotFoundError if its folder is not there.
+    """
+    if not path.parent.is_dir():
+        fix = f"there is no folder {path.parent}; make it, or name another"
+        raise FileNotFoundError(errno.ENOENT, fix, str(path))
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with naming(path, instead_of=partial):
