@@ -128,6 +128,8 @@ def main(arguments: list[str]) -> int:
             "saving": savings.iso_table({**values, "iso": named}, titles),
             "equal": savings.equal_table(values, titles),
             "variants": tables.variants_table(values, titles),
+            "muon": task_tables.muon_table(values),
+            "muon_savings": task_tables.muon_savings(values),
             "noise": tables.noise_table([json.loads(line) for line in lines]),
             "end_to_end": tables.end_to_end_table(end_to_end),
         },
@@ -135,6 +137,7 @@ def main(arguments: list[str]) -> int:
             "headline": task_tables.headline(values),
             "longer": task_tables.longer_baselines(values),
             "study": task_tables.main_table(values),
+            "muon": task_tables.muon_savings(values),
         },
     }
     for page, contents in pages.items():

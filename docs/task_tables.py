@@ -181,3 +181,58 @@ def _verdict(found: Row | None) -> str:
     if found["reached"] < 0.025 or (found["high"] is not None and found["high"] < 1):
         return "loses"
     return "open"
+
+
+def muon_savings(values: Row) -> str:
+    """What Muon saves by itself, what the anneal saves with it, and over a baseline of its own."""
+    found: dict[tuple[str, str | None], list[str]] = {}
+    for row in values["iso"]:
+        saving = row["top1"].get("multiply_adds")
+        if row["method"] in ("anneal-muon", "baseline-muon") and saving:
+            key = (row["method"], row.get("against"))
+            found.setdefault(key, []).append(f"{saving_text(saving)} on {row['dataset']}")
+    of_muon = {(task_name(p), p["length"]): p for p in values["points"] if "muon" in p["method"]}
+    ends = [
+        f"{100 * point['top1']:.1f} on {task.partition('/')[0]}, where AdamW's comes to "
+        f"{100 * point['whole_baseline']['top1']:.1f}"
+        for (task, length), point in of_muon.items()
+        if length == 1 and point["method"] == "baseline-muon" and point["whole_baseline"]
+    ]
+    return "\n".join(
+        [
+            f"- the anneal: {', '.join(found['anneal-muon', None])};",
+            f"- a shorter baseline: {', '.join(found['baseline-muon', None])};",
+            f"- Muon's whole baseline comes to {'; to '.join(ends)}; over that baseline the anneal "
+            f"saves little: {', '.join(found['anneal-muon', 'baseline-muon'])}.",
+        ]
+    )
+
+
+def muon_table(values: Row) -> str:
+    """Baseline and anneal under Muon, and under AdamW in the same seeds and folds."""
+    lines = []
+    finals = [row for row in values["rows"] if row["role"] == "final"]
+    whole = {task: point for (task, length), point in baselines_of(values).items() if length == 1}
+    for point in values["points"]:
+        method, _, by = point["method"].partition("-")
+        if by != "muon":
+            continue
+        task = task_name(point)
+        own = [row for row in finals if task_name(row) == task and row["length"] == point["length"]]
+        cells = {(r["seed"], r["fold"]) for r in own if r["method"] == point["method"]}
+        adamw = [r for r in own if r["method"] == method and (r["seed"], r["fold"]) in cells]
+        scores = [f"{100 * point['top1']:.1f} | {point['loss']:.3f}", "- | -"]
+        if len(adamw) == len(cells):
+            means = [sum(r[score] for r in adamw) / len(adamw) for score in SCORES]
+            scores[1] = f"{100 * means[0]:.1f} | {means[1]:.3f}"
+        fewer = whole[task]["multiply_adds"] / point["multiply_adds"]
+        lines.append(
+            f"{task} | {method} | {point['steps']:,} | {fewer:.1f}x | {point['runs']} "
+            f"| {' | '.join(scores)}"
+        )
+    return table(
+        "task | schedule | steps | fewer multiply-adds | runs | Muon: top-1 | loss "
+        "| AdamW: top-1 | loss",
+        "llrrrrrrr",
+        lines,
+    )

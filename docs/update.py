@@ -26,7 +26,12 @@ from gpu_tables import gpu_parts
 from markdown_table import table
 
 from vcycle.config.run import Model
-from vcycle.config.schedule_choice import MANY_VIDEOS, from_other_weights, from_random_weights
+from vcycle.config.schedule_choice import (
+    MANY_VIDEOS,
+    Evidence,
+    from_other_weights,
+    from_random_weights,
+)
 from vcycle.demo.comparison import RATES
 from vcycle.models.build import FAMILIES
 from vcycle.models.entries import MODELS
@@ -195,15 +200,16 @@ def choices_table() -> str:
     """What the recipes for one's own videos plan, and what it rests on: a line a case."""
     resnet, transformer, other = map(Model, ("resnet3d_tiny", "video_vit_tiny", "slowfast_r50"))
     many, few = MANY_VIDEOS, MANY_VIDEOS - 1
+
+    def scratch(model: Model, num_videos: int, optimizer: str = "adamw") -> Evidence:
+        return from_random_weights(model, num_videos, optimizer=optimizer)
+
     cases = [
-        (f"`{resnet.name}`, random weights", f"{many} or more", from_random_weights(resnet, many)),
-        (
-            f"`{transformer.name}`, random weights",
-            f"{many} or more",
-            from_random_weights(transformer, many),
-        ),
-        ("either of these", "fewer", from_random_weights(resnet, few)),
-        ("any other network, random weights", "any", from_random_weights(other, many)),
+        (f"`{resnet.name}`, random weights", "any", scratch(resnet, many, "muon")),
+        ("the same with AdamW", f"{many} or more", scratch(resnet, many)),
+        (f"`{transformer.name}`, random weights", f"{many} or more", scratch(transformer, many)),
+        ("either of these two", "fewer", scratch(resnet, few)),
+        ("any other network, random weights", "any", scratch(other, many)),
         ("any network, other weights", f"{many} or more", from_other_weights(many)),
         ("any network, other weights", "fewer", from_other_weights(few)),
     ]

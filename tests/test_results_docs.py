@@ -113,7 +113,7 @@ def test_the_headline_counts_tasks_by_their_intervals(task_tables: dict) -> None
     rows += [{**iso_row("e", 2.0, 1.5, None, 1.0), "method": "anneal-retuned"}]
     rows += [{**iso_row("a", 2.0, 1.5, None, 1.0), "method": "anneal-retuned"}]
     text = task_tables["headline"]({"iso": rows, "iso_cpu": on_cpu})
-    assert "- in 2 of 6 tasks on 6 sets of videos" in text
+    assert "- in 2 of 6 tasks (1 of 1 on a, 1 of 1 on b, 0 of 1 on c, " in text
     assert (
         ": a/r, b/r (in three eighths or fewer in 1 of these, by the CPUs' runs alone in 0)\n"
         in text

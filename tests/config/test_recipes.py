@@ -310,12 +310,17 @@ def test_own_videos_of_the_papers_sizes() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(USER_RECIPES))
-def test_a_small_network_takes_adamw_unless_sgd_is_asked_for(name: str) -> None:
+def test_a_small_network_takes_the_optimizer_that_has_a_rate_for_it(name: str) -> None:
     small = recipe(name, num_videos=300, num_gpus=4, model="resnet3d_tiny")
-    assert small.optimizer.name == "adamw"
+    assert small.optimizer.name == ("muon" if name == "scratch" else "adamw")
     assert small.baseline.learning_rate.base == pytest.approx(0.012 * 2)  # at 32 clips
     assert small.multigrid.rate_exponent == 0.5
-    assert any("learning rate 0.024: AdamW's 0.012 at 8 clips" in note for note in small.notes)
+    title = "Muon" if name == "scratch" else "AdamW"
+    assert any(f"learning rate 0.024: {title}'s 0.012 at 8 clips" in each for each in small.notes)
+    asked = recipe(name, num_videos=300, model="resnet3d_tiny", optimizer="adamw")
+    assert asked.optimizer.name == "adamw"
+    assert asked.optimizer.weight_decay == 0.05
+    assert recipe(name, num_videos=300, model="video_vit_tiny").optimizer.name == "adamw"
     chosen = recipe(name, num_videos=300, model="resnet3d_tiny", asked=Asked(rate=0.1))
     assert chosen.baseline.learning_rate.base == 0.1
     assert "learning rate 0.1, as asked" in chosen.notes
@@ -340,7 +345,7 @@ def test_few_videos_are_sent_to_finetune_if_there_are_weights(
 @pytest.mark.parametrize(
     ("name", "model", "share"),
     [
-        ("scratch", "resnet3d_tiny", 3 / 8),
+        ("scratch", "resnet3d_tiny", 5 / 9),
         ("scratch", "video_vit_tiny", 3 / 8),
         ("scratch", "slowfast_r50", 5 / 9),
         ("scratch", "mine:network", 5 / 9),
@@ -376,18 +381,30 @@ def test_own_videos_save_steps_down_to_the_fewest_that_were_compared(
     assert len(timed.plan()) == pytest.approx(share * baseline_steps, rel=0.02, abs=2)
 
 
-@pytest.mark.parametrize("model", ["resnet3d_tiny", "video_vit_tiny", "slowfast_r50"])
-def test_few_videos_take_the_share_that_was_enough_for_as_few(model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "optimizer"),
+    [
+        ("resnet3d_tiny", None),
+        ("resnet3d_tiny", "adamw"),
+        ("video_vit_tiny", None),
+        ("slowfast_r50", None),
+    ],
+)
+def test_few_videos_take_the_share_that_was_enough_for_as_few(
+    model: str, optimizer: str | None
+) -> None:
     asked = Asked(steps=7200)
-    for num_videos, share in (
-        (60, 5 / 9),
-        (249, 5 / 9),
-        (250, 5 / 9 if model == "slowfast_r50" else 3 / 8),
-    ):
-        config = recipe("scratch", num_videos=num_videos, model=model, asked=asked)
-        assert len(config.plan()) == share * 7200
-        few = num_videos < 250 and model != "slowfast_r50"
-        assert config.schedule_notes[0].endswith("60 to 70 videos") == few
+    adamw = model == "video_vit_tiny" or optimizer == "adamw"
+    for num_videos in (60, 249, 250):
+        config = recipe(
+            "scratch", num_videos=num_videos, model=model, optimizer=optimizer, asked=asked
+        )
+        few = num_videos < 250
+        assert len(config.plan()) == 7200 * (3 / 8 if adamw and not few else 5 / 9)
+        assert config.schedule_notes[0].endswith("60 to 70 videos") == (adamw and few)
+        assert ("under Muon" in config.schedule_notes[0]) == (
+            model == "resnet3d_tiny" and not adamw
+        )
 
 
 @pytest.mark.parametrize("name", sorted(USER_RECIPES))
@@ -412,8 +429,8 @@ def test_no_batch_is_larger_over_the_videos_than_was_tried(name: str, is_timed: 
 def test_of_a_time_in_which_few_steps_fit_the_baseline_makes_the_most() -> None:
     config = recipe("scratch", num_videos=60, asked=Asked(is_timed=True))
     assert "in the same time it was ahead of the baseline, with" in config.schedule_notes[0]
-    few = recipe("scratch", num_videos=60, model="resnet3d_tiny", asked=Asked(is_timed=True))
-    assert "was ahead of the baseline on average, with" in few.schedule_notes[0]
+    few = recipe("finetune", num_videos=60, model="resnet3d_tiny", asked=Asked(is_timed=True))
+    assert "was ahead of the baseline on average, by" in few.schedule_notes[0]
     assert timed(config, 221, baseline_steps=220) == config
     short = timed(config, 220, baseline_steps=220)
     assert short.multigrid.anneal is None
@@ -433,7 +450,7 @@ def test_of_a_time_in_which_few_steps_fit_the_baseline_makes_the_most() -> None:
 
 
 def test_of_a_time_in_which_far_more_of_the_baseline_s_steps_fit_it_makes_the_most() -> None:
-    config = recipe("scratch", num_videos=300, model="resnet3d_tiny", asked=Asked(is_timed=True))
+    config = recipe("scratch", num_videos=300, model="video_vit_tiny", asked=Asked(is_timed=True))
     assert timed(config, 300, baseline_steps=799) == config
     for waits in (False, True):
         plain = timed(config, 300, baseline_steps=801, waits=waits)

@@ -51,5 +51,5 @@ def test_partials_of_killed_runs_are_removed_and_nothing_else(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_named_with_the_fix(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no folder .*none; make it, or name ano"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*none; make it, or"):
         write_atomic(tmp_path / "none" / "file.json", "{}")

@@ -22,6 +22,11 @@ from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.shape import Shape
 
 _MODEL = "slowfast_r50_8x8"
+_TITLES = {"adamw": "AdamW's", "muon": "Muon's"}
+_DECAYED = {
+    "adamw": Optimizer("adamw", weight_decay=0.05),
+    "muon": Optimizer("muon", weight_decay=0.05),
+}
 _GROUPS = (8, 4, 2)
 """Clips of a norm group: the paper's (section 3.2), and smaller ones for few videos."""
 _LEAST_EPOCH = 7.5
@@ -68,7 +73,7 @@ def finetune(
     epochs = _finetuning_epochs(size.num_videos)
     steps = asked.steps_of(size.num_videos, size.batch_size, epochs=epochs)
     paper = (0.03, 16, "Something-Something V2")
-    training = _training(model, optimizer, size, asked, paper=paper)
+    training = _training(model, optimizer, size, asked, paper=paper, preferred=("adamw",))
     baseline = Baseline(
         shape=Shape(32, 224, 224),
         batch_size=size.batch_size,
@@ -97,13 +102,15 @@ def scratch(
     """Your videos, from random weights, sized by their number.
 
     Batch, rate and epochs follow the paper's Kinetics run, unless asked for, and warm-up and drops
-    of a baseline's rate. ``model`` and ``optimizer`` are names; some small networks take AdamW, at
-    a rate of their own. Raises ValueError if there are other than 1 to 8 GPUs, or too few videos
-    for them.
+    of a baseline's rate. ``model`` and ``optimizer`` are names; some small networks take Muon or
+    AdamW, at a rate of their own. Raises ValueError if there are other than 1 to 8 GPUs, or too few
+    videos for them.
     """
     size = _size(num_videos, num_gpus, asked)
     steps = asked.steps_of(size.num_videos, size.batch_size, epochs=239)
-    training = _training(model, optimizer, size, asked, paper=(0.8, 512, "Kinetics"))
+    paper = (0.8, 512, "Kinetics")
+    preferred = ("muon", "adamw")
+    training = _training(model, optimizer, size, asked, paper=paper, preferred=preferred)
     rate = LearningRate(training.rate, warmup_steps=steps // 7, warmup_start=training.rate / 400)
     baseline = Baseline(
         shape=Shape(32, 224, 224),
@@ -114,7 +121,8 @@ def scratch(
         stage_ends=stage_ends(steps, (44, 72, 92), of=112),
     )
     steps_note = _epochs_note(baseline, asked) or "239 epochs, as on Kinetics"
-    evidence = from_random_weights(Model(model), size.num_videos)
+    by = training.optimizer.name
+    evidence = from_random_weights(Model(model), size.num_videos, optimizer=by)
     config = _run("scratch", baseline, model, size, training, evidence, asked, steps_note)
     has_weights = config.model.entry is not None and config.model.entry.kinetics_file is not None
     if size.num_videos >= 50_000 or not has_weights:
@@ -159,31 +167,26 @@ def _training(
     asked: Asked,
     *,
     paper: tuple[float, int, str],
+    preferred: tuple[str, ...],
 ) -> _Training:
-    """AdamW for a network that has a rate for it, else the paper's SGD: its rate, clips and run.
+    """By the first of the ``preferred`` optimizers that the network has a rate for, or paper's SGD.
 
-    Raises ValueError if another optimizer is asked for without a rate.
+    Raises ValueError if another is asked for without a rate.
     """
     entry = Model(model).entry
-    adamw = entry.adamw_rate if entry is not None and optimizer in (None, "adamw") else None
+    rates = {} if entry is None else entry.rates
+    name = optimizer or next((each for each in preferred if each in rates), "sgd")
     base, clips, run = paper
     rate, why = base * size.batch_size / clips, f"the paper's {base:g} at {clips} clips on {run}"
-    chosen, exponent = Optimizer(), 1.0
-    if adamw is not None or optimizer == "adamw":
-        chosen = Optimizer("adamw", weight_decay=0.05)
-    if optimizer == "muon":
-        chosen = Optimizer("muon", weight_decay=0.05)
-    if adamw is not None or optimizer in ("adamw", "muon", "lamb"):
-        exponent = 0.5
-    if adamw is not None:
-        rate, why = (
-            adamw * math.sqrt(size.batch_size / 8),
-            f"AdamW's {adamw:g} at 8 clips of {model}",
-        )
-    elif optimizer in ("adamw", "muon", "lamb", "lars") and asked.rate is None:
+    if name in rates:
+        rate = rates[name] * math.sqrt(size.batch_size / 8)
+        why = f"{_TITLES[name]} {rates[name]:g} at 8 clips of {model}, chosen for its anneal"
+    elif name != "sgd" and asked.rate is None:
         raise ValueError(
-            f"optimizer.name {optimizer}: no learning rate is known for {model}; give one with --lr"
+            f"optimizer.name {name}: no learning rate is known for {model}; give one with --lr"
         )
+    chosen = _DECAYED.get(name, Optimizer())
+    exponent = 0.5 if name in ("adamw", "muon", "lamb") else 1.0
     why += ", in proportion to the batch" if exponent == 1 else ", by the square root of the batch"
     if asked.rate is not None:
         rate, note = asked.rate, f"learning rate {asked.rate:g}, as asked"

@@ -36,8 +36,8 @@ class ModelEntry:
             stride) and of the paper's runs.
         least_frames: fewest frames that it takes, for a network without alpha.
         kinetics_file: the file of PyTorchVideo's model zoo that holds its Kinetics-400 weights.
-        adamw_rate: the rate at which AdamW trains the anneal best on 8 clips a step, of those that
-            the study tried; None for a network that it did not try so, which is trained with SGD.
+        rates: by an optimizer's name, the one at which it trains the anneal best on 8 clips a step,
+            of those that the study tried. A network that it did not try is trained with SGD.
     """
 
     name: str
@@ -46,7 +46,7 @@ class ModelEntry:
     aliases: tuple[str, ...] = ()
     least_frames: int = 1
     kinetics_file: str | None = None
-    adamw_rate: float | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def alpha(self) -> int | None:
@@ -150,13 +150,11 @@ def _slowfast(
     *aliases: str,
     alpha: int = 4,
     file: str | None = None,
-    adamw_rate: float | None = None,
+    rates: Mapping[str, float] | None = None,
     **arguments: Any,
 ) -> ModelEntry:
     arguments = {"alpha": alpha, **arguments}
-    return ModelEntry(
-        name, "SlowFast", arguments, aliases, kinetics_file=file, adamw_rate=adamw_rate
-    )
+    return ModelEntry(name, "SlowFast", arguments, aliases, kinetics_file=file, rates=rates or {})
 
 
 def _i3d(name: str, *aliases: str, file: str | None = None, **arguments: Any) -> ModelEntry:
@@ -177,10 +175,10 @@ _R101_50 = (6, 6)
 """In R101-50-50, res4 has the temporal kernels of R50: none after the sixth block."""
 
 MODELS = (
-    ModelEntry("resnet3d_tiny", "TinyResNet3d", adamw_rate=0.012),
+    ModelEntry("resnet3d_tiny", "TinyResNet3d", rates={"adamw": 0.012, "muon": 0.012}),
     _slowfast(
         "slowfast_tiny",
-        adamw_rate=0.003,
+        rates={"adamw": 0.003},
         alpha=2,
         beta_inverse=4,
         depth=26,
@@ -191,7 +189,7 @@ MODELS = (
         "video_vit_tiny",
         "VideoTransformer",
         {"width": 128, "depth": 6, "patch_frames": 2, "patch_side": 16},
-        adamw_rate=0.00025,
+        rates={"adamw": 0.00025},
     ),
     _slowfast(
         "slowfast_r50",
