@@ -191,21 +191,22 @@ def muon_savings(values: Row) -> str:
         if row["method"] in ("anneal-muon", "baseline-muon") and saving:
             key = (row["method"], row.get("against"))
             found.setdefault(key, []).append(f"{saving_text(saving)} on {row['dataset']}")
-    of_muon = {(task_name(p), p["length"]): p for p in values["points"] if "muon" in p["method"]}
     ends = [
-        f"{100 * point['top1']:.1f} on {task.partition('/')[0]}, where AdamW's comes to "
-        f"{100 * point['whole_baseline']['top1']:.1f}"
-        for (task, length), point in of_muon.items()
-        if length == 1 and point["method"] == "baseline-muon" and point["whole_baseline"]
+        f"{100 * point['top1']:.1f} on {point['dataset']} (AdamW's "
+        f"{100 * point['whole_baseline']['top1']:.1f})"
+        for point in values["points"]
+        if point["method"] == "baseline-muon" and point["length"] == 1 and point["whole_baseline"]
     ]
     return "\n".join(
         [
-            f"- the anneal: {', '.join(found['anneal-muon', None])};",
-            f"- a shorter baseline: {', '.join(found['baseline-muon', None])};",
-            f"- Muon's whole baseline comes to {'; to '.join(ends)}; over that baseline the anneal "
-            f"saves little: {', '.join(found['anneal-muon', 'baseline-muon'])}.",
+            f"- Muon and the anneal: {', '.join(found['anneal-muon', None])}",
+            f"- Muon and a shorter baseline: {', '.join(found['baseline-muon', None])}",
+            "",
+            f"Muon's own whole baseline comes to a top-1 of {', '.join(ends)}. To that the anneal "
+            f"came, under Muon, with: {', '.join(found['anneal-muon', 'baseline-muon'])}.",
         ]
     )
+
 
 
 def muon_table(values: Row) -> str:
