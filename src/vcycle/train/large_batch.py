@@ -102,7 +102,8 @@ class Muon(Optimizer):
     of its gradients g, and u = (1 - beta1) g + beta1 m; w <- w - lr (s O(u) + b w), with weight
     decay b, s = 0.2 sqrt(the longer side) and O(u) = U V^T of u = U S V^T. By s the steps are about
     as long as AdamW's, whose rates and decay serve (Liu et al., 2025). Vectors, such as biases and
-    norm weights, take AdamW's steps.
+    norm weights, take AdamW's steps. (``torch.optim.Muon`` refuses whatever is no matrix,
+    and with it the kernels of convolutions.)
     """
 
     def __init__(
