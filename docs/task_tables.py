@@ -208,7 +208,6 @@ def muon_savings(values: Row) -> str:
     )
 
 
-
 def muon_table(values: Row) -> str:
     """Baseline and anneal under Muon, and under AdamW in the same seeds and folds."""
     lines = []

@@ -206,7 +206,7 @@ def choices_table() -> str:
 
     cases = [
         (f"`{resnet.name}`, random weights", "any", scratch(resnet, many, "muon")),
-        ("the same with AdamW", f"{many} or more", scratch(resnet, many)),
+        ("the same with AdamW or SGD", f"{many} or more", scratch(resnet, many)),
         (f"`{transformer.name}`, random weights", f"{many} or more", scratch(transformer, many)),
         ("either of these two", "fewer", scratch(resnet, few)),
         ("any other network, random weights", "any", scratch(other, many)),

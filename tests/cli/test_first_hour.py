@@ -67,7 +67,14 @@ def test_one_command_indexes_plans_trains_and_says_what_comes_next(
     assert "shapes: 1 of" in planned
     assert "/14  cycle" in planned
     assert "In all " in planned
-    assert re.search(r"The \d+ steps of its baseline would take .*(as long|longer)", planned)
+    of_baseline = re.search(r"^steps +\d+ +(\d+) ", planned, re.MULTILINE)
+    assert of_baseline is not None
+    compared = rf"The {of_baseline[1]} steps of its baseline would take .*(as long|longer)"
+    assert re.search(compared, planned)
+    fewer = [word for word in command if word not in ("--epochs", "16")]
+    steps = ["--baseline.steps", "90", "--multigrid.steps", "40"]
+    assert main([*fewer, "--dry-run", *steps]) == 0
+    assert "The 90 steps of its baseline would take" in capsys.readouterr().out
     assert not (tmp_path / "runs").exists()
 
     assert main(command) == 0

@@ -321,6 +321,14 @@ def test_a_small_network_takes_the_optimizer_that_has_a_rate_for_it(name: str) -
     assert asked.optimizer.name == "adamw"
     assert asked.optimizer.weight_decay == 0.05
     assert recipe(name, num_videos=300, model="video_vit_tiny").optimizer.name == "adamw"
+    asked = recipe(
+        name, num_videos=300, model="resnet3d_tiny", optimizer="lars", asked=Asked(rate=0.1)
+    )
+    nearest = "a 3D ResNet from another task's" if name == "finetune" else "a narrow SlowFast from"
+    assert nearest in asked.schedule_notes[0]
+    if name == "finetune":
+        with pytest.raises(ValueError, match=r"optimizer\.name muon: no learning rate is known"):
+            recipe(name, num_videos=300, model="resnet3d_tiny", optimizer="muon")
     chosen = recipe(name, num_videos=300, model="resnet3d_tiny", asked=Asked(rate=0.1))
     assert chosen.baseline.learning_rate.base == 0.1
     assert "learning rate 0.1, as asked" in chosen.notes

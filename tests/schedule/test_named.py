@@ -365,3 +365,10 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
 def test_mistakes_are_one_line(action: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         action()
+
+
+def test_a_pass_may_visit_grids_of_as_many_pixels_in_either_order() -> None:
+    """Whose products differ in their last bits."""
+    same = ((0.5, SQRT_HALF), (0.25, 1.0))
+    for first, second in (same, same[::-1]):
+        assert LongCycle((first, second, (1.0, 1.0)), once=True).once

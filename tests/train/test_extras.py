@@ -67,9 +67,12 @@ def test_a_killed_run_goes_on_to_the_last_bit(
     assert counts == (set() if optimizer == "sgd" else {len(config.plan())})
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
 @pytest.mark.xdist_group("processes")
-def test_two_processes_and_micro_batches_follow_one(synthetic_videos: Path, tmp_path: Path) -> None:
-    config = with_everything(run_config(synthetic_videos, Model()))
+def test_two_processes_and_micro_batches_follow_one(
+    synthetic_videos: Path, tmp_path: Path, optimizer: str
+) -> None:
+    config = with_everything(run_config(synthetic_videos, Model()), optimizer)
     config = replace(
         config,
         multigrid=replace(config.multigrid, norm_group=2),

@@ -121,7 +121,7 @@ def scratch(
         stage_ends=stage_ends(steps, (44, 72, 92), of=112),
     )
     steps_note = _epochs_note(baseline, asked) or "239 epochs, as on Kinetics"
-    by = training.optimizer.name
+    by = optimizer or training.optimizer.name
     evidence = from_random_weights(Model(model), size.num_videos, optimizer=by)
     config = _run("scratch", baseline, model, size, training, evidence, asked, steps_note)
     has_weights = config.model.entry is not None and config.model.entry.kinetics_file is not None
@@ -174,13 +174,14 @@ def _training(
     Raises ValueError if another is asked for without a rate.
     """
     entry = Model(model).entry
-    rates = {} if entry is None else entry.rates
-    name = optimizer or next((each for each in preferred if each in rates), "sgd")
+    known = {} if entry is None else entry.rates
+    rates = {each: known[each] for each in preferred if each in known}
+    name = optimizer or next(iter(rates), "sgd")
     base, clips, run = paper
     rate, why = base * size.batch_size / clips, f"the paper's {base:g} at {clips} clips on {run}"
     if name in rates:
         rate = rates[name] * math.sqrt(size.batch_size / 8)
-        why = f"{_TITLES[name]} {rates[name]:g} at 8 clips of {model}, chosen for its anneal"
+        why = f"{_TITLES[name]} {rates[name]:g} at 8 clips of {model}, chosen from random weights"
     elif name != "sgd" and asked.rate is None:
         raise ValueError(
             f"optimizer.name {name}: no learning rate is known for {model}; give one with --lr"

@@ -130,7 +130,7 @@ class Optimizer:
     Args:
         name: sgd; adamw; muon (Jordan et al., 2024; AdamW for vectors, whose rates serve it); or
             for large batches lars or lamb (You et al., 2017 and 2020).
-        momentum: of SGD, LARS and Muon, 0 for none; beta 1 of AdamW and LAMB.
+        momentum: of SGD, LARS and Muon, 0 for none; beta 1 of AdamW, LAMB and Muon's vectors.
         weight_decay: none is applied to norm weights.
         clip_norm: longest gradient, as the norm over all parameters; longer ones are scaled to it;
             0 does not clip.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 from vcycle.schedule.arguments import as_tuple, keep
 
@@ -83,7 +84,7 @@ class LongCycle:
                     f"the last"
                 )
         sizes = [frames * side * side for frames, side in self.factors]
-        if self.once and sizes != sorted(sizes):
+        if self.once and any(large > 1.001 * small for large, small in pairwise(sizes)):
             raise ValueError(
                 f"long_cycle.factors {_listed(self.factors)}: a single pass goes from coarse to "
                 f"fine; give the shapes in that order"

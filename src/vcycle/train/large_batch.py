@@ -111,7 +111,7 @@ class Muon(Optimizer):
         params: Any,
         lr: float = 0.001,
         *,
-        betas: tuple[float, float] = (0.95, 0.999),
+        betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:

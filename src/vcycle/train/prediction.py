@@ -70,7 +70,8 @@ def _beside_baseline(run: Run) -> list[str]:
     """How long the steps of the plain baseline would take; nothing for a run that is one."""
     if len(run.plan.shapes) == 1 and not run.plan.drops_tokens:
         return []
-    plan = replace(run.config, multigrid=run.config.multigrid.with_schedule("off")).plan()
+    off = replace(run.config.multigrid.with_schedule("off"), steps=None)
+    plan = replace(run.config, multigrid=off).plan()
     seconds, own = run.times.plan(plan), run.prediction.steps
     line = f"The {len(plan):,} steps of its baseline would take {duration(seconds)}"
     if own < seconds:
