@@ -209,30 +209,48 @@ def muon_savings(values: Row) -> str:
 
 
 def muon_table(values: Row) -> str:
-    """Baseline and anneal under Muon, and under AdamW in the same seeds and folds."""
-    lines = []
-    finals = [row for row in values["rows"] if row["role"] == "final"]
+    """Each length under Muon; in its seeds and folds, Muon's whole baseline, and AdamW's length."""
     whole = {task: point for (task, length), point in baselines_of(values).items() if length == 1}
+    lines = []
     for point in values["points"]:
         method, _, by = point["method"].partition("-")
-        if by != "muon":
-            continue
-        task = task_name(point)
-        own = [row for row in finals if task_name(row) == task and row["length"] == point["length"]]
-        cells = {(r["seed"], r["fold"]) for r in own if r["method"] == point["method"]}
-        adamw = [r for r in own if r["method"] == method and (r["seed"], r["fold"]) in cells]
-        scores = [f"{100 * point['top1']:.1f} | {point['loss']:.3f}", "- | -"]
-        if len(adamw) == len(cells):
-            means = [sum(r[score] for r in adamw) / len(adamw) for score in SCORES]
-            scores[1] = f"{100 * means[0]:.1f} | {means[1]:.3f}"
-        fewer = whole[task]["multiply_adds"] / point["multiply_adds"]
-        lines.append(
-            f"{task} | {method} | {point['steps']:,} | {fewer:.1f}x | {point['runs']} "
-            f"| {' | '.join(scores)}"
-        )
+        if by == "muon":
+            task, length = task_name(point), point["length"]
+            fewer = whole[task]["multiply_adds"] / point["multiply_adds"]
+            scores = (
+                _means_beside(values, point, *other)
+                for other in ((point["method"], length), ("baseline-muon", 1), (method, length))
+            )
+            lines.append(
+                f"{task} | {method} | {point['steps']:,} | {fewer:.1f}x | {point['runs']} "
+                f"| {' | '.join(scores)}"
+            )
     return table(
         "task | schedule | steps | fewer multiply-adds | runs | Muon: top-1 | loss "
-        "| AdamW: top-1 | loss",
-        "llrrrrrrr",
+        "| Muon's whole baseline: top-1 | loss | AdamW: top-1 | loss",
+        "llrrrrrrrrr",
         lines,
     )
+
+
+def _means_beside(values: Row, point: Row, method: str, length: float) -> str:
+    """Top-1 and loss of a method's length over the seeds and folds of ``point``."""
+    finals = [
+        row
+        for row in values["rows"]
+        if row["role"] == "final" and task_name(row) == task_name(point)
+    ]
+    runs = {
+        (row["seed"], row["fold"]): row
+        for row in finals
+        if row["method"] == method and row["length"] == length
+    }
+    cells = [
+        (row["seed"], row["fold"])
+        for row in finals
+        if row["method"] == point["method"] and row["length"] == point["length"]
+    ]
+    if not runs.keys() >= set(cells):
+        return "- | -"
+    top1, loss = (sum(runs[cell][score] for cell in cells) / len(cells) for score in SCORES)
+    return f"{100 * top1:.1f} | {loss:.3f}"

@@ -195,7 +195,7 @@ def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> Run
     precision = fastest_precision(config.model.name, least_frames=least_frames)
     if precision == config.precision:
         return config
-    note = f"precision {precision}: this CPU is faster in it, at the same accuracy"
+    note = f"precision {precision}: this CPU is faster in it, with no loss of accuracy beyond noise"
     return replace(config, precision=precision, notes=(*config.notes, note))
 
 
