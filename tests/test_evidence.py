@@ -57,11 +57,16 @@ def anneal_of(task: str, share: float) -> tuple[dict[str, Any], dict[str, Any]]:
     ("model", "note", "tasks"),
     [
         (RESNET, "it came to", ["isl_emergency8/scratch", "generated/scratch"]),
+        (RESNET, "it came to", ["isl_emergency8/sgd"]),
         (TRANSFORMER, "it passed", ["isl_emergency8/transformer"]),
     ],
 )
 def test_many_videos(model: str, note: str, tasks: list[str]) -> None:
-    config = scratch(num_videos=300, model=model, optimizer="adamw", asked=LONG)
+    optimizer = "sgd" if "isl_emergency8/sgd" in tasks else "adamw"
+    config = scratch(num_videos=300, model=model, optimizer=optimizer, asked=LONG)
+    assert (f"under {'SGD' if optimizer == 'sgd' else 'AdamW'}" in config.schedule_notes[0]) == (
+        model == RESNET
+    )
     share = share_of(config, f"{note} the baseline's accuracy")
     assert share == 3 / 8
     for anneal, baseline in (anneal_of(task, share) for task in tasks):

@@ -372,3 +372,10 @@ def test_a_pass_may_visit_grids_of_as_many_pixels_in_either_order() -> None:
     same = ((0.5, SQRT_HALF), (0.25, 1.0))
     for first, second in (same, same[::-1]):
         assert LongCycle((first, second, (1.0, 1.0)), once=True).once
+
+
+@pytest.mark.parametrize("warmup", [0.1, 0.2, 0.3])
+def test_an_anneal_may_begin_where_its_warmup_ends(warmup: float) -> None:
+    share = round(1 - warmup, 1)
+    multigrid = replace(Multigrid.named("anneal"), anneal=Anneal(warmup=warmup, share=share))
+    assert len(Plan(SMALL, multigrid)) > 1

@@ -98,7 +98,7 @@ def run_predict_command(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"model": str(model.path), "predictions": rows}, indent=1))
     if bad:
-        more = f"; {len(bad) - 1} more do not decode" if len(bad) > 1 else ""
+        more = f"; and so for {len(bad) - 1} more" if len(bad) > 1 else ""
         raise ValueError(f"video {bad[0]}{more}; encode it again, or leave it out")
 
 

@@ -22,7 +22,7 @@ from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.shape import Shape
 
 _MODEL = "slowfast_r50_8x8"
-_TITLES = {"adamw": "AdamW's", "muon": "Muon's"}
+_TITLES = {"adamw": "AdamW's", "muon": "Muon's", "sgd": "SGD's"}
 _DECAYED = {
     "adamw": Optimizer("adamw", weight_decay=0.05),
     "muon": Optimizer("muon", weight_decay=0.05),
@@ -109,7 +109,7 @@ def scratch(
     size = _size(num_videos, num_gpus, asked)
     steps = asked.steps_of(size.num_videos, size.batch_size, epochs=239)
     paper = (0.8, 512, "Kinetics")
-    preferred = ("muon", "adamw")
+    preferred = ("muon", "adamw", "sgd")
     training = _training(model, optimizer, size, asked, paper=paper, preferred=preferred)
     rate = LearningRate(training.rate, warmup_steps=steps // 7, warmup_start=training.rate / 400)
     baseline = Baseline(
@@ -177,17 +177,17 @@ def _training(
     known = {} if entry is None else entry.rates
     rates = {each: known[each] for each in preferred if each in known}
     name = optimizer or next(iter(rates), "sgd")
+    exponent = 0.5 if name in ("adamw", "muon", "lamb") else 1.0
     base, clips, run = paper
     rate, why = base * size.batch_size / clips, f"the paper's {base:g} at {clips} clips on {run}"
     if name in rates:
-        rate = rates[name] * math.sqrt(size.batch_size / 8)
+        rate = rates[name] * math.pow(size.batch_size / 8, exponent)
         why = f"{_TITLES[name]} {rates[name]:g} at 8 clips of {model}, chosen from random weights"
     elif name != "sgd" and asked.rate is None:
         raise ValueError(
             f"optimizer.name {name}: no learning rate is known for {model}; give one with --lr"
         )
     chosen = _DECAYED.get(name, Optimizer())
-    exponent = 0.5 if name in ("adamw", "muon", "lamb") else 1.0
     why += ", in proportion to the batch" if exponent == 1 else ", by the square root of the batch"
     if asked.rate is not None:
         rate, note = asked.rate, f"learning rate {asked.rate:g}, as asked"

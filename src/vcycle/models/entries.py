@@ -175,7 +175,7 @@ _R101_50 = (6, 6)
 """In R101-50-50, res4 has the temporal kernels of R50: none after the sixth block."""
 
 MODELS = (
-    ModelEntry("resnet3d_tiny", "TinyResNet3d", rates={"adamw": 0.012, "muon": 0.012}),
+    ModelEntry("resnet3d_tiny", "TinyResNet3d", rates={"adamw": 0.012, "muon": 0.012, "sgd": 0.08}),
     _slowfast(
         "slowfast_tiny",
         rates={"adamw": 0.003},

@@ -237,7 +237,7 @@ class Plan(Sequence[Step]):
         anneal = self.multigrid.anneal
         if anneal is not None:
             # A rate that falls from the first step on rises before it does.
-            if 0 < self.anneal_start < anneal.warmup:
+            if 0 < self.anneal_start < anneal.warmup - 1e-9:
                 fix = "" if anneal.share is None else f", or anneal.share {1 - anneal.warmup:g}"
                 raise ValueError(
                     f"anneal.warmup {anneal.warmup:g}: the rate would still rise where it is to "

@@ -76,7 +76,7 @@ def _beside_baseline(run: Run) -> list[str]:
     line = f"The {len(plan):,} steps of its baseline would take {duration(seconds)}"
     if own < seconds:
         return [f"{line}, {seconds / own:.1f} times as long"]
-    return [f"{line}, no longer: --schedule off trains those"]
+    return [f"{line}, which is no more: --schedule off trains those"]
 
 
 def _advice(prediction: Prediction, run: Run, device: str) -> list[str]:

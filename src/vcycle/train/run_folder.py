@@ -111,10 +111,10 @@ class RunFolder:
         return any(row["step"] == step for row in read_rows(self.path / "validation.jsonl"))
 
     def is_best(self, scores: dict[str, float]) -> bool:
-        """Whether a validation is better than all that are written."""
+        """Whether a validation is at least as good as all that are written: the later of equals."""
         before = read_rows(self.path / "validation.jsonl")
         metric = metric_of(scores)
-        return all(scores[metric] > row[metric] for row in before)
+        return all(scores[metric] >= row[metric] for row in before)
 
     def predicted_seconds(self) -> float | None:
         """What the run's steps were predicted to take before its first one, if it was."""
