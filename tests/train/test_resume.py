@@ -117,17 +117,19 @@ def test_a_damaged_checkpoint_costs_no_more_than_the_steps_since_the_one_before(
     assert same_weights(tmp_path / "cut", tmp_path / "whole")
 
 
+@pytest.mark.parametrize(("last", "best"), [(0.5, 19), (0.4, 12)])
 def test_the_best_validation_keeps_its_checkpoint(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: float, best: int
 ) -> None:
-    scores = iter([0.25, 0.5, 0.5])
+    """The later of two that are equally good: its rate has fallen further."""
+    scores = iter([0.25, 0.5, last])
 
     def summary(*_: Any, **__: Any) -> dict[str, float]:
         return {"coverage": 1.0, "videos": 12, "top1": next(scores)}
 
     monkeypatch.setattr(loop, "summary", summary)
     train(replace(config, checkpoint=Checkpoint(keep=1)), tmp_path / "run")
-    assert load_checkpoint(tmp_path / "run" / "best.pt")["next_step"] == 12  # the earlier of two
+    assert load_checkpoint(tmp_path / "run" / "best.pt")["next_step"] == best
     assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"] == 19
 
 
