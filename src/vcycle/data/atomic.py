@@ -18,13 +18,7 @@ _PARTIAL = re.compile(r"\.(.+)\.\d+", re.DOTALL)
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A file to write, renamed to ``path`` at the end and removed if there is an error.
-
-    Raises FileNotFoundError if its folder is not there.
-    """
-    if not path.parent.is_dir():
-        fix = f"there is no folder {path.parent}; make it, or name another"
-        raise FileNotFoundError(errno.ENOENT, fix, str(path))
+    """A file to write, renamed to ``path`` at the end and removed if there is an error."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with naming(path, instead_of=partial):
@@ -48,13 +42,19 @@ def check_replaces(path: Path, *suffixes: str, flag: str) -> None:
 
 @contextmanager
 def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
-    """Have an OSError inside that names no file, such as that of a full disk, name this one."""
+    """Have an OSError inside that names no file, such as that of a full disk, name this one.
+
+    And say what to do if its folder is not there.
+    """
     try:
         yield
     except OSError as error:
         if error.filename not in (None, str(instead_of)):
             raise
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+        why = error.strerror or str(error)
+        if error.errno == errno.ENOENT and not path.parent.is_dir():
+            why = f"there is no folder {path.parent}; make it, or name another"
+        raise OSError(error.errno, why, str(path)) from error
 
 
 def remove_partials(folder: Path, names: Iterable[str]) -> None:
