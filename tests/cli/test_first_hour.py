@@ -287,7 +287,7 @@ def test_mistakes_are_one_line(
     ("kept", "message"),
     [
         ("*/clip_[01].*", "split 'val': no video of "),
-        ("left_loop/*", "classes.txt: names one class; index videos of at least two"),
+        ("left_loop/*", "are all of one class; a model needs at least two"),
     ],
 )
 def test_videos_that_cannot_be_trained_on_are_refused_before_a_plan_is_made(

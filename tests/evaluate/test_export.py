@@ -173,10 +173,12 @@ def test_the_command_says_what_it_checked(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "model.pt2"
-    assert main(["export", str(trained_run), "--format", "torch", "--out", str(out)]) == 0
+    assert main(["export", str(trained_run), "--out", str(out)]) == 0
     assert "same scores as PyTorch at 8x32x32" in capsys.readouterr().out
     assert main(["export", str(trained_run), "--format", "tf", "--out", str(out)]) == 2
     assert "--format tf: give safetensors, torch, onnx" in capsys.readouterr().err
+    assert main(["export", str(trained_run), "--out", str(tmp_path / "model.bin")]) == 2
+    assert "its ending names no format; end it in .safetensors, .pt2" in capsys.readouterr().err
     weights = ["export", str(trained_run), "--format", "safetensors", "--out", str(out)]
     assert main(weights) == 2
     assert f"--out {out}: it is there, and no .safetensors file" in capsys.readouterr().err

@@ -111,6 +111,11 @@ def test_the_command_prints_json_and_reports_a_bad_video_last(
     assert [set(each) for each in prediction["top"]] == [{"class", "probability"}] * 3
     assert output.err.count("\n") == 1
     assert str(bad) in output.err
+    other = shutil.copy(bad, tmp_path / "b_bad.mp4")
+    assert main([*words[:3], str(other), *words[3:]]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"vcycle: 2 videos to encode again, or to leave out: {bad}: ")
+    assert f"; {other}: " in error
 
 
 @pytest.mark.parametrize(

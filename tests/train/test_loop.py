@@ -178,6 +178,14 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
+def test_the_first_request_to_stop_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    for says, count in ((True, 1), (False, 0)):
+        with stop.stop_requests(says=says):
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+        assert capfd.readouterr().err.count("once this step is done") == count
+
+
 def test_a_later_ctrl_c_is_not_held_but_sigterm_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stop, "_ECHO_SECONDS", 0.0)
     with stop.stop_requests() as received:
@@ -314,7 +322,7 @@ def test_videos_of_one_class_are_refused(config: RunConfig, tmp_path: Path) -> N
     videos = tuple(replace(video, labels=(0,)) for video in manifest.videos)
     replace(manifest, classes=("run",), videos=videos).write(tmp_path)
     config = replace(config, data=replace(config.data, manifest=str(tmp_path)))
-    with pytest.raises(ValueError, match="names one class; index videos of at least two"):
+    with pytest.raises(ValueError, match="all of one class; a model needs at least two"):
         train(config, tmp_path / "run")
 
 

@@ -17,7 +17,11 @@ from vcycle.config.flag_parser import FlagParser
 def add_export_flags(parser: FlagParser) -> None:
     """Add the flags of ``vcycle export``."""
     add_model_flags(parser)
-    parser.add_argument("--format", metavar="onnx|torch|safetensors", help="what to write")
+    parser.add_argument(
+        "--format",
+        metavar="onnx|torch|safetensors",
+        help="what to write (default: by the file's ending, .onnx, .pt2 or .safetensors)",
+    )
     parser.add_argument("--out", metavar="FILE", help="where to write it")
     parser.add_argument(
         "--normalise",
@@ -41,22 +45,17 @@ def run_export_command(options: argparse.Namespace) -> None:
     if options.hub is not None:
         _export_hub(options)
         return
-    for flag in ("format", "out"):
-        if getattr(options, flag) is None:
-            raise ValueError(
-                f"--{flag}: give --format safetensors, torch or onnx, and --out FILE; or "
-                f"--hub FOLDER"
-            )
+    if options.out is None:
+        raise ValueError("--out: give a file such as model.onnx; or --hub FOLDER")
     if options.evaluation is not None or options.overwrite:
         raise ValueError("--evaluation and --overwrite: they are for --hub; leave them out")
     with starting_pytorch():
-        from vcycle.evaluate.export import export_model
+        from vcycle.evaluate.export import export_model, format_of
 
+    format = options.format or format_of(options.out)
     with waiting_for(f"exporting {options.model}"):
         model = model_of(options)
-        shapes = export_model(
-            model, options.out, format=options.format, normalise=options.normalise
-        )
+        shapes = export_model(model, options.out, format=format, normalise=options.normalise)
     size = Path(options.out).stat().st_size / 1e6
     checked = f"; same scores as PyTorch at {', '.join(map(str, shapes))}" if shapes else ""
     print(f"{options.out}: {size:.1f} MB{checked}")

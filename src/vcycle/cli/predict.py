@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from vcycle.cli.trained_model import add_model_flags, model_of
 from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
+from vcycle.data.tables import counted
 from vcycle.schedule.shape import Shape
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ def run_predict_command(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"model": str(model.path), "predictions": rows}, indent=1))
     if bad:
-        more = f"; and so for {len(bad) - 1} more" if len(bad) > 1 else ""
-        raise ValueError(f"video {bad[0]}{more}; encode it again, or leave it out")
+        each = "; ".join(map(str, bad))
+        raise ValueError(f"{counted(len(bad), 'video')} to encode again, or to leave out: {each}")
 
 
 def _check_numbers(options: argparse.Namespace) -> None:

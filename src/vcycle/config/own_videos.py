@@ -83,7 +83,7 @@ def finetune(
         stage_ends=stage_ends(steps, (15, 19), of=23),
     )
     steps_note = _epochs_note(baseline, asked) or (
-        f"{epochs} epochs: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
+        f"{epochs} epochs of the baseline: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
         f"(169k), on the line through the two in logarithms, and within 15 to 100"
     )
     evidence = from_other_weights(size.num_videos)
@@ -120,7 +120,7 @@ def scratch(
         learning_rate=rate,
         stage_ends=stage_ends(steps, (44, 72, 92), of=112),
     )
-    steps_note = _epochs_note(baseline, asked) or "239 epochs, as on Kinetics"
+    steps_note = _epochs_note(baseline, asked) or "239 epochs of the baseline, as on Kinetics"
     by = optimizer or training.optimizer.name
     evidence = from_random_weights(Model(model), size.num_videos, optimizer=by)
     config = _run("scratch", baseline, model, size, training, evidence, asked, steps_note)
@@ -220,7 +220,8 @@ def _size(num_videos: int | None, num_gpus: int, asked: Asked) -> _Size:
         notes = [f"{num_videos:,} training videos"]
     if asked.batch_size is not None:
         group = _shared_groups(asked.batch_size, num_gpus)
-        notes.append(f"batch size {asked.batch_size}, as asked, in norm groups of {group}")
+        few = "" if group == _GROUPS[0] else f"; a multiple of {_GROUPS[0]} has the paper's"
+        notes.append(f"batch size {asked.batch_size}, as asked, in norm groups of {group}{few}")
         return _Size(num_videos, asked.batch_size, group, tuple(notes))
     if num_videos < 2 * num_gpus:
         raise ValueError(

@@ -94,7 +94,7 @@ class Manifest:
         """Raise ValueError if there is nothing to tell apart."""
         if self.num_classes < 2 and not self.multi_label:
             raise ValueError(
-                f"{self.root / 'classes.txt'}: names one class; index videos of at least two"
+                f"{self.root}: its videos are all of one class; a model needs at least two"
             )
 
     def coverage(self, split: str) -> float:

@@ -47,6 +47,17 @@ class Exported(nn.Module):
         return scores
 
 
+def format_of(file: str | Path) -> Format:
+    """The format that a file's ending names. Raises ValueError if it names none."""
+    for format, suffix in _SUFFIXES.items():
+        if Path(file).suffix.lower() == suffix:
+            return format
+    raise ValueError(
+        f"--out {file}: its ending names no format; end it in {', '.join(_SUFFIXES.values())}, or "
+        f"give --format {', '.join(FORMATS)}"
+    )
+
+
 def export_model(
     model: LoadedModel, file: str | Path, *, format: Format, normalise: bool = False
 ) -> list[Shape]:

@@ -98,7 +98,7 @@ def train(
             multi_label=run.manifest.multi_label,
         )
         with (
-            stop_requests(exits=exits) as requests,
+            stop_requests(exits=exits, says=fabric.is_global_zero) as requests,
             closing(run.loader),
             closing(run.val_loader),
             display,

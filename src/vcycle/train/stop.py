@@ -6,21 +6,25 @@ SIGHUP, which a terminal or an ssh session sends that is closed, unless ``nohup`
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from vcycle.devices.processes import Stopped
 
 # torchrun passes on the Ctrl-C that its processes have had from the terminal.
 _ECHO_SECONDS = 2.0
+_SAID = b"\nstopping once this step is done; Ctrl-C again stops at once\n"
 
 
 @contextmanager
-def stop_requests(*, exits: bool = False) -> Iterator[list[float]]:
+def stop_requests(*, exits: bool = False, says: bool = False) -> Iterator[list[float]]:
     """The times of requests so far; Ctrl-C more than 2 s after the first is not held.
+
+    If it ``says`` so, the first has a line on standard error.
 
     SIGTERM always is: a scheduler may send it again and again, and means SIGKILL if it is not. If
     the process ``exits`` once the body has Stopped, all but Ctrl-C are ignored from then on: its
@@ -33,6 +37,9 @@ def stop_requests(*, exits: bool = False) -> Iterator[list[float]]:
         now = time.monotonic()
         if received and number == signal.SIGINT and now > received[0] + _ECHO_SECONDS:
             raise KeyboardInterrupt
+        if says and not received:
+            with suppress(OSError):  # unbuffered: a handler may interrupt a print
+                os.write(2, _SAID)
         received.append(now)
 
     if threading.current_thread() is not threading.main_thread():
