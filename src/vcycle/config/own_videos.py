@@ -83,8 +83,9 @@ def finetune(
         stage_ends=stage_ends(steps, (15, 19), of=23),
     )
     steps_note = _epochs_note(baseline, asked) or (
-        f"{epochs} epochs of the baseline: between 57 on Charades (8k videos) and 22 on Something-Something V2 "
-        f"(169k), on the line through the two in logarithms, and within 15 to 100"
+        f"{epochs} epochs of the baseline: between 57 on Charades (8k videos) and 22 on "
+        f"Something-Something V2 (169k), on the line through the two in logarithms, and within 15 "
+        f"to 100"
     )
     evidence = from_other_weights(size.num_videos)
     config = _run("finetune", baseline, model, size, training, evidence, asked, steps_note)
