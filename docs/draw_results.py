@@ -123,6 +123,8 @@ def main(arguments: list[str]) -> int:
             "rows": tables.rows_table(values),
         },
         DOCS / "which_schedule.md": {
+            "headline": task_tables.headline(values),
+            "study": task_tables.main_table(values),
             "longer": task_tables.longer_baselines(values),
             "regimes": task_tables.regimes_table(values, titles),
             "saving": savings.iso_table({**values, "iso": named}, titles),
@@ -134,10 +136,7 @@ def main(arguments: list[str]) -> int:
             "end_to_end": tables.end_to_end_table(end_to_end),
         },
         DOCS.parent / "README.md": {
-            "headline": task_tables.headline(values),
-            "longer": task_tables.longer_baselines(values),
-            "study": task_tables.main_table(values),
-            "muon": task_tables.muon_savings(values),
+            "short": task_tables.savings_in_short(values),
         },
     }
     for page, contents in pages.items():

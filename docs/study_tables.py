@@ -22,7 +22,7 @@ def state(values: Row) -> str:
     """How much of the grid is done, on what."""
     versions = ", ".join(f"{name} {number}" for name, number in values["versions"].items())
     finals = sum(row["role"] == "final" for row in values["rows"])
-    commits = ", ".join(sorted({f"`{row['commit']}`" for row in values["rows"]}))
+    commits = len({row["commit"] for row in values["rows"]})
     counts = Counter((row["machine"], row["torch"]) for row in values["rows"])
     shares = "; ".join(
         f"{counts[name, torch]} on {letter}, {name}, torch {torch}"
@@ -35,7 +35,8 @@ def state(values: Row) -> str:
         f"them final and {values['complete'] - finals} for choosing rates. "
         + (f"{len(failed)} failed and count as guessing." if failed else "None failed."),
         "",
-        f"{shares}. Seconds are those of steps timed on {timed}. {versions}; commits {commits}.",
+        f"{shares}. Seconds are those of steps timed on {timed}. {versions}; {commits} commits, of "
+        f"which each row in the JSON names its own.",
     ]
     return "\n".join(lines)
 

@@ -183,6 +183,42 @@ def _verdict(found: Row | None) -> str:
     return "open"
 
 
+def savings_in_short(values: Row) -> str:
+    """From random weights: what schedule and optimizer save, each and both, in multiply-adds.
+
+    To the top-1 of the whole baseline under AdamW, and in the last column to that under Muon.
+    """
+    found = {
+        (row["dataset"], row["method"], row.get("against")): row["top1"].get("multiply_adds")
+        for row in values["iso"]
+        if row["regime"] == "scratch"
+    }
+    whole = {
+        (point["dataset"], point["method"]): f"{100 * point['top1']:.1f}"
+        for point in values["points"]
+        if point["regime"] == "scratch" and point["length"] == 1
+    }
+    lines = []
+    for dataset in dict.fromkeys(dataset for dataset, *_ in found):
+        savings = [
+            saving_text(found[dataset, method, against])
+            for method, against in (
+                ("anneal", None),
+                ("baseline-muon", None),
+                ("anneal-muon", None),
+                ("anneal-muon", "baseline-muon"),
+            )
+        ]
+        own = whole[dataset, "baseline-muon"]
+        cells = [whole[dataset, "baseline"], *savings[:3], own, *savings[3:]]
+        lines.append(f"{dataset} | {' | '.join(cells)}")
+    return table(
+        "videos | AdamW's top-1 | `anneal` | Muon | both | Muon's top-1 | `anneal` to that",
+        "lrrrrrr",
+        lines,
+    )
+
+
 def muon_savings(values: Row) -> str:
     """What Muon saves by itself, what the anneal saves with it, and over a baseline of its own."""
     found: dict[tuple[str, str | None], list[str]] = {}

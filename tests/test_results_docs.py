@@ -135,6 +135,23 @@ def test_the_main_table_compares_runs_of_the_same_seeds_and_folds(task_tables: d
     assert second == f"| b/r | 3 | 85.0 | - | - | - | {cells} |"
 
 
+def test_the_short_table_is_of_random_weights_and_names_both_baselines(task_tables: dict) -> None:
+    methods = [("anneal", None, 4.0), ("baseline-muon", None, 3.0), ("anneal-muon", None, 6.0)]
+    methods += [("anneal-muon", "baseline-muon", 2.0)]
+    rows = [
+        {**iso_row("a", factor, 1.5, None, 1.0), "method": method, "regime": "scratch"}
+        | ({"against": against} if against else {})
+        for method, against, factor in methods
+    ]
+    rows += [iso_row("b", 9.0, 8.0, None, 1.0)]
+    points = [point("a", "baseline", 900, 0.85, length=1, regime="scratch")]
+    points += [point("a", "baseline-muon", 900, 0.9, length=1, regime="scratch")]
+    points += [point("a", "baseline-muon", 450, 0.7, length=0.5, regime="scratch")]
+    *_, line = task_tables["savings_in_short"]({"iso": rows, "points": points}).splitlines()
+    ours, muon, both, beside = (f"{factor:.1f}x [1.5, -]" for *_, factor in methods)
+    assert line == f"| a | 85.0 | {ours} | {muon} | {both} | 90.0 | {beside} |"
+
+
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
