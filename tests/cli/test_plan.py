@@ -112,7 +112,7 @@ def test_the_flags_are_said(tmp_path: Path, run: Run, values: Callable[..., Any]
     heading = " ".join(run(KINETICS, *flags).split())
     assert heading.startswith(f"{KINETICS} {' '.join(said)}: Kinetics-400, SlowFast R50")
     files = [tmp_path / name for name in ("a.svg", "b.svg")]
-    run(KINETICS, "--plot", str(files[0]))
+    assert run(KINETICS, "--plot", str(files[0])).endswith(f"\ndrawn in {files[0]}\n")
     run(KINETICS, "--seed", "3", "--plot", str(files[1]))  # a flag that changes no step
     assert files[0].read_text() != files[1].read_text()
 

@@ -68,6 +68,8 @@ def run_plan_command(options: argparse.Namespace) -> None:
     if options.plot is not None:
         _draw(report, Path(options.plot))
     print(json.dumps(plan_values(report), indent=1) if options.json else plan_text(report))
+    if options.plot is not None and not options.json:
+        print(f"\ndrawn in {options.plot}")
 
 
 def add_plan_flags(parser: FlagParser) -> None:
