@@ -77,8 +77,10 @@ FORMS = {
     "paper": Form("vcycle, the paper's cycles", "paper", 1.5, bfloat16=True),
     "pass": Form("vcycle, one pass", "pass", 0.276, bfloat16=True),
     "anneal": Form("vcycle, one pass, then an anneal", "anneal", 0.276, bfloat16=True),
-    "muon": Form("vcycle, baseline, Muon", "baseline-muon", 0.5, bfloat16=True),
-    "anneal-muon": Form("vcycle, anneal, Muon", "anneal-muon", 0.167, bfloat16=True),
+    "muon": Form("vcycle, half the baseline, Muon", "baseline-muon", 0.5, bfloat16=True),
+    "anneal-muon": Form(
+        "vcycle, one pass, then an anneal, Muon", "anneal-muon", 0.167, bfloat16=True
+    ),
 }
 
 

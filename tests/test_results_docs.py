@@ -147,9 +147,16 @@ def test_the_short_table_is_of_random_weights_and_names_both_baselines(task_tabl
     points = [point("a", "baseline", 900, 0.85, length=1, regime="scratch")]
     points += [point("a", "baseline-muon", 900, 0.9, length=1, regime="scratch")]
     points += [point("a", "baseline-muon", 450, 0.7, length=0.5, regime="scratch")]
-    *_, line = task_tables["savings_in_short"]({"iso": rows, "points": points}).splitlines()
+    text = task_tables["savings_in_short"]({"iso": rows, "points": points})
+    *_, line, _, seconds = text.splitlines()
     ours, muon, both, beside = (f"{factor:.1f}x [1.5, -]" for *_, factor in methods)
-    assert line == f"| a | 85.0 | {ours} | {muon} | {both} | 90.0 | {beside} |"
+    assert line == f"| a | {ours} | {muon} | {both} | 90.0 (80.0) | {beside} |"
+    assert seconds.count("`anneal` 4.0x; both 6.0x.") == 2
+    for row in rows:  # of what has no seconds nothing is said
+        if row["method"] == "anneal-muon":
+            row["top1"] = {"multiply_adds": row["top1"]["multiply_adds"]}
+    *_, seconds = task_tables["savings_in_short"]({"iso": rows, "points": points}).splitlines()
+    assert seconds.count("`anneal` 4.0x.") == 2
 
 
 @pytest.mark.parametrize(

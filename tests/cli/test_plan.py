@@ -429,8 +429,9 @@ def test_epochs_and_batch_of_own_videos_are_in_the_notes(values: Callable[..., A
         "learning rate 0.01, as asked",
     ]
     assert "20 epochs of the baseline, as asked" in found["notes"]
-    seven = values("finetune", "--num-videos", "4800", "--batch-size", "7")
-    assert "in norm groups of 1; a multiple of 8 has the paper's" in seven["notes"][1]
+    for gpus, size, said in ((1, 7, "1; a multiple of 8 has"), (2, 8, "4; a multiple of 16 has")):
+        flags = ("--num-videos", "4800", "--batch-size", str(size), "--gpus", str(gpus))
+        assert f"in norm groups of {said} the paper's" in values("finetune", *flags)["notes"][1]
     batch = values("scratch", "--num-videos", "4800", "--batch-size", "32")
     assert batch["baseline_epochs"] == pytest.approx(239, abs=0.01)
     assert any(note.startswith("learning rate 0.05: the paper's 0.8") for note in batch["notes"])

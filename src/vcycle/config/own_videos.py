@@ -221,7 +221,8 @@ def _size(num_videos: int | None, num_gpus: int, asked: Asked) -> _Size:
         notes = [f"{num_videos:,} training videos"]
     if asked.batch_size is not None:
         group = _shared_groups(asked.batch_size, num_gpus)
-        few = "" if group == _GROUPS[0] else f"; a multiple of {_GROUPS[0]} has the paper's"
+        enough = _GROUPS[0] * num_gpus
+        few = "" if group == _GROUPS[0] else f"; a multiple of {enough} has the paper's"
         notes.append(f"batch size {asked.batch_size}, as asked, in norm groups of {group}{few}")
         return _Size(num_videos, asked.batch_size, group, tuple(notes))
     if num_videos < 2 * num_gpus:

@@ -17,7 +17,8 @@ from vcycle.devices.processes import Stopped
 
 # torchrun passes on the Ctrl-C that its processes have had from the terminal.
 _ECHO_SECONDS = 2.0
-_SAID = b"\nstopping once this step is done; Ctrl-C again stops at once\n"
+_SAID = "\nstopping as soon as what is done can be kept"
+_AGAIN = f"; Ctrl-C {_ECHO_SECONDS:.0f} s from now stops at once"
 
 
 @contextmanager
@@ -39,7 +40,8 @@ def stop_requests(*, exits: bool = False, says: bool = False) -> Iterator[list[f
             raise KeyboardInterrupt
         if says and not received:
             with suppress(OSError):  # unbuffered: a handler may interrupt a print
-                os.write(2, _SAID)
+                again = _AGAIN if number == signal.SIGINT else ""
+                os.write(2, f"{_SAID}{again}\n".encode())
         received.append(now)
 
     if threading.current_thread() is not threading.main_thread():
