@@ -26,7 +26,7 @@ RESULT = Path(__file__).parent / "results" / "your_videos.json"
 CLASSES = ("left_loop", "right_loop", "serve")
 GENERATED = "39 generated videos of three classes, of which two tell left from right"
 STANDS_FOR = "/home/you"
-_PROGRESS = re.compile(r"\S+: (?:phase|step) (?!.*trained)|.* \(\d+ s\)$")
+_PROGRESS = re.compile(r"\S+: step |.* \(\d+ s\)$|\.\.\.$")
 
 
 def write_strokes(folder: Path) -> None:
