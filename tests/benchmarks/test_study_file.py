@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from study_file import Method, Run, Study, at_full_shape, read_study
+from vcycle.config.recipes import recipe
 
 PROOF = Path(__file__).parents[2] / "benchmarks" / "study" / "proof.yaml"
 RATES = (0.0015, 0.003, 0.006, 0.012, 0.024, 0.048, 0.096)
@@ -30,7 +31,7 @@ def test_every_run_of_the_published_study_has_a_plan_and_a_name_of_its_own(proof
 
 
 def test_the_file_for_own_videos_is_a_study(proof):
-    """Of the published study's baseline, networks and rates."""
+    """Of the published study's baseline, networks and rates, and `scratch`'s optimizer."""
     own = read_study(PROOF.with_name("own_videos.yaml"))
     assert set(own.rates) <= set(proof.rates)
     assert own.tasks[0].videos == "clips"
@@ -39,7 +40,9 @@ def test_the_file_for_own_videos_is_a_study(proof):
         for each in (own, proof)
     )
     assert whole.plan().baseline == published.plan().baseline
-    assert whole.optimizer == published.optimizer
+    assert whole.model.name == published.model.name
+    planned = recipe("scratch", num_videos=285, model=whole.model.name).optimizer
+    assert whole.optimizer == planned
 
 
 def test_lengths_are_shares_of_steps_or_multiples_of_epochs(proof):
