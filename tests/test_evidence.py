@@ -127,6 +127,22 @@ def test_under_muon(num_videos: int, dataset: str) -> None:
     assert whole - 0.02 < anneal
 
 
+def test_under_muon_long_runs_need_fewer_coarse_clips() -> None:
+    for dataset in ("isl_emergency8", "weizmann10"):
+        lengths = (("anneal-muon", 1), ("anneal-muon-mostly-full", 1))
+        whole, full = means(f"{dataset}/scratch", "top1", *lengths)
+        assert whole - 0.01 < full
+        clips = {
+            (p["method"], p["length"]): p["epoch_factor"] for p in POINTS if p["dataset"] == dataset
+        }
+        assert clips["anneal-muon-mostly-full", 1] < clips["anneal-muon", 1] / 2
+    lengths = (("anneal-muon", 0.555), ("anneal-muon-mostly-full", 0.555))
+    whole, full = means("isl_emergency8/scratch", "top1", *lengths)
+    assert abs(whole - full) < 0.01
+    whole, full = means("weizmann10/scratch", "top1", *lengths)
+    assert 0.07 < whole - full < 0.09
+
+
 def test_from_weights() -> None:
     note = "it came to the baseline's accuracy on average"
     share = share_of(finetune(num_videos=60, model=RESNET, asked=LONG), note)
