@@ -203,8 +203,12 @@ def run_study(folder: StudyFolder, runs: list[Run], *, console: Console) -> None
 
 
 def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, Any]:
-    """Train, or go on where it was interrupted; write the row of the table."""
-    path = folder.run_folder(run)
+    """Train, or go on where it was interrupted; write the row of the table.
+
+    A run that is done again for its weights keeps the row that was published: none is repeated for
+    its score, which another machine's rounding can change by several points.
+    """
+    path, published = folder.run_folder(run), folder.row(run)
     resume = _can_go_on(path, config)
     if path.exists() and not resume:
         shutil.rmtree(path)
@@ -244,7 +248,7 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
             if full is not None:
                 seen = evaluate_run(full, path, split="val")
                 row |= {"full_shape_top1": seen["top1"], "full_shape_loss": seen["loss"]}
-    row |= scores
+    row = published or {**row, **scores}
     write_atomic(path / "row.json", json.dumps(row, indent=1) + "\n")
     return row
 

@@ -399,16 +399,23 @@ def test_another_machine_goes_on_from_the_published_table(study, done, tmp_path)
     collect(elsewhere, tmp_path / "again.json")
     assert (tmp_path / "again.json").read_text() == (tmp_path / "table.json").read_text()
 
-    missing = "generated/finetune/baseline-1/seed0-fold1"
+    missing, needed = (
+        f"generated/{regime}/baseline-1/seed0-fold{fold}"
+        for regime, fold in (("finetune", 1), ("scratch", 0))
+    )
     published["rows"] = [row for row in published["rows"] if row_name(row) != missing]
+    (weights,) = (row for row in published["rows"] if row_name(row) == needed)
+    weights["top1"] = 0.123  # as another machine may find
     elsewhere = StudyFolder(study, tmp_path / "elsewhere", Path("nowhere"), published)
     run_study(elsewhere, study.runs(), console=SILENT)
     anew = {
         str(file.parent.relative_to(elsewhere.path / "runs"))
         for file in elsewhere.path.rglob("row.json")
     }
-    assert anew == {missing, "generated/scratch/baseline-1/seed0-fold0"}
-    assert rows_of(elsewhere) == rows_of(done)
+    assert anew == {missing, needed}
+    found, before = rows_of(elsewhere), rows_of(done)
+    assert found.pop(needed) == {**before.pop(needed), "top1": weights["top1"]}
+    assert found == before
 
 
 def _metrics(folder: StudyFolder, name: str) -> list[str]:
