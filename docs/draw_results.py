@@ -137,6 +137,7 @@ def main(arguments: list[str]) -> int:
         },
         DOCS.parent / "README.md": {
             "short": task_tables.savings_in_short(values),
+            "in_all": tables.in_all(end_to_end),
         },
     }
     for page, contents in pages.items():

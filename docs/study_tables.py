@@ -80,6 +80,26 @@ def noise_table(phases: list[Row]) -> str:
     return table("shape | clips of a batch | " + " | ".join(places), "lrrrr", lines)
 
 
+def in_all(values: Row) -> str:
+    """The end-to-end seconds of the plain loop, and of this package's by schedule and optimizer."""
+    means = {
+        form: [
+            statistics.mean(row[key] for row in values["rows"] if row["form"] == form)
+            for key in ("seconds", "top1")
+        ]
+        for form in ("plain", "anneal", "anneal-muon")
+    }
+    (plain, top1), *ours = means.values()
+    (anneal, anneal_top1), (both, both_top1) = ours
+    return (
+        f"In wall-clock, decoding beside it, a plain PyTorch loop took {plain:.0f} s on sign "
+        f"language to a top-1 of {100 * top1:.1f}; vcycle took {anneal:.0f} s to "
+        f"{100 * anneal_top1:.1f} with `anneal` and {both:.0f} s to {100 * both_top1:.1f} with "
+        f"both: {plain / anneal:.0f} and {plain / both:.0f} times as fast, a good part of it by "
+        f"steps in bfloat16 ([each form](docs/which_schedule.md#end-to-end))."
+    )
+
+
 def end_to_end_table(values: Row) -> str:
     """What a form of training takes in all, over the folds that every form has."""
     by_form: dict[str, list[Row]] = {}
