@@ -248,7 +248,9 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
             if full is not None:
                 seen = evaluate_run(full, path, split="val")
                 row |= {"full_shape_top1": seen["top1"], "full_shape_loss": seen["loss"]}
-    row = published or {**row, **scores}
+    row |= scores
+    if published is not None and "failed" not in {**row, **published}:
+        row = published
     write_atomic(path / "row.json", json.dumps(row, indent=1) + "\n")
     return row
 

@@ -6,6 +6,8 @@ writes into the pages.
 
 from __future__ import annotations
 
+from statistics import mean
+
 from markdown_table import table
 from savings_tables import (
     COSTS,
@@ -37,7 +39,7 @@ def headline(values: Row) -> str:
         f"In {_SHARES[longest]} of a tuned baseline's steps or fewer, `anneal` came to its top-1",
         "",
         f"- in {len(surely)} of {len(anneals)} tasks ({_by_set(anneals, surely)}) by more than 97% "
-        f"of the resamples, that is with a saving whose interval begins at 1.8x or above"
+        f"of the resamples, their interval beginning at {1 / longest:.1f}x in steps or above"
         + (f": {', '.join(surely)}" if surely else "")
         + f" (in {_SHARES[shorter]} or fewer in {len(_within(anneals, shorter, 'low'))} of these, "
         f"by the CPUs' runs alone in {len(_within(on_cpu, shorter, 'low'))})",
@@ -184,55 +186,36 @@ def _verdict(found: Row | None) -> str:
 
 
 def savings_in_short(values: Row) -> str:
-    """From random weights: what schedule and optimizer save, each and both, in multiply-adds.
+    """From random weights: what schedule and optimizer save, each and both, in each cost.
 
     To the top-1 of the whole baseline under AdamW, and in the last column to that under Muon.
-    Below it, the same in seconds, of what has been timed.
     """
     found = {
         (row["dataset"], row["method"], row.get("against")): row["top1"]
         for row in values["iso"]
         if row["regime"] == "scratch"
     }
-    whole = {
-        point["dataset"]: f"{100 * point['top1']:.1f} ({100 * point['whole_baseline']['top1']:.1f})"
-        for point in values["points"]
-        if (point["regime"], point["method"], point["length"]) == ("scratch", "baseline-muon", 1)
-    }
+    columns = (
+        ("anneal", None),
+        ("baseline-muon", None),
+        ("anneal-muon", None),
+        ("anneal-muon", "baseline-muon"),
+    )
     lines = []
-    for dataset, top1s in whole.items():
-        anneal, muon, both, beside = (
-            saving_text(found[dataset, method, against].get("multiply_adds"))
-            for method, against in (
-                ("anneal", None),
-                ("baseline-muon", None),
-                ("anneal-muon", None),
-                ("anneal-muon", "baseline-muon"),
-            )
-        )
-        lines.append(f"{dataset} | {anneal} | {muon} | {both} | {top1s} | {beside}")
-    text = table(
-        "videos | `anneal` | Muon | both | top-1 under Muon (AdamW) | `anneal` to that, under Muon",
-        "lrrrrr",
+    for cost in ("multiply_adds", "seconds", "seconds_with_decoding"):
+        for point in values["points"]:
+            kind = (point["regime"], point["method"], point["length"])
+            if kind == ("scratch", "baseline-muon", 1):
+                dataset, adamw = point["dataset"], point["whole_baseline"]["top1"]
+                *cells, last = (saving_text(found[(dataset, *each)].get(cost)) for each in columns)
+                top1s = f"{100 * point['top1']:.1f} ({100 * adamw:.1f})"
+                lines.append(f"{COSTS[cost]} | {dataset} | {' | '.join([*cells, top1s, last])}")
+    return table(
+        "cost | videos | `anneal` | Muon | both | top-1 under Muon (AdamW) "
+        "| `anneal` to that, under Muon",
+        "llrrrrr",
         lines,
     )
-    seconds = [
-        f"{name} {', '.join(_times(found[dataset, method, None].get(cost)) for dataset in whole)}"
-        for cost in ("seconds", "seconds_with_decoding")
-        for method, name in (("anneal", "`anneal`"), ("anneal-muon", "both"))
-        if all(found[dataset, method, None].get(cost) for dataset in whole)
-    ]
-    steps, decoding = seconds[: len(seconds) // 2], seconds[len(seconds) // 2 :]
-    return (
-        f"{text}\n\nOf the seconds of steps they save, in this order of the videos: "
-        f"{'; '.join(steps)}. With the seconds that decoding takes on another core: "
-        f"{'; '.join(decoding)}."
-    )
-
-
-def _times(found: Row) -> str:
-    """A saving without its interval."""
-    return saving_text({**found, "cells": 1})
 
 
 def muon_savings(values: Row) -> str:
@@ -286,7 +269,10 @@ def muon_table(values: Row) -> str:
 
 
 def _means_beside(values: Row, point: Row, method: str, length: float) -> str:
-    """Top-1 and loss of a method's length over the seeds and folds of ``point``."""
+    """Top-1 and loss of a method's length over the seeds and folds of ``point``.
+
+    The mean over folds of the mean over each fold's seeds, as in every point.
+    """
     finals = [
         row
         for row in values["rows"]
@@ -297,12 +283,14 @@ def _means_beside(values: Row, point: Row, method: str, length: float) -> str:
         for row in finals
         if row["method"] == method and row["length"] == length
     }
-    cells = [
-        (row["seed"], row["fold"])
-        for row in finals
-        if row["method"] == point["method"] and row["length"] == point["length"]
-    ]
-    if not runs.keys() >= set(cells):
+    folds: dict[int, list[Row | None]] = {}
+    for row in finals:
+        if row["method"] == point["method"] and row["length"] == point["length"]:
+            folds.setdefault(row["fold"], []).append(runs.get((row["seed"], row["fold"])))
+    if any(run is None for seeds in folds.values() for run in seeds):
         return "- | -"
-    top1, loss = (sum(runs[cell][score] for cell in cells) / len(cells) for score in SCORES)
+    top1, loss = (
+        mean(mean(run[score] for run in seeds if run is not None) for seeds in folds.values())
+        for score in SCORES
+    )
     return f"{100 * top1:.1f} | {loss:.3f}"

@@ -14,6 +14,7 @@ import torch
 import yaml
 from rich.console import Console
 
+import study_runs
 from study import main
 from study_file import Method, Study, read_study
 from study_provenance import machine
@@ -416,6 +417,34 @@ def test_another_machine_goes_on_from_the_published_table(study, done, tmp_path)
     found, before = rows_of(elsewhere), rows_of(done)
     assert found.pop(needed) == {**before.pop(needed), "top1": weights["top1"]}
     assert found == before
+
+
+def test_a_run_done_again_for_its_weights_is_what_it_came_to_if_either_failed(
+    study, done, tmp_path, monkeypatch
+):
+    """Others must know whether it has weights."""
+    run = next(run for run in study.runs() if run.role == "final")
+    fresh, kept = done.row(run), {**done.row(run), "top1": 0.123}
+    config = done.config(run)
+
+    def carried_out(published: dict, *, diverges: bool) -> dict:
+        folder = StudyFolder(study, tmp_path / "folder", Path("nowhere"), {"rows": [published]})
+        with monkeypatch.context() as patch:
+            if diverges:
+                patch.setattr(study_runs, "train", _diverge)
+            return study_runs._carry_out(folder, run, config)
+
+    assert carried_out(kept, diverges=False) == kept
+    shutil.rmtree(tmp_path / "folder")
+    assert carried_out(kept, diverges=True)["failed"]
+    shutil.rmtree(tmp_path / "folder")
+    again = carried_out({**kept, "failed": "loss is nan"}, diverges=False)
+    assert (again["top1"], "failed" in again) == (fresh["top1"], False)
+
+
+def _diverge(_: object, folder: Path, **__: object) -> None:
+    folder.mkdir()
+    raise Diverged("step 1: loss is nan; lower the rate")
 
 
 def _metrics(folder: StudyFolder, name: str) -> list[str]:

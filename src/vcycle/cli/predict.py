@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from vcycle.evaluate.video_arguments import NamedVideo
 
 
+_MOST_NAMED = 10
+"""Of the videos that could not be read, those that a message names."""
+
+
 def add_predict_flags(parser: FlagParser) -> None:
     """Add the flags of ``vcycle predict``."""
     add_model_flags(parser)
@@ -99,7 +103,9 @@ def run_predict_command(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"model": str(model.path), "predictions": rows}, indent=1))
     if bad:
-        each = "; ".join(map(str, bad))
+        each = "; ".join(map(str, bad[:_MOST_NAMED]))
+        if len(bad) > _MOST_NAMED:
+            each += f"; and {len(bad) - _MOST_NAMED} more"
         raise ValueError(f"{counted(len(bad), 'video')} to encode again, or to leave out: {each}")
 
 
