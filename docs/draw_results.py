@@ -26,14 +26,16 @@ PROOF = DOCS.parent / "benchmarks" / "study" / "proof.yaml"
 LABELS = {"top1": "top-1 (%)", "loss": "cross-entropy"}
 COLOURS = ("#2e3440", "#5e81ac", "#d08770", "#2e7d5b", "#b48ead", "#a3883f")
 MARKERS = "osD^vPX<>*hp"
-"""The first methods have a colour each; the others are grey and differ in their marker."""
+"""The first methods have a colour each; the others are grey and differ in their marker, but that
+Muon's have their schedule's colour."""
 
 
 def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path) -> None:
     """Both scores over seconds of training, a curve for each of ``titles``, a point a length."""
     points = [p for p in values["points"] if (p["dataset"], p["regime"]) == task and p["seconds"]]
     # Numbered in all of the study, so that a method looks the same in every figure.
-    methods = {k: n for k, n in enumerate(titles) if any(p["method"] == n for p in points)}
+    names = list(titles)
+    methods = {k: n for k, n in enumerate(names) if any(p["method"] == n for p in points)}
     style = {"svg.hashsalt": "vcycle", "font.size": 10, "svg.fonttype": "none"}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(11.5, 4.4), layout="constrained")
@@ -41,7 +43,8 @@ def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path)
             scale = 100 if score == "top1" else 1
             for number, name in methods.items():
                 others = max(0, number - len(COLOURS) + 1)
-                colour = "#9aa5b1" if others else COLOURS[number]
+                same = names.index(name.removesuffix("-muon"))  # another optimizer is dashed
+                colour = COLOURS[same] if same < len(COLOURS) else "#9aa5b1"
                 own = sorted((p for p in points if p["method"] == name), key=lambda p: p["seconds"])
                 deviations = [scale * (p[f"{score}_deviation"] or 0) for p in own]
                 axes.errorbar(
@@ -49,6 +52,7 @@ def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path)
                     [scale * p[score] for p in own],
                     yerr=[d / p["runs"] ** 0.5 for d, p in zip(deviations, own, strict=True)],
                     color=colour,
+                    linestyle="-" if same == number else "--",
                     marker=MARKERS[others % len(MARKERS)],
                     markersize=5,
                     linewidth=2 if len(own) > 1 else 0,
