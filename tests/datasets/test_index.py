@@ -256,7 +256,7 @@ def test_a_folder_that_cannot_be_read_is_quarantined(put, shut):
 def test_an_index_of_nothing_readable_is_an_error(put, tmp_path):
     root = put("train/run/a.mp4")
     (root / "train/run/a.mp4").write_text("no video")
-    with pytest.raises(ValueError, match="none of 1 videos decodes"):
+    with pytest.raises(ValueError, match="none of 1 video decodes"):
         index_videos(list_folder(root), num_workers=0)
 
 

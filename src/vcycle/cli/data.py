@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from vcycle.data.cores import process_cores
+from vcycle.data.tables import counted
 from vcycle.report.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ def _synth(options: argparse.Namespace) -> None:
             seed=options.seed,
             progress=progress,
         )
-    print(f"{len(manifest)} videos of {manifest.num_classes} classes in {options.folder}")
+    classes = counted(manifest.num_classes, "class")
+    print(f"{counted(len(manifest), 'video')} of {classes} in {options.folder}")
 
 
 def _index(options: argparse.Namespace) -> None:

@@ -19,6 +19,7 @@ from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_field_flags
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import check_replaces
+from vcycle.data.tables import counted
 from vcycle.evaluate.metric_names import METRICS, metric_of
 from vcycle.schedule.shape import Shape
 
@@ -133,9 +134,9 @@ def _shapes(config: RunConfig, text: str | None) -> list[Shape]:
 def _line(folder: str, result: dict[str, Any]) -> str:
     scores = ", ".join(_score(key, result) for key in METRICS if key in result)
     line = (
-        f"{folder}: {scores} on {result['videos']} videos of {result['split']}, "
+        f"{folder}: {scores} on {counted(result['videos'], 'video')} of {result['split']}, "
         f"{result['coverage']:.1%} of those listed "
-        f"({result['views']} views each, {_origin(result)})"
+        f"({counted(result['views'], 'view')} each, {_origin(result)})"
     )
     rows = result.get("shapes", [])
     lines = [
@@ -165,7 +166,8 @@ def _mark(row: dict[str, Any], cost: str) -> str:
 
 
 def _origin(result: dict[str, Any]) -> str:
-    return "imported weights" if result["steps"] is None else f"after {result['steps']} steps"
+    steps = result["steps"]
+    return "imported weights" if steps is None else f"after {counted(steps, 'step')}"
 
 
 def _score(key: str, result: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from vcycle.cli.launched import is_one_of_several
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.data.cores import process_cores
 from vcycle.data.manifest import Manifest
+from vcycle.data.tables import counted
 from vcycle.datasets.folders import plain_path
 from vcycle.report.progress_bar import progress_bar
 
@@ -42,7 +43,10 @@ def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
         if flip is not None:
             raise ValueError(f"--flip: {folder} has its manifest; index its videos again with it")
         manifest = Manifest.read(folder)
-        print(f"{len(manifest)} videos of {manifest.num_classes} classes in {folder}")
+        print(
+            f"{counted(len(manifest), 'video')} of {counted(manifest.num_classes, 'class')} in "
+            f"{folder}"
+        )
         if note := mirroring(manifest.classes, Choices.read(folder).flip)[1]:
             print(note)
         return folder

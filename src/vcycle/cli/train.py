@@ -32,6 +32,7 @@ from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import RunConfig
 from vcycle.config.sizing import fits_text
 from vcycle.data.manifest import Manifest
+from vcycle.data.tables import counted
 from vcycle.schedule.arguments import nearest
 from vcycle.schedule.multigrid import Multigrid
 
@@ -358,11 +359,12 @@ def _own_model(config: RunConfig) -> str:
 
 def _say_end(folder: Path, result: dict[str, Any], config: RunConfig) -> None:
     """The result, where things lie, and the next command."""
-    print(f"\n{_scores(result)} on {result['videos']:,} validation videos")
+    print(f"\n{_scores(result)} on {counted(result['videos'], 'validation video')}")
     if "final" in result:
         print(f"{_scores(result['final'])} by {result['final']['protocol']}")
     if result["bad_videos"]:
-        print(f"{result['bad_videos']} videos could not be read: {folder / 'bad_videos.json'}")
+        bad = counted(result["bad_videos"], "video")
+        print(f"{bad} could not be read: {folder / 'bad_videos.json'}")
     print(f"all is in {folder}, the best weights in {folder / 'best.safetensors'}")
     print("next, more clips and crops of each video:")
     own = _own_model(config)

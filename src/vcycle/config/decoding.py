@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from vcycle.data.loader_stats import SPARE_WORKERS
+from vcycle.data.tables import counted
 from vcycle.schedule.cost import MeasuredStep
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
@@ -50,8 +51,7 @@ def decoding_line(
         if source in clips
     }
     counts = ", ".join(
-        f"{source} videos need {count} worker{'s' if count > 1 else ''}"
-        for source, count in needed.items()
+        f"{source} videos need {counted(count, 'worker')}" for source, count in needed.items()
     )
     line = f"decoding: training takes {speed:,.0f} clips/s at {shape}; {counts}"
     if workers >= max(needed.values()):

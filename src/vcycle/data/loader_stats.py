@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
+from vcycle.data.tables import counted
+
 _WAIT_SHARE = 0.05  # more waiting than this makes a phase loader-bound
 SPARE_WORKERS = 1.1
 """Times those that only just keep up, which would be waited for now and then."""
@@ -52,15 +54,11 @@ class LoaderStats:
         limit = limit_of(self.wait_share)
         if limit == "compute-bound":
             return f"{limit} ({rate})"
-        line = f"{limit} ({rate}, {_workers(self.num_workers)}): "
+        line = f"{limit} ({rate}, {counted(self.num_workers, 'worker')}): "
         if self.workers_needed <= self.num_workers:
             return line + "they decode fast enough once they have started"
-        line += f"{_workers(self.workers_needed)} on cores of their own would keep up"
+        line += f"{counted(self.workers_needed, 'worker')} on cores of their own would keep up"
         return line if is_prepared else line + ", or fewer after `vcycle data prepare`, as a rule"
-
-
-def _workers(number: int) -> str:
-    return f"{number} worker" if number == 1 else f"{number} workers"
 
 
 class LoaderTimer:

@@ -146,8 +146,9 @@ def quoted(text: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A count with its noun, such as ``1 video`` or ``1,200 videos``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    """A count with its noun, such as ``1 video``, ``1,200 videos`` or ``2 classes``."""
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 def number(text: str, name: str) -> float:

@@ -24,6 +24,7 @@ from vcycle.data.manifest import (
     write_reasons,
 )
 from vcycle.data.metadata import Location, Video, VideoInfo
+from vcycle.data.tables import counted
 from vcycle.datasets.balance import split_table, split_warnings
 from vcycle.datasets.choices import CHOICES_FILE, Choices
 from vcycle.datasets.journal import Journal, file_stamp
@@ -46,9 +47,8 @@ class Indexed:
 
     def __str__(self) -> str:
         listed = len(self.manifest) + len(self.missing) + len(self.bad)
-        number = self.manifest.num_classes
-        classes = f"{number} class" if number == 1 else f"{number} classes"
-        parts = [f"{len(self.manifest)} of {listed} videos indexed in {classes}"]
+        videos, classes = counted(listed, "video"), counted(self.manifest.num_classes, "class")
+        parts = [f"{len(self.manifest):,} of {videos} indexed in {classes}"]
         if self.missing:
             parts.append(f"{len(self.missing)} missing (missing.csv)")
         if self.bad:
@@ -200,7 +200,7 @@ def _nothing(listing: Listing, out: Path, *, num_bad: int) -> str:
     """Why there is no manifest, and which file says more."""
     problems = []
     if num_bad:
-        problems.append(f"none of {num_bad} videos decodes (see {out}/bad.csv)")
+        problems.append(f"none of {counted(num_bad, 'video')} decodes (see {out}/bad.csv)")
     if listing.missing:
         problems.append(f"{len(listing.missing)} listed are not in it (see {out}/missing.csv)")
     return f"{listing.root}: " + (", ".join(problems) or "no video is listed")

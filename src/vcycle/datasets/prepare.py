@@ -24,6 +24,7 @@ from vcycle.data.decode.probe import probe
 from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest, write_reasons
 from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo, check_uri
+from vcycle.data.tables import counted
 from vcycle.datasets.journal import file_stamp
 from vcycle.datasets.on_ray import check_shared, run_anywhere
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video
@@ -74,10 +75,10 @@ class Prepared:
     prepared_bytes: int
 
     def __str__(self) -> str:
-        made = len(self.manifest)
+        made = counted(len(self.manifest), "video")
         left = f"{len(self.bad)} left out{' (bad.csv)' if self.bad else ''}"
         return (
-            f"{made} videos prepared in {self.seconds:.0f} s, {_megabytes(self.source_bytes)} -> "
+            f"{made} prepared in {self.seconds:.0f} s, {_megabytes(self.source_bytes)} -> "
             f"{_megabytes(self.prepared_bytes)}; {left}"
         )
 
