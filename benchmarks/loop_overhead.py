@@ -48,7 +48,9 @@ def main() -> None:
         fabric, clock = Fabric(accelerator="cpu", devices=1), HostClock()
         rows = StepLog(RunFolder(Path(folder)), fabric=fabric, clock=clock)
         console = Console(file=io.StringIO(), force_terminal=True)
-        with Display(plan, title="benchmark", first_step=0, console=console) as display:
+        with Display(
+            plan, lambda _: 1.0, title="benchmark", first_step=0, console=console
+        ) as display:
 
             def log(i: int) -> None:
                 moment = clock.now()

@@ -38,7 +38,7 @@ from vcycle.evaluate.loaders import make_train_loader
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import set_norm_group, set_token_share
 from vcycle.train.clock import HostClock, clock_of
-from vcycle.train.optim import make_optimizer
+from vcycle.train.optim import fuses, make_optimizer
 from vcycle.train.run import train
 
 _STEPS = 60
@@ -186,7 +186,8 @@ def _steps(config: RunConfig) -> Generator[tuple[Kind, tuple[float, float]]]:
     )
     plan, fabric, manifest = config.plan(), make_fabric(config), read_manifest(config)
     network = make_network(config, num_classes=manifest.num_classes, fabric=fabric)
-    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer))
+    fused = fuses(fabric.device, config.precision)
+    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer, fused=fused))
     on_cpu = fabric.device.type == "cpu"
     clock = HostClock(time.process_time) if on_cpu else clock_of(fabric.device)
     with closing(make_train_loader(config, plan, manifest.split("train"), fabric)) as loader:

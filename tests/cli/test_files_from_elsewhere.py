@@ -21,8 +21,7 @@ import yaml
 from safetensors.torch import save_file
 
 from vcycle.cli.main import main
-from vcycle.config.fields import config_text
-from vcycle.config.flags import read_config
+from vcycle.config.fields import config_text, read_config
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Model
 from vcycle.data.metadata import check_uri

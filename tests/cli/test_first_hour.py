@@ -189,6 +189,28 @@ def test_a_time_for_the_baseline_alone_goes_on_with_it(
     Path("result.json").rename(Path("runs/strokes-1") / "result.json")
     assert main([*command, "--schedule", "anneal", "--folder", "runs/strokes-1"]) == 2
     assert "multigrid.anneal is None in it" in capsys.readouterr().err
+    # A run of another version is not this one, and is refused only where it is named.
+    config = Path("runs/strokes-1/config.yaml")
+    (Path("runs/strokes-1") / "result.json").unlink()
+    config.write_text(f"{config.read_text()}old_field: 1\n")
+    assert main([*command, "--dry-run"]) == 0
+    assert "run folder runs/strokes-2" in capsys.readouterr().out
+    assert main([*command, "--folder", "runs/strokes-1"]) == 2
+    assert "runs/strokes-1/config.yaml: old_field: no such field" in capsys.readouterr().err
+
+
+def test_the_last_run_is_gone_on_with_whatever_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (run_folder("a[b]"), last_run_folder("a[b]")) == (Path("runs/a[b]-1"), None)
+    for name in ("a[b]-2", "a[b]-2-7", "a[b]-x", "ab-9"):
+        (Path("runs") / name).mkdir(parents=True)
+        (Path("runs") / name / "config.yaml").touch()
+    Path("runs/a[b]-3").mkdir()
+    Path("runs/a[b]-3/.lock").touch()  # which nothing has begun to fill
+    assert run_folder("a[b]") == Path("runs/a[b]-3")
+    assert last_run_folder("a[b]") == Path("runs/a[b]-2")
 
 
 def test_the_plan_fits_the_time_and_goes_on_from_another_folder(

@@ -552,6 +552,10 @@ def test_the_value_of_a_field_is_no_recipe(
             "--baseline-steps and --epoch-factor: both fix the steps; leave one out",
         ),
         (
+            [KINETICS, "--baseline-steps", "5000", "--baseline.steps", "600"],
+            "--baseline-steps and --baseline.steps: both fix the steps; leave one out",
+        ),
+        (
             [KINETICS, "--multigrid.steps", "5000", "--epoch-factor", "2"],
             "--epoch-factor and --multigrid.steps: both fix the steps; leave one out",
         ),

@@ -135,9 +135,9 @@ def test_values_of_the_wrong_type(name: str, value: object, message: str) -> Non
         ("", "no configuration in it; give a run's config.yaml"),
         ("a: [", "not YAML"),
         ("day: 2020-13-45", "not YAML"),
-        ("1: 2\n", "^vcycle: 1: no such field; its section has recipe, baseline, "),
-        ("recipe: x\n", "^vcycle: baseline: missing; give every one of them$"),
-        ("{}", "^vcycle: recipe, baseline: missing; "),
+        ("1: 2\n", r"config\.yaml: 1: no such field; its section has recipe, baseline, "),
+        ("recipe: x\n", r"config\.yaml: baseline: missing; give every one of them$"),
+        ("{}", r"config\.yaml: recipe, baseline: missing; "),
     ],
 )
 def test_files_that_are_no_configuration(

@@ -14,7 +14,7 @@ import pytest
 
 from vcycle.cli.eval import _fitted
 from vcycle.cli.main import main
-from vcycle.config.flags import read_config
+from vcycle.config.fields import read_config
 from vcycle.data.manifest import Manifest
 
 

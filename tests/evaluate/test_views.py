@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vcycle.evaluate.metrics import VideoScores
-from vcycle.evaluate.views import check_num_clips, combined, view_probabilities
+from vcycle.evaluate.views import combined, view_probabilities
 
 # One view is sure of class 0, two prefer class 1 a little: the softmax's mean is class 1's, that of
 # the scores themselves, like the maximum, is class 0's.
@@ -51,10 +51,3 @@ def test_an_evaluation_of_several_labels_takes_the_maximum() -> None:
     found = VideoScores(num_videos=2, num_classes=1, multi_label=True)
     found.add(torch.tensor([0, 0, 1, 1]), scores, labels)
     assert found.compute()["map"] == 1
-
-
-def test_several_clips_of_segment_sampling_are_refused() -> None:
-    with pytest.raises(ValueError, match="covers the whole video"):
-        check_num_clips(10, segments=True)
-    check_num_clips(1, segments=True)
-    check_num_clips(10, segments=False)

@@ -92,6 +92,11 @@ def test_several_processes_follow_the_trajectory_of_one(
     assert losses(tmp_path / "several") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
     scores = [read_rows(tmp_path / name / "validation.jsonl") for name in ("one", "several")]
     assert [row["top1"] for row in scores[0]] == [row["top1"] for row in scores[1]]
+    for phase in read_rows(tmp_path / "several" / "phases.jsonl"):  # of all processes
+        steps = [row for row in rows[1] if row["phase"] == phase["phase"]]
+        seconds = sum(row["batch_size"] / row["clips_per_second"] for row in steps)
+        clips = sum(row["batch_size"] for row in steps)
+        assert phase["clips_per_second"] == pytest.approx(clips / seconds, rel=1e-3)
     ours, theirs = (
         load_checkpoint(tmp_path / name / "checkpoint.pt")["model"] for name in ("one", "several")
     )

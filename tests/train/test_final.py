@@ -78,14 +78,12 @@ def test_every_recipe_of_the_paper_names_its_protocol(capsys: pytest.CaptureFixt
     assert protocol in " ".join(capsys.readouterr().out.split())
 
 
-def test_ten_clips_of_segments_are_refused_before_the_first_step(
-    config: RunConfig, tmp_path: Path
-) -> None:
-    segments = replace(config.data, segments=True)
-    evaluation = Evaluation(final_clips=10)
-    with pytest.raises(ValueError, match="num_clips 10: with segment sampling"):
-        train(replace(config, data=segments, evaluation=evaluation), tmp_path / "run")
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+def test_ten_clips_of_segments_are_refused_by_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("num_clips", "final_clips"):
+        assert main(["plan", "ssv2-slowfast-r50", f"--evaluation.{name}", "10"]) == 2
+        error = capsys.readouterr().err
+        assert f"evaluation.{name} 10: with segment sampling every clip covers" in error
+        assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(("field", "value"), [("final_clips", -1), ("final_crops", 2)])

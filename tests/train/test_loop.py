@@ -11,10 +11,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape, ShapeRule
 from vcycle.train import loop, stop
 from vcycle.train.run import train
+from vcycle.train.start import check_parts
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -353,6 +355,18 @@ def test_what_a_user_got_wrong_is_one_line(
         train(change(config), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("processes", "problem"), [(3, "3 processes: they do not share"), (4, "")])
+def test_batches_that_processes_cannot_share_are_refused_before_any_is_timed(
+    config: RunConfig, processes: int, problem: str
+) -> None:
+    """Where no norm group refuses it, either."""
+    config = replace(config, multigrid=replace(config.multigrid, norm_group=None))
+    fabric: Any = SimpleNamespace(world_size=processes)
+    network = torch.nn.Linear(1, 1)
+    with pytest.raises(ValueError, match=problem) if problem else nullcontext():
+        check_parts(config, config.plan(), network, fabric)
 
 
 class Remembering(torch.nn.Sequential):

@@ -28,30 +28,25 @@ PLAN = Plan(
 )
 
 
+@pytest.mark.parametrize("slower", [1.0, 3.0])
 @pytest.mark.parametrize("first_step", [0, 1, 13, len(PLAN) - 1])
-def test_time_left_is_the_sum_over_the_steps_that_remain(first_step: int) -> None:
-    left = TimeLeft(PLAN, first_step=first_step)
+def test_time_left_is_the_sum_over_the_steps_that_remain(first_step: int, slower: float) -> None:
+    """Those of kinds not seen yet are as much slower than predicted as the others were."""
     cost = {shape: 0.5 + i for i, shape in enumerate(PLAN.shapes)}
+    left = TimeLeft(PLAN, first_step=first_step, predicted=lambda kind: cost[kind.shape])
     for step in PLAN[first_step:]:
-        left.add(step, cost[step.shape])
-        seen = {done.shape for done in PLAN[first_step : step.index + 1]}
-        if len(seen) == len({later.shape for later in PLAN[first_step:]}):
-            rest = sum(cost[later.shape] for later in PLAN[step.index + 1 :])
-            assert left.seconds() == pytest.approx(rest)
-    assert left.seconds() == pytest.approx(0, abs=1e-9)
-
-
-def test_a_shape_not_seen_yet_costs_as_much_a_pixel() -> None:
-    left = TimeLeft(PLAN)
-    step = PLAN[0]
-    left.add(step, step.batch_size * step.shape.num_pixels * 1e-6)
-    pixels = sum(later.batch_size * later.shape.num_pixels for later in PLAN[1:])
-    assert left.seconds() == pytest.approx(pixels * 1e-6, rel=0.01)
+        left.add(step, slower * cost[step.shape])
+        rest = slower * sum(cost[later.shape] for later in PLAN[step.index + 1 :])
+        assert left.seconds() == pytest.approx(rest, abs=1e-9)
+        if step.index + 1 < len(PLAN):
+            following = PLAN[step.index + 1]
+            without = rest - slower * cost[following.shape]
+            assert left.seconds(after=following) == pytest.approx(without, abs=1e-9)
 
 
 def test_durations_read_well() -> None:
-    texts = [duration(x) for x in (0.4, 59.4, 61, 3599, 3600, 27000, float("nan"))]
-    assert texts == ["0 s", "59 s", "1:01 min", "59:59 min", "1:00 h", "7:30 h", "?"]
+    texts = [duration(x) for x in (0.4, 59.4, 61, 3599, 3600, 27000, 216_000)]
+    assert texts == ["0 s", "59 s", "1:01 min", "59:59 min", "1:00 h", "7:30 h", "2.5 days"]
 
 
 @pytest.mark.parametrize("slower", [0.5, 1.0, 3.0])

@@ -69,7 +69,7 @@ def test_the_rehearsal_measures_the_peak_of_each_batch_with_optimizer_state(
         assert not optimizer.state
         return found
 
-    monkeypatch.setattr("vcycle.train.start.rehearse", kept)
+    monkeypatch.setattr("vcycle.train.measuring.rehearse", kept)
     monkeypatch.setattr(rehearsed_steps.RehearsedSteps, "measure", measure)
     console = Console(file=io.StringIO(), width=200)
     train(auto, tmp_path / "run", console=console, dry_run=True)

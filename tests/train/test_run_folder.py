@@ -18,6 +18,7 @@ import torch
 
 from vcycle.config.run import Data, Model, Optimizer, RunConfig
 from vcycle.data.bad_videos import BadVideos, TooManyBadVideos
+from vcycle.data.json_lines import read_rows
 from vcycle.data.loader import Loader
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
@@ -62,6 +63,15 @@ def test_bad_videos_are_counted_over_all_processes(
             share_bad_videos(run)
     assert json.loads((tmp_path / "bad_videos.json").read_text()) == {**own[0], **own[1]}
     assert [file.name for file in tmp_path.iterdir()] == ["bad_videos.json"]
+
+
+def test_a_start_cut_short_by_a_crash_hides_no_later_one(tmp_path: Path) -> None:
+    folder, file = RunFolder(tmp_path), tmp_path / "starts.jsonl"
+    for number in range(2):
+        folder.add_start({"start": number})
+    file.write_text(file.read_text()[:-4])
+    folder.add_start({"start": 2})
+    assert read_rows(file) == [{"start": 0}, {"start": 2}]
 
 
 def test_rows_that_a_full_disk_does_not_take_are_named(tmp_path: Path) -> None:

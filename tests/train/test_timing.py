@@ -15,7 +15,7 @@ from vcycle.config.run import Model
 from vcycle.config.schedule_choice import FEWEST_STEPS, timed
 from vcycle.config.sizing import Asked, time_text
 from vcycle.schedule.shape import Shape
-from vcycle.train import start, timing
+from vcycle.train import measuring, timing
 from vcycle.train.activity import Activity
 from vcycle.train.progress import Display
 from vcycle.train.step_log import StepTime
@@ -214,10 +214,10 @@ def test_cores_that_others_took_while_steps_were_timed_are_spoken_of(
     said: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(start, "allowed_cores", lambda: allowed)
-    monkeypatch.setattr(start, "process_cores", lambda: quota)
+    monkeypatch.setattr(measuring, "allowed_cores", lambda: allowed)
+    monkeypatch.setattr(measuring, "process_cores", lambda: quota)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     file = io.StringIO()
-    start._say_busy(others, Activity(Console(file=file, width=200)))
+    measuring._say_busy(others, Activity(Console(file=file, width=200)))
     begin = f"other programs kept {others} of {allowed} cores busy"
     assert file.getvalue().startswith(begin) == said

@@ -48,7 +48,7 @@ def test_a_short_run_takes_a_share_of_its_seconds_for_it(
         limits.append(limit_seconds)
         return 1.0
 
-    monkeypatch.setattr("vcycle.train.start.slowdown", measured)
+    monkeypatch.setattr("vcycle.train.measuring.slowdown", measured)
     result = train(replace(config, evaluation=Evaluation(times=1)), tmp_path / "run")
     assert 0 < limits[0] < 0.1 * result["predicted_seconds"]
 

@@ -86,7 +86,7 @@ def test_the_rehearsal_times_what_each_phase_keeps(
         return seen
 
     monkeypatch.setattr(TokenDrop, "forward", recorded)
-    monkeypatch.setattr("vcycle.train.start.rehearse", rehearsed)
+    monkeypatch.setattr("vcycle.train.measuring.rehearse", rehearsed)
     train(asked, tmp_path / "run", dry_run=True)
     assert set(found[0]) == {Kind.of(each) for each in asked.plan().mini_batches()}
     assert len(found[0]) == 3

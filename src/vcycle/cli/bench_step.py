@@ -14,8 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vcycle.config.fields import check_own_code
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import add_config_flags, check_own_code, run_config
+from vcycle.config.flags import add_config_flags, run_config
 from vcycle.config.paper_speedups import paper_speedup
 from vcycle.config.recipes import USER_RECIPES
 from vcycle.config.run import RunConfig

@@ -6,6 +6,7 @@ found; and the run folder that a command without ``--folder`` means.
 
 from __future__ import annotations
 
+import glob
 import os
 from pathlib import Path
 
@@ -68,19 +69,22 @@ def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
 
 
 def run_folder(name: str) -> Path:
-    """The first of runs/NAME-1, NAME-2, ... that no run has begun to fill."""
-    number = 1
-    while any(each.name != ".lock" for each in Path("runs", f"{name}-{number}").glob("*")):
-        number += 1
-    return Path("runs", f"{name}-{number}")
+    """The folder after the last of runs/NAME-1, NAME-2, ... that a run has begun to fill."""
+    return Path("runs", f"{name}-{_last_number(name) + 1}")
 
 
 def last_run_folder(name: str) -> Path | None:
-    """The highest numbered of those folders, if there is one and its run is not complete."""
-    following = run_folder(name)
-    number = int(following.name.rpartition("-")[2]) - 1
-    last = following.with_name(f"{name}-{number}")
+    """That last folder, if there is one and its run is not complete."""
+    last = Path("runs", f"{name}-{_last_number(name)}")
     return last if last.is_dir() and not (last / "result.json").exists() else None
+
+
+def _last_number(name: str) -> int:
+    """Of those folders; 0 if there is none."""
+    folders = Path("runs").glob(f"{glob.escape(name)}-*")
+    begun = (each for each in folders if any(file.name != ".lock" for file in each.glob("*")))
+    numbers = (each.name.removeprefix(f"{name}-") for each in begun)
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
 def short_name(path: Path) -> str:

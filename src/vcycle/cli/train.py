@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,9 @@ from vcycle.cli.launched import is_first, is_launched, is_one_of_several
 from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder, short_name
 from vcycle.cli.plan import PlanReport, plan_text
 from vcycle.cli.waiting import starting_pytorch
-from vcycle.config.fields import config_from, read_values
+from vcycle.config.fields import check_own_code, read_config, read_values
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import (
-    PLAN_FLAGS,
-    add_config_flags,
-    check_own_code,
-    read_config,
-    run_config,
-)
+from vcycle.config.flags import PLAN_FLAGS, add_config_flags, check_flags, run_config
 from vcycle.config.pretrained import check_weights
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import RunConfig
@@ -69,7 +63,7 @@ def add_train_flags(parser: FlagParser) -> None:
 def run_train_command(options: argparse.Namespace) -> None:
     """Train. Raises ValueError for what a user got wrong."""
     seconds = parse_time(options.time) if options.time is not None else None
-    _check_options(options, seconds)
+    check_flags([*options.given, *(["--time"] if seconds is not None else [])])
     num_gpus = None if is_launched() else options.gpus
     if num_gpus is not None:
         check_gpus(num_gpus)
@@ -114,21 +108,6 @@ def parse_time(text: str) -> float:
     if "".join(number + unit for number, unit in parts) != text or not seconds > 0:
         raise ValueError(f"--time {text}: give a time such as 90s, 30m, 2h or 1h30m")
     return seconds
-
-
-def _check_options(options: argparse.Namespace, seconds: float | None) -> None:
-    if seconds is None:
-        return
-    others = {
-        "--epochs": options.epochs is not None,
-        "--baseline-steps": options.baseline_steps is not None,
-        "--baseline.steps": "baseline.steps" in options.fields,
-        "--multigrid.steps": "multigrid.steps" in options.fields,
-        "--epoch-factor": options.epoch_factor is not None,
-        "--multigrid.epoch_factor": "multigrid.epoch_factor" in options.fields,
-    }
-    for flag in (flag for flag, given in others.items() if given):
-        raise ValueError(f"--time and {flag}: both fix the steps; leave one out")
 
 
 def _own_videos(options: argparse.Namespace) -> Path | None:
@@ -191,7 +170,7 @@ def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> Run
 
     begun = Path(options.folder or "") / "config.yaml"
     if options.folder is not None and begun.is_file():
-        return replace(config, precision=config_from(read_values(begun), {}).precision)
+        return replace(config, precision=read_config(begun).precision)
     least_frames = min(shape.frames for shape in config.plan().shapes)
     precision = fastest_precision(config.model.name, least_frames=least_frames)
     if precision == config.precision:
@@ -237,10 +216,11 @@ def _folder(
         return folder, fitted or config, fitted is not None
     last = last_run_folder(name)
     if last is not None and (last / "config.yaml").is_file():
-        fitted = _fitted(last, config, seconds)
-        if _is_same(last, fitted or config):
-            options.resume = "auto"
-            return last, fitted or config, fitted is not None
+        with suppress(ValueError):  # of another version, or damaged: another run
+            fitted = _fitted(last, config, seconds)
+            if _is_same(last, fitted or config):
+                options.resume = "auto"
+                return last, fitted or config, fitted is not None
     if options.resume is True:
         raise ValueError("--resume: there is no run to go on with; give --resume RUN")
     return run_folder(name), config, False
@@ -251,7 +231,7 @@ def _fitted(folder: Path, config: RunConfig, seconds: float | None) -> RunConfig
     file = folder / "config.yaml"
     if seconds is None or not file.is_file():
         return None
-    before = config_from(read_values(file), {})
+    before = read_config(file)
     if fits_text(seconds) not in before.steps_note:
         return None
     return replace(
@@ -301,10 +281,13 @@ def _train(
     is_own: bool,
 ) -> None:
     """Print the plan, train, and say where things are and what comes next."""
-    shown = (is_own or options.dry_run) and is_first()
-    if shown:
+
+    def plan_of(config: RunConfig) -> str:
+        return f"\n{plan_text(PlanReport(config, config.plan(), options.given))}\n"
+
+    if (is_own or options.dry_run) and is_first():
         if seconds is None:
-            print(f"\n{plan_text(PlanReport(config, config.plan(), options.given))}\n")
+            print(plan_of(config))
         else:
             print(f"\nthe plan is {options.time} long: it comes once its steps are timed")
         print(f"run folder {folder}", flush=True)
@@ -321,7 +304,7 @@ def _train(
             title=folder.name if is_own else None,
             budget_seconds=seconds,
             dry_run=options.dry_run,
-            describe=_show_plan(options) if seconds is not None else None,
+            describe=plan_of if seconds is not None else None,
             exits=True,
         )
     except KeyboardInterrupt as stop:
@@ -338,16 +321,12 @@ def _train(
         _say_end(folder, result, config)
 
 
-def _show_plan(options: argparse.Namespace) -> Callable[[RunConfig], str]:
-    return lambda config: f"\n{plan_text(PlanReport(config, config.plan(), options.given))}\n"
-
-
 def _after_stop(folder: Path, stop: KeyboardInterrupt, config: RunConfig) -> str:
     """What was kept, and the command to go on."""
     said = str(stop) or "interrupted"
     if not (folder / "checkpoint.pt").is_file():
         return f"{said}; there is no checkpoint yet: the same command begins anew"
-    command = _command("--resume", folder) + _own_model(config)
+    command = f"vcycle train --resume {shlex.quote(str(folder))}{_own_model(config)}"
     return f"{said}; all is kept in {folder}; go on with:\n  {command}"
 
 
@@ -374,7 +353,3 @@ def _say_end(folder: Path, result: dict[str, Any], config: RunConfig) -> None:
 
 def _scores(values: dict[str, Any]) -> str:
     return ", ".join(f"{key} {values[key]:.1%}" for key in ("top1", "map") if key in values)
-
-
-def _command(flag: str, folder: Path) -> str:
-    return f"vcycle train {flag} {shlex.quote(str(folder))}"

@@ -89,6 +89,40 @@ def config_from(values: Mapping[str, Any], changes: Mapping[str, Any]) -> RunCon
     return _built(RunConfig, changed, "")
 
 
+def changed(config: RunConfig, fields: dict[str, Any]) -> RunConfig:
+    """A configuration with fields changed; another model brings its own shape rule."""
+    model = {name: value for name, value in fields.items() if name.startswith("model.")}
+    before = config.model.name, config.model.options
+    config = config_from(dataclasses.asdict(config), model)
+    if (config.model.name, config.model.options) != before:
+        multigrid = dataclasses.replace(config.multigrid, rule=config.model.rule)
+        config = dataclasses.replace(config, multigrid=multigrid)
+    return config_from(dataclasses.asdict(config), fields)
+
+
+def read_config(file: Path, fields: dict[str, Any] | None = None) -> RunConfig:
+    """The configuration in a run's ``config.yaml``, with fields changed."""
+    values = read_values(file)
+    try:
+        config = config_from(values, {})
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+    return changed(config, fields or {})
+
+
+def check_own_code(config: RunConfig, fields: Mapping[str, Any], file: Path) -> None:
+    """Raise ValueError if ``file``, and no flag, names a function of other code as the model.
+
+    Whoever wrote the file would choose what runs.
+    """
+    name = config.model.name
+    if ":" in name and fields.get("model.name") != name:
+        raise ValueError(
+            f"{file}: its model is the function {name}, which is code of its own; if you know it, "
+            f"give --model {name}"
+        )
+
+
 def field_types(section: type = RunConfig, prefix: str = "") -> dict[str, Any]:
     """Dotted name -> type of every field, and of every section that may be null."""
     found: dict[str, Any] = {}

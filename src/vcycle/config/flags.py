@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
-from dataclasses import fields as dataclass_fields
+from collections.abc import Iterable
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from vcycle.config.fields import config_from, field_types, read_values
+from vcycle.config.fields import changed, config_from, field_types, read_config
 from vcycle.config.flag_parser import FlagParser, TypedFlag
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
@@ -62,8 +61,34 @@ _FLAGS: dict[str, dict[str, Any]] = {
 }
 PLAN_FLAGS = tuple(flag for flag in _FLAGS if flag not in ("--config", "--gpus"))
 """Flags that decide a new run's plan, and are no fields."""
+_BASELINES = ("--baseline", "--baseline-steps")
 _OF_BASELINES = ("norm_group", "rule")
 """Fields of Multigrid that a baseline keeps."""
+_OF_CYCLES = tuple(
+    f"--multigrid.{each.name}" for each in fields(Multigrid) if each.name not in _OF_BASELINES
+)
+_STEPS = "both fix the steps"
+_LENGTHS = ("--baseline.steps", "--multigrid.steps", "--epoch-factor", "--multigrid.epoch_factor")
+_CONTRADICTIONS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
+    (
+        _BASELINES,
+        ("--long-cycle-shapes", "--short-cycle-shapes", "--no-fine-tuning", *_OF_CYCLES),
+        "a baseline has no cycles",
+    ),
+    (
+        ("--schedule off",),
+        ("--multigrid.long_cycle", "--multigrid.short_cycle", "--multigrid.fine_tuning"),
+        "a baseline has no cycles",
+    ),
+    (_BASELINES, ("--schedule",), "a baseline has none"),
+    (("--time",), ("--epochs", "--baseline-steps", *_LENGTHS), _STEPS),
+    (("--epochs",), ("--baseline-steps", "--baseline.steps", "--multigrid.steps"), _STEPS),
+    (("--baseline-steps",), ("--baseline.steps", "--epoch-factor"), _STEPS),
+    (("--epoch-factor",), ("--multigrid.steps", "--multigrid.epoch_factor"), _STEPS),
+    (("--multigrid.steps",), ("--multigrid.epoch_factor",), _STEPS),
+    (("--no-fine-tuning",), ("--multigrid.fine_tuning",), "both decide on fine-tuning"),
+)
+"""Flags, what each may not stand beside (or a field within it), and why."""
 _CYCLES = ("long_cycle", "short_cycle", "fine_tuning", "anneal")
 _SIZES = ("steps", "epoch_factor", "batch_exponent")
 """Fields of Multigrid that are a recipe's schedule, and those that its reason is about too."""
@@ -142,37 +167,41 @@ def run_config(options: argparse.Namespace) -> RunConfig:
 
     Raises ValueError if there is not one recipe or file, or flags contradict each other.
     """
-    config = _config(options)
+    manifest = options.fields.get("data.manifest")
+    videos = Manifest.read(manifest).split("train") if manifest else None
+    config = _config(options, videos)
     if options.epochs is not None:
-        _check_epochs(config, options)
+        _check_epochs(config, options, videos)
     return config
 
 
-def _config(options: argparse.Namespace) -> RunConfig:
+def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     if (options.recipe is None) == (options.config is None):
         raise ValueError(
             "recipe: name one (vcycle plan --list shows them), or give --config FILE instead; "
             "vcycle train takes a folder of videos, too"
         )
-    _check_flags(options)
-    read = _read(options)
+    check_flags(options.given)
+    read = _read(options, videos)
     _check_rate(read, options.fields)
     config = _scheduled(read, options)
+    if videos is None and config.data.manifest:
+        videos = Manifest.read(config.data.manifest).split("train")
+    frames = _median_frames(videos)
     if any(name.startswith("baseline.shape.") for name in options.fields):
         shape = config_from(asdict(config), options.fields).baseline.shape
-        frames = _median_frames(options.fields.get("data.manifest", config.data.manifest))
         config = reshaped(config, shape, given=options.fields, video_frames=frames)
     config = changed(config, options.fields)
     config = fitted_span(
         config,
-        _median_frames(config.data.manifest),
+        frames,
         given=options.fields,
         is_own=options.recipe in USER_RECIPES,
     )
     config = _change_plan(config, options)
     if not read.schedule_notes:
         return config
-    if options.schedule is not None or _no_multigrid(options):
+    if options.schedule is not None or _is_baseline(options):
         return replace(config, schedule_notes=())
     # What was asked for has no reason of the recipe's; a baseline has no length or batches to ask.
     kept = _CYCLES if read.multigrid.long_cycle is None else (*_CYCLES, *_SIZES)
@@ -181,72 +210,47 @@ def _config(options: argparse.Namespace) -> RunConfig:
     return fitted_cycle(config) if _is_alike(config.multigrid, read.multigrid, _CYCLES) else config
 
 
+def _is_baseline(options: argparse.Namespace) -> bool:
+    return options.baseline or options.baseline_steps is not None
+
+
 def _is_alike(one: Multigrid, other: Multigrid, fields: Iterable[str]) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in fields)
 
 
-def _check_epochs(config: RunConfig, options: argparse.Namespace) -> None:
+def _check_epochs(config: RunConfig, options: argparse.Namespace, videos: Manifest | None) -> None:
     """Raise ValueError, with a number that is enough, if so few epochs have no plan."""
     try:
         config.plan()
     except ValueError as error:
         few, enough = math.floor(options.epochs), math.ceil(4 * options.epochs)
-        if not _has_plan(options, enough):  # it is not for their number
+        if not _has_plan(options, videos, enough):  # it is not for their number
             raise
         nearer = range(few + 1, min(few + _MOST_TRIED, enough))
-        enough = next((each for each in nearer if _has_plan(options, each)), enough)
+        enough = next((each for each in nearer if _has_plan(options, videos, each)), enough)
         raise ValueError(
             f"--epochs {options.epochs:g}: {config.baseline.steps} steps are too few for the "
             f"schedule; give --epochs {enough} or more, or --baseline for no cycles"
         ) from error
 
 
-def _has_plan(options: argparse.Namespace, epochs: int) -> bool:
+def _has_plan(options: argparse.Namespace, videos: Manifest | None, epochs: int) -> bool:
+    others = argparse.Namespace(**{**vars(options), "epochs": float(epochs)})
     try:
-        _config(argparse.Namespace(**{**vars(options), "epochs": float(epochs)})).plan()
+        _config(others, videos).plan()
     except ValueError:
         return False
     return True
 
 
-def _median_frames(manifest: str) -> int | None:
-    """Frames of a typical training video; None without a manifest."""
-    if not manifest:
+def _median_frames(videos: Manifest | None) -> int | None:
+    """Frames of a typical training video; None without videos."""
+    if videos is None:
         return None
-    return int(
-        median(len(video.frame_range) for video in Manifest.read(manifest).split("train").videos)
-    )
+    return int(median(len(video.frame_range) for video in videos.videos))
 
 
-def changed(config: RunConfig, fields: dict[str, Any]) -> RunConfig:
-    """A configuration with fields changed; another model brings its own shape rule."""
-    model = {name: value for name, value in fields.items() if name.startswith("model.")}
-    before = config.model.name, config.model.options
-    config = config_from(asdict(config), model)
-    if (config.model.name, config.model.options) != before:
-        config = replace(config, multigrid=replace(config.multigrid, rule=config.model.rule))
-    return config_from(asdict(config), fields)
-
-
-def read_config(file: Path, fields: dict[str, Any] | None = None) -> RunConfig:
-    """The configuration in a run's ``config.yaml``, with fields changed."""
-    return changed(config_from(read_values(file), {}), fields or {})
-
-
-def check_own_code(config: RunConfig, fields: Mapping[str, Any], file: Path) -> None:
-    """Raise ValueError if ``file``, and no flag, names a function of other code as the model.
-
-    Whoever wrote the file would choose what runs.
-    """
-    name = config.model.name
-    if ":" in name and fields.get("model.name") != name:
-        raise ValueError(
-            f"{file}: its model is the function {name}, which is code of its own; if you know it, "
-            f"give --model {name}"
-        )
-
-
-def _read(options: argparse.Namespace) -> RunConfig:
+def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     """The recipe, sized by its videos if they are one's own; or what a file says."""
     num_videos, num_gpus = options.num_videos, options.gpus
     if options.recipe is None:
@@ -259,7 +263,7 @@ def _read(options: argparse.Namespace) -> RunConfig:
             _asked(options),
             num_videos=options.fields.get("baseline.num_videos"),
         )
-    name, manifest = options.recipe, options.fields.get("data.manifest")
+    name = options.recipe
     num_gpus = num_gpus if name in USER_RECIPES else None  # others are the same on any number
     folder = Path(name)
     if name not in (*FIXED_RECIPES, *USER_RECIPES) and folder.is_dir():
@@ -272,8 +276,8 @@ def _read(options: argparse.Namespace) -> RunConfig:
         raise ValueError(
             f"--baseline.num_videos: recipe {name} is sized by --num-videos; give that instead"
         )
-    if name in USER_RECIPES and num_videos is None and manifest:
-        num_videos = len(Manifest.read(manifest).split("train"))
+    if name in USER_RECIPES and num_videos is None and videos is not None:
+        num_videos = len(videos)
     if name in FIXED_RECIPES and num_videos is None and num_gpus is None:
         size = options.fields.get("baseline.num_videos")
         return rescaled(recipe(name), _asked(options), num_videos=size)
@@ -317,68 +321,20 @@ def _scheduled(config: RunConfig, options: argparse.Namespace) -> RunConfig:
     return replace(config, multigrid=config.multigrid.with_schedule(options.schedule))
 
 
-def _check_flags(options: argparse.Namespace) -> None:
-    """Raise ValueError if two flags contradict each other, and neither would win for a reason."""
-    names: Iterable[str] = options.fields
-    no_multigrid, ablation = _no_multigrid(options), _ablation(options)
-    if no_multigrid and ablation:
-        raise ValueError(f"{no_multigrid} and {ablation}: a baseline has no cycles; leave one out")
-    if no_multigrid:
-        changing = [each.name for each in dataclass_fields(Multigrid)]
-        for field in (each for each in changing if each not in _OF_BASELINES):
-            _check_pair(no_multigrid, field, names, "a baseline has no cycles")
-    if options.schedule == "off":
-        for field in ("long_cycle", "short_cycle", "fine_tuning"):
-            _check_pair("--schedule off", field, names, "a baseline has no cycles")
-    if no_multigrid and options.schedule is not None:
-        raise ValueError(f"{no_multigrid} and --schedule: a baseline has none; leave one out")
-    both = "both fix the steps"
-    if options.epochs is not None:
-        if options.baseline_steps is not None:
-            raise ValueError(f"--epochs and --baseline-steps: {both}; leave one out")
-        for name in ("baseline.steps", "multigrid.steps"):
-            if name in names:
-                raise ValueError(f"--epochs and --{name}: {both}; leave one out")
-    if options.baseline_steps is not None and options.epoch_factor is not None:
-        raise ValueError(f"--baseline-steps and --epoch-factor: {both}; leave one out")
-    if options.epoch_factor is not None:
-        _check_pair("--epoch-factor", "steps", names, both)
-        _check_pair("--epoch-factor", "epoch_factor", names, both)
-    if "multigrid.steps" in names:
-        _check_pair("--multigrid.steps", "epoch_factor", names, both)
-    if options.no_fine_tuning:
-        _check_pair("--no-fine-tuning", "fine_tuning", names, "both decide on fine-tuning")
-
-
-def _check_pair(flag: str, field: str, names: Iterable[str], reason: str) -> None:
-    """Raise ValueError if a field of Multigrid, or one within it, is set beside ``flag``."""
-    field = f"multigrid.{field}"
-    for name in names:
-        if name == field or name.startswith(f"{field}."):
-            raise ValueError(f"{flag} and --{name}: {reason}; leave one out")
-
-
-def _no_multigrid(options: argparse.Namespace) -> str | None:
-    """The flag that asks for a baseline, if one does."""
-    if options.baseline:
-        return "--baseline"
-    return None if options.baseline_steps is None else "--baseline-steps"
-
-
-def _ablation(options: argparse.Namespace) -> str | None:
-    """The first flag that changes the cycles, if one does."""
-    given = {
-        "--long-cycle-shapes": options.long_cycle_shapes is not None,
-        "--short-cycle-shapes": options.short_cycle_shapes is not None,
-        "--no-fine-tuning": options.no_fine_tuning,
-    }
-    return next((flag for flag, is_given in given.items() if is_given), None)
+def check_flags(given: Iterable[str]) -> None:
+    """Raise ValueError if two flags, as typed, contradict each other, and neither should win."""
+    names = [each.partition(" ")[0] for each in given]
+    for some, others, reason in _CONTRADICTIONS:
+        for flag in (each for each in some if each in given or each in names):
+            for name in names:
+                if any(name == each or name.startswith(f"{each}.") for each in others):
+                    raise ValueError(f"{flag} and {name}: {reason}; leave one out")
 
 
 def _change_plan(config: RunConfig, options: argparse.Namespace) -> RunConfig:
     """Apply the flags that change the plan."""
     multigrid = config.multigrid
-    if _no_multigrid(options):
+    if _is_baseline(options):
         multigrid = Multigrid.off(
             steps=options.baseline_steps, norm_group=multigrid.norm_group, rule=multigrid.rule
         )

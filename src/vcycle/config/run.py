@@ -285,6 +285,9 @@ class RunConfig:
         for name in ("label_smoothing", "ema_decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)}: give a number from 0 to below 1")
+        for name in ("num_clips", "final_clips"):
+            clips = getattr(self.evaluation, name)
+            check_num_clips(clips, segments=self.data.segments, name=f"evaluation.{name}")
 
     @property
     def micro_batches(self) -> int:
@@ -351,3 +354,15 @@ class RunConfig:
                 f"every {alpha}; start from more frames, or from a cycle of longer clips"
             )
         return plan
+
+
+def check_num_clips(num_clips: int, *, segments: bool, name: str = "num_clips") -> None:
+    """Raise ValueError if clips are segment-sampled and there is to be more than one.
+
+    Such a clip covers the whole video, so all clips in time would be one and the same.
+    """
+    if segments and num_clips > 1:
+        raise ValueError(
+            f"{name} {num_clips}: with segment sampling every clip covers the whole video, so "
+            f"all would be the same; give 1, or 3 crops"
+        )

@@ -22,7 +22,6 @@ from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import ClipDataset, ClipFacts
 from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.device_copy import Copied, DeviceCopy
-from vcycle.data.loader_stats import LoaderStats, LoaderTimer
 from vcycle.data.request import ClipRequest
 from vcycle.data.ring import Ring
 from vcycle.data.sampler import PlanSampler, view_requests
@@ -93,7 +92,7 @@ class Loader:
         self._bad = BadVideos(num_videos=len(dataset), max_share=max_bad_share)
         self._pool: Pool | None = None
         self._iteration: object = None  # the one that may go on
-        self._timer = LoaderTimer(num_workers=num_workers)
+        self._work_seconds = 0.0
 
     def __len__(self) -> int:
         return len(self.request_lists)
@@ -101,18 +100,14 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         self._iteration = iteration = object()
         batches = self._decode_ahead() if self.num_workers else self._decode_here()
-        self._timer.abandon()
-        self._timer.start_wait()
         try:
             for batch in batches:
-                self._timer.end_wait(len(batch))
                 self._bad.add(batch.bad)
                 yield batch
                 if self._iteration is not iteration:
                     raise RuntimeError(
                         "this iteration of the loader is over: another has begun, or it was closed"
                     )
-                self._timer.start_wait()
         except GeneratorExit:
             raise
         except BaseException:
@@ -130,14 +125,14 @@ class Loader:
         """Count videos that another process could not read, path to reason, as its own."""
         self._bad.add(BadVideo(path, reason) for path, reason in reasons.items())
 
-    def take_stats(self) -> LoaderStats:
-        """What the loader did since this was last called, or since it was made."""
-        return self._timer.take()
+    def take_work_seconds(self) -> float:
+        """Seconds of decoding, summed over workers, since this was last called."""
+        seconds, self._work_seconds = self._work_seconds, 0.0
+        return seconds
 
     def close(self) -> None:
         """End the workers; another iteration starts them again."""
         self._iteration = None
-        self._timer.abandon()
         if self._copies is not None:
             self._copies.close()
             self._copies = None
@@ -152,7 +147,7 @@ class Loader:
             clips = []
             for out, request in zip(pixels, requests, strict=True):
                 clips.append(self.dataset.read(request, out=out).facts)
-            self._timer.add_work(time.monotonic() - started)
+            self._work_seconds += time.monotonic() - started
             if self._copy_device is not None:
                 with suppress(torch.OutOfMemoryError):  # then it is the caller's to make room
                     pixels = pixels.to(self._copy_device, non_blocking=True)
@@ -240,7 +235,7 @@ class Loader:
                 batch.num_offered += len(part)
 
     def _collect(self, answer: Answer, pending: deque[_Pending]) -> None:
-        self._timer.add_work(answer.seconds)
+        self._work_seconds += answer.seconds
         if answer.too_many_bad:
             raise TooManyBadVideos(answer.error)
         if answer.error:
@@ -291,10 +286,8 @@ def train_loader(
     sampler: PlanSampler,
     *,
     num_workers: int,
-    prefetch_bytes: int = PREFETCH_BYTES,
     max_bad_share: float = 0.01,
     device: torch.device | str | None = None,
-    threads: bool = False,
 ) -> Loader:
     """The batches of a run, one for each list of requests that the sampler yields.
 
@@ -310,10 +303,8 @@ def train_loader(
         sampler,
         num_workers=num_workers,
         largest_batch_bytes=sampler.largest_batch_bytes,
-        prefetch_bytes=prefetch_bytes,
         max_bad_share=max_bad_share,
         device=device,
-        threads=threads,
     )
 
 

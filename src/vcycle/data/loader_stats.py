@@ -1,12 +1,11 @@
 """What limits a phase: the model or the loader, and how many workers would change that.
 
-A loader's moments go into a ``LoaderTimer``; ``LoaderStats`` come out, a value for each phase.
+In: clips and seconds of a phase, as the loop and its loader counted them. Out: what a person reads.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,15 +21,15 @@ def limit_of(wait_share: float) -> Literal["compute-bound", "loader-bound"]:
     return "loader-bound" if wait_share > _WAIT_SHARE else "compute-bound"
 
 
-@dataclass
+@dataclass(frozen=True)
 class LoaderStats:
-    """What a loader did over some batches, in clips and wall-clock seconds."""
+    """What a run and one process's loader did over some steps, in clips and wall-clock seconds."""
 
-    num_workers: int
-    num_clips: int = 0
-    wait_seconds: float = 0.0  # the training loop waited for a batch
-    use_seconds: float = 0.0  # the training loop was busy with one
-    work_seconds: float = 0.0  # the workers decoded, summed over workers
+    num_workers: int  # of this process
+    num_clips: int  # of all processes
+    wait_seconds: float  # the training loop waited for a batch
+    use_seconds: float  # the training loop was busy with one
+    work_seconds: float  # the workers decoded, summed over workers
 
     @property
     def clips_per_second(self) -> float:
@@ -59,47 +58,3 @@ class LoaderStats:
             return line + "they decode fast enough once they have started"
         line += f"{counted(self.workers_needed, 'worker')} on cores of their own would keep up"
         return line if is_prepared else line + ", or fewer after `vcycle data prepare`, as a rule"
-
-
-class LoaderTimer:
-    """Times one loader: waiting for a batch, then the batch in use, in turns.
-
-    The loader calls ``start_wait`` and ``end_wait``; ``take`` may be called at any moment between.
-    """
-
-    def __init__(self, *, num_workers: int) -> None:
-        self._stats = LoaderStats(num_workers=num_workers)
-        self._asked = 0.0  # when the loop asked for a batch
-        self._in_use_from: float | None = None  # start of the time in use that is not yet counted
-
-    def start_wait(self) -> None:
-        """The loop asks for a batch; it is done with the last one."""
-        self._count_use()
-        self._in_use_from = None
-        self._asked = time.monotonic()
-
-    def end_wait(self, num_clips: int) -> None:
-        """The loop gets a batch of so many clips."""
-        self._in_use_from = time.monotonic()
-        self._stats.num_clips += num_clips
-        self._stats.wait_seconds += self._in_use_from - self._asked
-
-    def abandon(self) -> None:
-        """The last batch is not in use any more, and its time does not count."""
-        self._in_use_from = None
-
-    def add_work(self, seconds: float) -> None:
-        """A worker decoded for so long."""
-        self._stats.work_seconds += seconds
-
-    def take(self) -> LoaderStats:
-        """The stats since this was last called, or since the start."""
-        self._count_use()
-        stats, self._stats = self._stats, LoaderStats(num_workers=self._stats.num_workers)
-        return stats
-
-    def _count_use(self) -> None:
-        if self._in_use_from is not None:
-            now = time.monotonic()
-            self._stats.use_seconds += now - self._in_use_from
-            self._in_use_from = now

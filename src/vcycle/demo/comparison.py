@@ -38,7 +38,7 @@ TITLES = {
     "baseline": "baseline",
     "baseline_short": "short baseline",
     "small": "small clips",
-    "multigrid": "multigrid",
+    "multigrid": "the paper's cycles",
     "anneal": "anneal",
 }
 RATES = {

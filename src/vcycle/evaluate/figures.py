@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vcycle.config.flags import read_config
+from vcycle.config.fields import read_config
 from vcycle.data.json_lines import read_rows
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.evaluate.metric_names import METRICS

@@ -16,7 +16,6 @@ from vcycle.data.loader import Loader, eval_loader, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
 from vcycle.devices.fabric import Fabric
-from vcycle.evaluate.views import check_num_clips
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
@@ -51,11 +50,7 @@ def make_train_loader(
 def make_eval_loader(
     config: RunConfig, videos: Manifest, fabric: Fabric, *, shape: Shape | None = None
 ) -> Loader:
-    """This process's views of ``videos`` at a shape, the baseline's unless given.
-
-    Raises ValueError if several clips in time are asked for that would be one and the same.
-    """
-    check_num_clips(config.evaluation.num_clips, segments=config.data.segments)
+    """This process's views of ``videos`` at a shape, the baseline's unless given."""
     return eval_loader(
         make_dataset(config, videos),
         shape or config.baseline.shape,

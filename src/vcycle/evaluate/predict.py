@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vcycle.config.run import check_num_clips
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import View, grid_of_part, view_grid
 from vcycle.data.metadata import UnreadableVideo, Video, VideoInfo
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.evaluate.video_arguments import NamedVideo, find_videos
-from vcycle.evaluate.views import check_num_clips, combined, view_probabilities
+from vcycle.evaluate.views import combined, view_probabilities
 from vcycle.schedule.shape import Shape
 
 _CLIPS_AT_A_TIME = 8

@@ -32,7 +32,6 @@ from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.evaluate.sources import load_scored
-from vcycle.evaluate.views import check_num_clips
 from vcycle.models import memory_format
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.shape import Shape
@@ -60,7 +59,6 @@ def evaluate_run(
     """
     manifest = read_manifest(config)
     videos = manifest.split(split)
-    check_num_clips(config.evaluation.num_clips, segments=config.data.segments)
     fabric = make_fabric(config)
     with ending_together(fabric, advice="the same command begins again"):
         file = find_checkpoint(path, best=best)

@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import nn
 
-from vcycle.config.flags import changed, check_own_code, read_config, short_flag
+from vcycle.config.fields import changed, check_own_code, read_config
+from vcycle.config.flags import short_flag
 from vcycle.config.run import Data, Model, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import TrainedModel, find_trained_model, load_tensors

@@ -18,15 +18,3 @@ def view_probabilities(scores: Tensor, *, multi_label: bool) -> Tensor:
 def combined(probabilities: Tensor, *, multi_label: bool) -> Tensor:
     """(views, classes) probabilities of one video's views -> (classes,), the video's."""
     return probabilities.amax(0) if multi_label else probabilities.mean(0)
-
-
-def check_num_clips(num_clips: int, *, segments: bool) -> None:
-    """Raise ValueError if clips are segment-sampled and there is to be more than one.
-
-    Such a clip covers the whole video, so all clips in time would be one and the same.
-    """
-    if segments and num_clips > 1:
-        raise ValueError(
-            f"num_clips {num_clips}: with segment sampling every clip covers the whole video, so "
-            f"all would be the same; give 1, or 3 crops"
-        )

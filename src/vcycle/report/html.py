@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vcycle.config.flags import read_config
+from vcycle.config.fields import read_config
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import check_replaces, write_atomic
 from vcycle.evaluate.metric_names import METRICS

@@ -104,7 +104,6 @@ def _speed(path: Path, config: RunConfig, *, name: str) -> str:
     if not rows:
         return heading + paragraph_html("No phase is done yet.")
     shapes = [f"{p.base.batch_size} x {p.base.shape}" for p in config.plan().phases]
-    # A phase that was interrupted and resumed has a row for each part.
     phases = [
         {
             **row,
@@ -112,7 +111,7 @@ def _speed(path: Path, config: RunConfig, *, name: str) -> str:
             "shape": shapes[row["phase"]],
             "limit": limit_of(row["wait_share"]),
         }
-        for row in {row["phase"]: row for row in rows}.values()
+        for row in rows
     ]
     bound = [str(row["phase"]) for row in phases if row["limit"] == "loader-bound"]
     text = "The model was the limit in every phase that is done: it never waited long for clips."

@@ -60,7 +60,7 @@ def decode_seconds(
             clips = sum(len(batch) for batch in loader)
         except TooManyBadVideos:
             clips = 1
-        return clips, loader.take_stats().work_seconds
+        return clips, loader.take_work_seconds()
 
     with closing(loader):
         decode(shapes[0], 0)  # a worker's first clips take it longer

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from vcycle.data.batch import Batch
+from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.randomness import indexed_seeds
 from vcycle.devices.processes import Stopped
 from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
@@ -163,9 +164,13 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                 share_bad_videos(run)
                 num_bad = len(run.loader.bad_videos) + len(run.val_loader.bad_videos)
             if ends_phase:
-                took, waited = log.take_phase()
-                stats = replace(
-                    run.loader.take_stats(), wait_seconds=waited, use_seconds=took - waited
+                clips, took, waited = log.take_phase()
+                stats = LoaderStats(
+                    num_workers=run.loader.num_workers,
+                    num_clips=clips,
+                    wait_seconds=waited,
+                    use_seconds=took - waited,
+                    work_seconds=run.loader.take_work_seconds(),
                 )
                 run.folder.add_phase(step.phase, stats)
                 display.end_of_phase(stats)

@@ -11,13 +11,13 @@ from dataclasses import replace
 from vcycle.config.decoding import needed_workers
 from vcycle.config.sizing import epochs_text
 from vcycle.data.manifest import PREPARED_FILE
+from vcycle.data.tables import counted
 from vcycle.train.activity import Activity
 from vcycle.train.preparing import measure_preparing
 from vcycle.train.progress import duration
 from vcycle.train.start import Run
 from vcycle.train.timing import MANY_SECONDS, Prediction, smaller
 
-_DAY_SECONDS = 24 * 3600.0
 _WAITING_SHARE = 0.1
 _WORTH_SHARE = 0.05
 _LONG_SECONDS = 600.0
@@ -51,7 +51,7 @@ def prediction_lines(run: Run) -> list[str]:
             f"{phase.steps:>7,} steps  {duration(seconds):>10}"
         )
     times = run.config.evaluation.times
-    validations = f"{times} validations" if times > 1 else "1 validation"
+    validations = counted(times, "validation")
     if run.config.final is not None:
         validations += " and the final evaluation"
     device = "CPU" if run.fabric.device.type == "cpu" else "GPU"
@@ -82,11 +82,9 @@ def _beside_baseline(run: Run) -> list[str]:
 def _advice(prediction: Prediction, run: Run, device: str) -> list[str]:
     lines = []
     if prediction.total > MANY_SECONDS:
-        days = prediction.total / _DAY_SECONDS
-        long = f"{days:.1f} days" if days > 1 else duration(prediction.total)
         lines.append(
-            f"{long} on the {device}{_smaller_is(run)}; --time 2h gives the plan that fits two "
-            f"hours"
+            f"{duration(prediction.total)} on the {device}{_smaller_is(run)}; --time 2h gives the "
+            f"plan that fits two hours"
         )
     if device == "GPU" and run.config.precision == "32-true":
         lines.append("strict float32 is slow on a GPU: --precision bf16-mixed, or tf32")

@@ -35,18 +35,17 @@ class TimeLeft:
     """Predicts the seconds that the rest of a plan takes, from the steps timed so far.
 
     A mini-batch not seen yet takes what is ``predicted`` of it, corrected by how the prediction
-    did on those that were; without one, as much a pixel as those. The more often one was seen, the
-    more its own mean counts.
+    did on those that were. The more often one was seen, the more its own mean counts.
     """
 
     def __init__(
         self,
         plan: Plan,
         *,
+        predicted: Callable[[Kind], float],
         first_step: int = 0,
-        predicted: Callable[[Kind], float] | None = None,
     ) -> None:
-        self._predicted = predicted or _num_pixels
+        self._predicted = predicted
         self._remaining: Counter[Kind] = Counter()
         for each in plan.mini_batches(first_step=first_step):
             self._remaining[Kind.of(each)] += each.steps
@@ -61,26 +60,16 @@ class TimeLeft:
         self._seconds[kind] += seconds
 
     def seconds(self, *, after: Step | None = None) -> float:
-        """Seconds left, with ``after`` those after this step, which is one of those left.
-
-        Not a number if nothing was timed nor predicted.
-        """
+        """Seconds left, with ``after`` those after this step, which is one of those left."""
         done = None if after is None else Kind.of(after)
         expected = sum(count * self._predicted(kind) for kind, count in self._timed.items())
-        if not expected and self._predicted is _num_pixels:
-            return float("nan")
         factor = sum(self._seconds.values()) / expected if expected else 1.0
         total = 0.0
         for kind, steps in self._remaining.items():
             timed = self._timed[kind]
-            weight = _PREDICTION_STEPS if self._predicted is not _num_pixels or not timed else 0
-            known = self._seconds[kind] + weight * factor * self._predicted(kind)
-            total += (steps - (kind == done)) * known / (timed + weight)
+            known = self._seconds[kind] + _PREDICTION_STEPS * factor * self._predicted(kind)
+            total += (steps - (kind == done)) * known / (timed + _PREDICTION_STEPS)
         return total
-
-
-def _num_pixels(kind: Kind) -> float:
-    return kind.num_pixels
 
 
 class Display:
@@ -94,7 +83,7 @@ class Display:
     def __init__(
         self,
         plan: Plan,
-        step_seconds: Callable[[Kind], float] | None = None,
+        step_seconds: Callable[[Kind], float],
         *,
         title: str,
         first_step: int,
@@ -230,12 +219,12 @@ class Display:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person writes them: 42 s, 3:05 min, 7:30 h."""
-    if seconds != seconds:
-        return "?"
+    """Seconds as a person writes them: 42 s, 3:05 min, 7:30 h, 2.5 days."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d} min"
-    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+    if whole < 2 * 86_400:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+    return f"{whole / 86_400:.1f} days"

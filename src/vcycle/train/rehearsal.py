@@ -30,6 +30,7 @@ from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.gradients import Gradients, Pieces
+from vcycle.train.progress import duration
 from vcycle.train.rehearsed_steps import RehearsedSteps, random_pixels, repeated
 from vcycle.train.timing import MANY_SECONDS, Kind, smaller
 
@@ -176,11 +177,9 @@ def _warn_of_a_long_run(
     pixels = sum(each.steps * Kind.of(each).num_pixels for each in plan.mini_batches())
     seconds = steps.seconds(pair, 2) * pixels / Kind.of(pair).num_pixels
     if seconds > MANY_SECONDS:
-        days = seconds / 86_400
-        long = f"{days:.0f} days" if days > 2 else f"{24 * days:.0f} hours"
         flags = smaller(config)
         less = f", or a smaller model and shape such as {flags}" if flags else ""
-        activity.say(f"roughly {long} on this CPU: take a GPU{less}, or --time 2h")
+        activity.say(f"roughly {duration(seconds)} on this CPU: take a GPU{less}, or --time 2h")
 
 
 def update_with_zeros(optimizer: Optimizer) -> None:

@@ -12,20 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from torch import nn
 
 from vcycle.config.run import RunConfig
+from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
 from vcycle.devices.processes import ending_together
+from vcycle.models.count import multiply_adds
+from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.final import final_evaluation
 from vcycle.train.live_logs import check_installed
 from vcycle.train.loop import loop, share_bad_videos
+from vcycle.train.measuring import Budget
 from vcycle.train.origin import origin
 from vcycle.train.prediction import is_prepared, say_prediction
 from vcycle.train.progress import Display
 from vcycle.train.run_folder import Resume, RunFolder
-from vcycle.train.start import Budget, clip_multiply_adds, start
+from vcycle.train.start import start
 from vcycle.train.stop import stop_requests
 
 
@@ -82,7 +88,7 @@ def train(
                 first_step=run.first_step,
                 predicted_seconds=run.prediction.steps,
             )
-            costs = clip_multiply_adds(run.network, run.plan, fabric)
+            costs = _clip_multiply_adds(run.network, run.plan, fabric)
             files.describe(run.config, run.val_videos, costs)
             files.add_start(origin(fabric, first_step=run.first_step))
             files.open_logs(run.config)
@@ -112,3 +118,15 @@ def train(
             final = final_evaluation(run, activity)
         longest = run.config.optimizer.clip_norm
         return from_first(fabric, lambda: files.finish(run.plan, final, clip_norm=longest))
+
+
+def _clip_multiply_adds(
+    network: nn.Module, plan: Plan, fabric: Fabric
+) -> dict[tuple[Shape, float], int]:
+    """Of one clip of each shape and token share, forward; none for a model that meta cannot run."""
+    kinds = (*plan.mini_batches(), plan.baseline_step) if fabric.is_global_zero else ()
+    clips = dict.fromkeys((each.shape, each.token_share) for each in kinds)
+    try:
+        return {clip: multiply_adds(network, *clip) for clip in clips}
+    except Exception:  # a model of one's own may do what computes no shapes, and raise anything
+        return {}

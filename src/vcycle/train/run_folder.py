@@ -71,6 +71,7 @@ class RunFolder:
     ) -> Literal["new", "resumed", "complete"]:
         """Make and lock the folder, until ``close``, and find out what there is to do in it.
 
+        The first process alone calls this.
         Without ``resume`` it must be empty; with it there must be a checkpoint, unless the run is
         complete; "auto" takes whatever a run of this configuration left, or did not, beside files
         of others. Raises ValueError if it is not so, or another run is in the way. A ``dry_run``
@@ -78,9 +79,9 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"run folder {self.path}: it is a file; choose another name")
-        if self._writes and (self.path.exists() or not dry_run):
+        if self.path.exists() or not dry_run:
             self._lock.take()
-        if resume and self._writes:
+        if resume:
             remove_partials(self.path, _NAMES)
         is_empty = all(each.name == LOCK_NAME for each in self.path.glob("*"))
         if not (resume or is_empty):
@@ -183,7 +184,10 @@ class RunFolder:
 
     def add_start(self, row: dict[str, Any]) -> None:
         """Append what started the run, or has it go on."""
-        self._append("starts.jsonl", [row])
+        if self._writes:
+            file = self.path / "starts.jsonl"
+            rows = [*(read_rows(file) if file.exists() else []), row]
+            write_atomic(file, "".join(json.dumps(each) + "\n" for each in rows))
 
     def open_logs(self, config: RunConfig) -> None:
         """Open the live logs that are asked for, which show the rows of steps and validations."""

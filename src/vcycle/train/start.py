@@ -6,9 +6,8 @@ the step at which it starts or goes on. No phase rebuilds any of it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import torch
 from torch import nn
 
 from vcycle.config.run import RunConfig
-from vcycle.data.cores import CoreUse, allowed_cores, process_cores
 from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
@@ -26,15 +24,11 @@ from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.loaders import (
     make_eval_loader,
     make_train_loader,
-    num_workers,
     video_cache,
 )
 from vcycle.evaluate.setup import make_network, read_manifest
-from vcycle.evaluate.views import check_num_clips
 from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
-from vcycle.models.count import multiply_adds
 from vcycle.schedule.plan import MiniBatch, Plan
-from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.augment import check_pairs
@@ -42,32 +36,12 @@ from vcycle.train.checkpoint import newest_intact
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.ema import WeightAverage
 from vcycle.train.gradients import Pieces
-from vcycle.train.loader_speed import decode_seconds
+from vcycle.train.measuring import Budget, fitted, measure
 from vcycle.train.optim import fuses, load_optimizer, make_optimizer
 from vcycle.train.optimizer_watch import inner_optimizer
-from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state, identity
-from vcycle.train.timing import Kind, Prediction, StepTimes, fit_budget, predict
-from vcycle.train.together import slowdown
-
-_MEASURING_SHARE = 0.08
-"""Of a budget, on a CPU; of a run without one, for timing its steps beside its workers."""
-_START_SECONDS = 3.0
-"""Of starting workers and writing the last checkpoint, which a budget leaves room for."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """So many seconds for a run, since ``began`` on the monotonic clock."""
-
-    seconds: float
-    began: float
-
-    @property
-    def left(self) -> float:
-        """Seconds that steps and validations may take."""
-        return self.seconds - (time.monotonic() - self.began) - _START_SECONDS
+from vcycle.train.timing import Prediction, StepTimes, predict
 
 
 @dataclass(frozen=True)
@@ -134,8 +108,6 @@ def start(
     """
     activity.begin(f"building {config.model.name}")
     plan = config.plan()
-    if config.final is not None:
-        check_num_clips(config.final.evaluation.num_clips, segments=config.data.segments)
     manifest = read_manifest(config)
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
     # What is measured below takes a while, and would be for nothing.
@@ -170,47 +142,22 @@ def start(
         )
 
     # Measure, then fix the plan.
-    limit = 60.0 if budget is None else _MEASURING_SHARE * budget.seconds
-    pieces = Pieces(network, config, world_size=fabric.world_size)
-    before = CoreUse.now()
-    rehearsed = rehearse(
+    measured = measure(
+        config,
+        plan,
         network,
         model,
         inner_optimizer(optimizer),
-        plan,
-        config,
-        pieces=pieces,
+        train_videos,
+        first_step=first_step,
         fabric=fabric,
-        videos=train_videos,
         activity=activity,
-        limit_seconds=limit,
-        warn_if_long=budget is None,
+        budget_seconds=None if budget is None else budget.seconds,
     )
     if config.compile and average is not None:  # validations then run the same code
         compile_blocks(average.module, num_kinds=len(plan.mini_batches()))
-    if fabric.device.type == "cpu" and fabric.world_size == 1:
-        _say_busy(CoreUse.now().others_since(before), activity)
-    times = _times(config, plan, train_videos, rehearsed, fabric, activity=activity)
-    if budget is None:
-        left = plan.mini_batches(first_step=first_step)
-        steps = sum(kind.steps * times.step(Kind.of(kind)) for kind in left)
-        limit = min(limit, _MEASURING_SHARE * steps)
-    slower = slowdown(
-        network,
-        model,
-        inner_optimizer(optimizer),
-        plan,
-        config,
-        train_videos,
-        pieces=pieces,
-        times=times,
-        fabric=fabric,
-        activity=activity,
-        limit_seconds=limit,
-    )
-    times = replace(times, slowdown=slower)
     if budget is not None and not resume:
-        config = _fitted(config, times, budget, fabric, num_val_videos=len(val_videos))
+        config = fitted(config, measured.times, budget, fabric, num_val_videos=len(val_videos))
         plan = config.plan()
     loader = make_train_loader(config, plan, train_videos, fabric, first_step=first_step)
     val_loader = make_eval_loader(config, val_videos, fabric)
@@ -228,10 +175,10 @@ def start(
         optimizer=optimizer,
         loader=loader,
         val_loader=val_loader,
-        pieces=pieces,
-        peak_bytes=rehearsed.peak_bytes,
-        times=times,
-        prediction=predict(config, plan, times, val_videos=len(val_videos)),
+        pieces=measured.pieces,
+        peak_bytes=measured.peak_bytes,
+        times=measured.times,
+        prediction=predict(config, plan, measured.times, val_videos=len(val_videos)),
         dataset=dataset,
         first_step=first_step,
         first_seconds=first_seconds,
@@ -251,21 +198,6 @@ def _say_uncached(config: RunConfig, manifest: Manifest, fabric: Fabric) -> None
             f"{cache.folder}: {problem}; every clip fetches its video anew; give a folder to keep "
             f"them in (--data.cache_folder), or --data.cache_gib 0"
         )
-
-
-def _say_busy(others: float, activity: Activity) -> None:
-    """Say so if others took cores that the steps needed while these were timed."""
-    cores = allowed_cores()
-    if cores - others < _model_threads() - 0.5:
-        activity.say(
-            f"other programs kept {others:.1f} of {cores} cores busy meanwhile: times are those of "
-            f"now, and far too long if that ends; for a plan by --time, begin again then"
-        )
-
-
-def _model_threads() -> int:
-    """Of a step on a CPU, those that run at once: PyTorch starts more than a quota lets run."""
-    return min(torch.get_num_threads(), process_cores())
 
 
 def _restore(
@@ -294,54 +226,6 @@ def _restore(
     return state["next_step"], state["seconds"], state["has_norms"]
 
 
-def _fitted(
-    config: RunConfig, times: StepTimes, budget: Budget, fabric: Fabric, *, num_val_videos: int
-) -> RunConfig:
-    """The configuration whose plan fits into what is left of the budget, alike in all processes."""
-    left = budget.left
-    spent = budget.seconds - left
-    return from_first(
-        fabric,
-        lambda: fit_budget(config, times, left, val_videos=num_val_videos, spent=spent),
-    )
-
-
-def _times(
-    config: RunConfig,
-    plan: Plan,
-    videos: Manifest,
-    rehearsed: Rehearsed,
-    fabric: Fabric,
-    *,
-    activity: Activity,
-) -> StepTimes:
-    """What was measured, the same in all processes."""
-    decode = decode_seconds(config, plan, videos, fabric, activity=activity)
-    on_cpu = fabric.device.type == "cpu"
-    times = StepTimes(
-        model=rehearsed.steps,
-        decode=decode,
-        workers=num_workers(config.data),
-        shared_cores=process_cores() if on_cpu else 0,
-        model_threads=_model_threads(),
-        processes=fabric.world_size,
-        view_seconds=rehearsed.view,
-    )
-    return from_first(fabric, lambda: times)
-
-
-def clip_multiply_adds(
-    network: nn.Module, plan: Plan, fabric: Fabric
-) -> dict[tuple[Shape, float], int]:
-    """Of one clip of each shape and token share, forward; none for a model that meta cannot run."""
-    kinds = (*plan.mini_batches(), plan.baseline_step) if fabric.is_global_zero else ()
-    clips = dict.fromkeys((each.shape, each.token_share) for each in kinds)
-    try:
-        return {clip: multiply_adds(network, *clip) for clip in clips}
-    except Exception:  # a model of one's own may do what computes no shapes, and raise anything
-        return {}
-
-
 def check_parts(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabric) -> None:
     """Raise ValueError unless processes and micro-batches share every batch in whole norm groups.
 
@@ -355,6 +239,11 @@ def check_parts(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabri
             raise ValueError(
                 f"accumulate {config.accumulate}: it does not divide the batch of "
                 f"{kind.batch_size} clips at {kind.shape}; choose a divisor of every batch"
+            )
+        if clips % fabric.world_size:
+            raise ValueError(
+                f"{fabric.world_size} processes: they do not share the {clips} clips at "
+                f"{kind.shape} evenly; choose a number that divides every batch"
             )
         if has_groups and kind.norm_group is not None:
             check_norm_group(kind.norm_group, batch_clips=clips, num_parts=fabric.world_size)

@@ -71,7 +71,7 @@ class StepLog:
         self._fabric = fabric
         self._clock = clock
         self.seconds = first_seconds
-        self._phase_seconds = self._phase_waited = 0.0
+        self._phase_clips, self._phase_seconds, self._phase_waited = 0, 0.0, 0.0
         self._untimed: deque[_Row] = deque()
         self._times: list[StepTime] = []
         self._rows: list[_Row] = []
@@ -117,15 +117,16 @@ class StepLog:
         seconds = self._clock.seconds(row.began, row.ended)
         waited = sum(self._clock.seconds(*pair) for pair in row.waits)
         self.seconds += seconds
+        self._phase_clips += row.step.batch_size
         self._phase_seconds += seconds
         self._phase_waited += waited
         row.time, row.total_seconds = StepTime(row.step, seconds, waited), self.seconds
         self._times.append(row.time)
 
-    def take_phase(self) -> tuple[float, float]:
-        """Seconds of the steps timed since this was last called; for how many they had no clips."""
-        found = self._phase_seconds, self._phase_waited
-        self._phase_seconds = self._phase_waited = 0.0
+    def take_phase(self) -> tuple[int, float, float]:
+        """Of the steps timed since this was last called: clips, seconds, seconds without clips."""
+        found = self._phase_clips, self._phase_seconds, self._phase_waited
+        self._phase_clips, self._phase_seconds, self._phase_waited = 0, 0.0, 0.0
         return found
 
     def flush(self, *, waits: bool) -> list[StepLoss]:

