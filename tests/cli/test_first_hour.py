@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from vcycle.cli.main import main
-from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder
+from vcycle.cli.own_data import manifest_of
+from vcycle.cli.run_folders import last_run_folder, run_folder
 from vcycle.cli.train import parse_time
 from vcycle.config import schedule_choice
 from vcycle.config.fields import config_text, read_values
@@ -275,6 +276,51 @@ def test_a_run_folder_in_use_is_refused_by_name_of_who_uses_it(
     assert main(command) == 0  # the lock of a process that died is gone
 
 
+def test_a_run_that_was_interrupted_and_is_another_is_named(
+    strokes: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["train", "strokes", *SMALL]
+    with monkeypatch.context() as patch:
+        interrupt_after(3, patch)
+        assert main(command) == 130
+    (first, *_) = (strokes / "left_loop").iterdir()
+    for number in range(4):
+        (first.with_name(f"more_{number}.mp4")).write_bytes(first.read_bytes())
+    capsys.readouterr()
+    assert main([*command, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"runs/strokes-1 was interrupted, and is another run: .* in it, .* now", out)
+    assert "run folder runs/strokes-2" in out
+
+
+def test_weights_of_a_run_bring_their_network(
+    strokes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], trained_run: Path
+) -> None:
+    words = SMALL[SMALL.index("--shape") :]  # names no model
+    weights = str(trained_run / "best.safetensors")
+    assert main(["train", "strokes", *words, "--weights", weights, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert f"{weights}: weights of resnet3d_tiny, which is the model" in out
+    assert "finetune --shape" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "resnet3d_tinny"], "model resnet3d_tinny: no such model"),
+        (["--schedule", "of"], "schedule 'of': choose paper"),
+        (["--weights", "nope.pth"], "model.weights nope.pth: no such file"),
+    ],
+)
+def test_a_name_that_is_none_does_not_wait_for_an_index(
+    strokes: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["train", "strokes", *words]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "indexing" not in captured.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -289,7 +335,10 @@ def test_a_run_folder_in_use_is_refused_by_name_of_who_uses_it(
         (["--resume", "strokes", "--time=5m"], "with its own plan; leave out --time"),
         (["--resume", "strokes"], "--resume strokes: no config.yaml in it"),
         (["--resume", "nowhere"], "--resume nowhere: not found; give a folder of vcycle train"),
-        (["strokes", "--group-pattern", "x"], "it is a flag of `vcycle data index folder`"),
+        (
+            ["strokes", "--group-pattern", "x"],
+            "no flag of vcycle train, but of `vcycle data index folder`",
+        ),
         (["strokes", "--resume", "strokes"], "it names the run; leave out strokes"),
         (["--resume"], "--resume: give --resume RUN, or the whole command that began the run"),
         (["strokes", "--data.stride", "0"], "data.stride 0: give at least 1 frame"),

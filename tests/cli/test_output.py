@@ -51,6 +51,20 @@ def test_an_error_of_a_command_stays_its_exit_code(
     assert main(["train", "nowhere/videos"]) == 2
 
 
+def test_a_result_that_a_full_disk_does_not_take_is_an_error(
+    dead: TextIO,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That nobody reads on is none: ``vcycle plan | head``."""
+    is_full = request.node.callspec.params["dead"] == "a full disk"
+    monkeypatch.setattr(sys, "stdout", dead)
+    assert main(["plan", "demo", "--json"]) == (2 if is_full else 0)
+    full = "vcycle: standard output: No space left on device\n"
+    assert capsys.readouterr().err == (full if is_full else "")
+
+
 def test_a_broken_pipe_of_the_run_itself_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,12 +95,19 @@ def test_a_read_only_dataset_is_left_as_it_is(
     hooks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(hooks.rglob("*"))
-    hooks.chmod(0o555)
-    try:
-        assert main(["train", "hooks", *SMALL, "--dry-run"]) == 0
-    finally:
-        hooks.chmod(0o755)
-    place = tmp_path / "runs" / "manifests" / "hooks"
-    assert f"hooks is read-only: its manifest goes to {place}" in capsys.readouterr().out
-    assert (place / "manifest.csv").is_file()
+    other = tmp_path / "other" / "hooks"  # of the same name
+    shutil.copytree(hooks, other)
+    places = []
+    for folder in (hooks, other):
+        folder.chmod(0o555)
+        try:
+            assert main(["train", str(folder), *SMALL, "--dry-run"]) == 0
+        finally:
+            folder.chmod(0o755)
+        said = re.search(r"hooks is read-only: its manifest goes to (.*)", capsys.readouterr().out)
+        assert said is not None
+        places.append(Path(said[1]))
+        assert (places[-1] / "manifest.csv").is_file()
+    assert len(set(places)) == 2
+    assert all(place.parent == tmp_path / "runs" / ".manifests" for place in places)
     assert sorted(hooks.rglob("*")) == before

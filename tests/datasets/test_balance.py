@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Video
 from vcycle.datasets.balance import split_table, split_warnings
+from vcycle.datasets.splits import groups_by_pattern
 
 
 def manifest_of(classes, *rows):
@@ -65,7 +67,7 @@ def test_nothing_to_say():
         (
             ("run", "sit", "lie"),
             [*FINE, ("q.mp4", 2, "train")],
-            "val has no video of lie, which are not scored; add some",
+            "val has no video of lie, which is not scored; add some",
         ),
         (
             ("run", "sit", *"abcd"),
@@ -114,11 +116,28 @@ def test_names_that_are_nearly_the_same(train, val):
         first, second = (f"train/{first}", f"val/{second}")
     assert split_warnings(manifest_of(("run", "sit"), *rows)) == [
         f"1 pair of nearly the same name in train and val, such as {first} and "
-        f"{second}; if they show one scene or person, keep them together, as with "
-        "--group-pattern '(.+)_'"
+        f"{second}; if they show one scene or person, keep them together"
     ]
     other = [(path, 1 if path.startswith("val/") else label, split) for path, label, split in rows]
     assert split_warnings(manifest_of(("run", "sit"), *other)) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "group"),
+    [
+        ("my_clips/take1 4.mp4", "my_clips/take1 7.mp4", "my_clips/take1"),
+        ("run/v_run_g01_c01.avi", "run/v_run_g01_c02.avi", "run/v_run_g01"),
+        ("run/anna.3.mp4", "run/anna.4.mp4", "run/anna"),
+        ("a-b/clip12.mp4", "a-b/clip3.mp4", "a-b/clip"),
+    ],
+)
+def test_the_pattern_that_a_warning_names_keeps_the_pair_together(first, second, group):
+    rows = [*FINE, (first, 0, "train"), (second, 0, "val")]
+    (warning,) = split_warnings(manifest_of(("run", "sit"), *rows))
+    (pattern,) = re.findall(r"keep them together, as with --group-pattern '(.*)'$", warning)
+    others = ["my_clips/other 1.mp4", "a-b/d-1.mp4"]
+    assert groups_by_pattern([first, second, *others], pattern)[:2] == [group, group]
+    assert group not in groups_by_pattern([first, *others], pattern)[1:]
 
 
 def test_numbered_videos_of_a_class_are_not_nearly_the_same():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from vcycle.data.manifest import Manifest
@@ -70,6 +72,33 @@ def test_a_pattern_for_videos_that_have_splits_is_noted(put):
     assert listing.notes == (
         "group_pattern '_(.)' is not used: the videos are in folders of splits",
     )
+
+
+def test_folders_without_a_video_are_noted(put):
+    root = put("run/a.mp4", "run/b.mp4", "sit/c.txt", "sit/d.txt")
+    (root / "empty").mkdir()
+    (note,) = list_folder(root).notes
+    assert note.startswith("1 folder without a video left out, such as sit; files of videos end in")
+
+
+def test_unreadable_videos_leave_no_class_without_validation(put):
+    """Wherever the split had drawn them, as long as two are left."""
+    names = [f"{c}/{k}.mp4" for c in "ab" for k in range(6)]
+    root = put(*names)
+    drawn = list_folder(root, val_share=0.2)
+    for entry in drawn.entries:
+        if entry.split == "val":
+            (root / entry.path).write_bytes(b"")
+    index = index_videos(drawn, num_workers=0)
+    assert len(index.bad) == sum(entry.split == "val" for entry in drawn.entries) > 0
+    for label in (0, 1):
+        sides = Counter(each.split for each in index.manifest.videos if label in each.labels)
+        assert sides["val"] == 1
+        assert sides["train"] >= 4
+    assert index.manifest.coverage("val") < 1
+    (root / "only").mkdir()
+    all_train = index_videos(list_folder(root, val_share=0), root / "only", num_workers=0)
+    assert {video.split for video in all_train.manifest.videos} == {"train"}
 
 
 def test_videos_beside_the_classes_are_noted(put):

@@ -77,6 +77,28 @@ def test_paths_are_found_wherever_they_are(put, tmp_path):
     assert Manifest.read(table.parent) == index.manifest
 
 
+def test_absolute_paths_that_are_not_there_are_missing(put):
+    root = put("a.mp4")
+    (root / "t.csv").write_text(f"path,label,split\n{root}/a.mp4,x,train\n{root}/b.mp4,y,val\n")
+    listing = list_table(root / "t.csv")
+    assert [entry.path for entry in listing.entries] == [f"file://{root}/a.mp4"]
+    assert listing.missing == ((f"file://{root}/b.mp4", "val"),)
+
+
+def test_rows_that_are_there_twice_count_once_and_others_of_one_video_are_said(put):
+    root = put("a.mp4", "b.mp4")
+    (root / "t.csv").write_text("path,label\na.mp4,x\nb.mp4,x\na.mp4,x\nb.mp4,y\n")
+    listing = list_table(root / "t.csv", val_share=0)
+    assert [(each.path, each.labels) for each in listing.entries] == [
+        ("a.mp4", (0,)),
+        ("b.mp4", (0,)),
+        ("b.mp4", (1,)),
+    ]
+    again, several = listing.notes
+    assert again == "1 row left out as one before says the same"
+    assert several.startswith("1 video listed as one of each of several rows, such as b.mp4; ")
+
+
 def test_rows_of_a_group_or_of_a_video_stay_on_one_side(put):
     root = put(*(f"{k}.mp4" for k in range(8)))
     rows = [f"{k}.mp4,x,p{k // 2}\n" for k in range(8)]

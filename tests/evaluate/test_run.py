@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +16,7 @@ import pytest
 
 from vcycle.cli.eval import _fitted
 from vcycle.cli.main import main
-from vcycle.config.fields import read_config
+from vcycle.config.fields import config_text, read_config
 from vcycle.data.manifest import Manifest
 
 
@@ -54,6 +56,44 @@ def test_the_scores_of_every_video_are_a_table(
         assert row["views"] == "2"
         assert sum(float(row[name]) for name in videos.classes) == pytest.approx(1, abs=1e-4)
         assert row["labels"] in videos.classes
+
+
+def test_scores_replace_scores_alone(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the labels that somebody wrote, nor the manifest of the videos."""
+    file = tmp_path / "labels.csv"
+    file.write_text("path,label\na.mp4,run\n")
+    assert main(["eval", str(trained_run), "--scores", str(file)]) == 2
+    assert capsys.readouterr().err == (
+        f"vcycle: --scores {file}: it is there, and no scores; name another\n"
+    )
+    assert file.read_text() == "path,label\na.mp4,run\n"
+    file.write_text("path,labels,views,run,sit\n")
+    assert main(["eval", str(trained_run), "--scores", str(file)]) == 0
+    assert len(file.read_text().splitlines()) == 13
+
+
+def test_other_videos_than_the_run_validated_on_are_said(
+    trained_run: Path, synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", str(trained_run), "--json"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    run, videos = tmp_path / "run", tmp_path / "videos"
+    shutil.copytree(trained_run, run)
+    shutil.copytree(synthetic_videos, videos)
+    manifest = Manifest.read(videos)
+    first, *others = manifest.videos  # of those to train on
+    replace(manifest, videos=(replace(first, split="val"), *others)).write(videos)
+    config = read_config(run / "config.yaml")
+    data = replace(config.data, manifest=str(videos))
+    (run / "config.yaml").write_text(config_text(replace(config, data=data)))
+    assert main(["eval", str(run), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["videos"] == 13
+    assert f"the manifest in {videos} has changed since {run} trained" in captured.err
+    assert main(["eval", str(run), "--json", "--data", str(videos)]) == 0  # as asked
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_ten_clips_of_segments_are_refused(

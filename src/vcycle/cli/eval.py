@@ -67,7 +67,7 @@ def run_eval_command(options: argparse.Namespace) -> None:
         if file is not None and not Path(file).parent.is_dir():
             raise ValueError(f"--{flag} {file}: there is no folder {Path(file).parent}; make it")
     if options.scores:
-        check_replaces(Path(options.scores), ".csv", flag="--scores")
+        _check_scores(Path(options.scores))
     if options.plot is not None and options.shapes is None:
         raise ValueError("--plot: it draws several shapes; give --shapes all too")
     if options.plot is not None:
@@ -110,6 +110,9 @@ def run_eval_command(options: argparse.Namespace) -> None:
                 print(_fitted(_line(folder, results[-1])), flush=True)
     finally:
         destroy_process_group()
+    if is_first() and options.split == "val" and "data.manifest" not in options.fields:
+        for folder, config in runs:
+            _warn_of_other_videos(Path(folder), config)
     if is_first() and options.plot is not None:
         from vcycle.report.frontier_plot import draw_frontiers
 
@@ -118,6 +121,31 @@ def run_eval_command(options: argparse.Namespace) -> None:
     if is_first() and options.json:
         named = [{"folder": f, **r} for f, r in zip(options.folders, results, strict=True)]
         print(json.dumps(results[0] if len(results) == 1 else named, indent=1))
+
+
+def _check_scores(file: Path) -> None:
+    """Raise ValueError if a file is there that is none of scores, such as the videos' manifest."""
+    check_replaces(file, ".csv", flag="--scores")
+    if file.exists():
+        with file.open(errors="replace") as lines:
+            if not lines.readline(100).startswith("path,labels,views,"):
+                raise ValueError(f"--scores {file}: it is there, and no scores; name another")
+
+
+def _warn_of_other_videos(folder: Path, config: RunConfig) -> None:
+    """Say so if those that were scored are not those that the run validated on."""
+    from vcycle.evaluate.setup import read_manifest
+    from vcycle.train.same_run import is_of
+
+    file = folder / "dataset.json"
+    if file.is_file():
+        videos = read_manifest(config).split("val")
+        if not is_of(json.loads(file.read_text())["validation"], videos):
+            print(
+                f"warning: the manifest in {videos.root} has changed since {folder} trained, which "
+                f"may have trained on some of these videos",
+                file=sys.stderr,
+            )
 
 
 def _shapes(config: RunConfig, text: str | None) -> list[Shape]:

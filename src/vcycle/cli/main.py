@@ -57,12 +57,14 @@ _LIMITS: dict[type[Exception], str] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    with lasting_output():
+    with lasting_output() as check_output:
         try:
             words = list(sys.argv[1:] if arguments is None else arguments)
             options = make_parser().parse_args(words)
             options.words = words
             options.run(options)
+            if not hasattr(options, "is_logged"):  # of others, what they print is their result
+                check_output()
             return 0
         except (ValueError, OSError, RecursionError, OverflowError, MemoryError) as error:
             if os.environ.get("VCYCLE_TRACEBACK"):

@@ -1,12 +1,12 @@
 """A folder of videos, a table or a manifest that a user names: its manifest, and what fits it.
 
 In: a path. Out: the folder of its manifest, indexed if it has to be, with a report of what was
-found; and the run folder that a command without ``--folder`` means.
+found.
 """
 
 from __future__ import annotations
 
-import glob
+import hashlib
 import os
 from pathlib import Path
 
@@ -68,25 +68,6 @@ def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
     return indexed.manifest.root
 
 
-def run_folder(name: str) -> Path:
-    """The folder after the last of runs/NAME-1, NAME-2, ... that a run has begun to fill."""
-    return Path("runs", f"{name}-{_last_number(name) + 1}")
-
-
-def last_run_folder(name: str) -> Path | None:
-    """That last folder, if there is one and its run is not complete."""
-    last = Path("runs", f"{name}-{_last_number(name)}")
-    return last if last.is_dir() and not (last / "result.json").exists() else None
-
-
-def _last_number(name: str) -> int:
-    """Of those folders; 0 if there is none."""
-    folders = Path("runs").glob(f"{glob.escape(name)}-*")
-    begun = (each for each in folders if any(file.name != ".lock" for file in each.glob("*")))
-    numbers = (each.name.removeprefix(f"{name}-") for each in begun)
-    return max((int(number) for number in numbers if number.isdecimal()), default=0)
-
-
 def short_name(path: Path) -> str:
     """Of a dataset, for its run folders."""
     path = plain_path(path)
@@ -99,11 +80,12 @@ def _has_manifest(folder: Path) -> bool:
 
 
 def _place_of_manifest(path: Path) -> Path:
-    """Beside the videos, or if that is read-only a folder of the dataset's under ``runs``."""
+    """Beside the videos, or if that is read-only a hidden folder under ``runs``, one a path."""
     beside = path if path.is_dir() else path.parent
     if _is_writable(beside):
         return beside
-    return Path("runs").absolute() / "manifests" / short_name(path)
+    number = hashlib.sha256(os.fsencode(plain_path(path))).hexdigest()[:8]
+    return Path("runs").absolute() / ".manifests" / f"{short_name(path)}-{number}"
 
 
 def _is_writable(folder: Path) -> bool:

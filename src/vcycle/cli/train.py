@@ -8,23 +8,22 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vcycle.cli.gpus import check_gpus, launch
 from vcycle.cli.launched import is_first, is_launched, is_one_of_several
-from vcycle.cli.own_data import last_run_folder, manifest_of, run_folder, short_name
+from vcycle.cli.own_data import manifest_of, short_name
 from vcycle.cli.plan import PlanReport, plan_text
+from vcycle.cli.run_folders import choose_folder
 from vcycle.cli.waiting import starting_pytorch
-from vcycle.config.fields import check_own_code, read_config, read_values
+from vcycle.config.fields import check_own_code, read_config
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import PLAN_FLAGS, add_config_flags, check_flags, run_config
-from vcycle.config.pretrained import check_weights
+from vcycle.config.pretrained import check_weights, check_weights_file
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
-from vcycle.config.run import RunConfig
-from vcycle.config.sizing import fits_text
+from vcycle.config.run import Model, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.data.tables import counted
 from vcycle.schedule.arguments import nearest
@@ -57,7 +56,7 @@ def add_train_flags(parser: FlagParser) -> None:
         metavar="RUN",
         help="go on with the run in that folder, or in --folder; auto: or begin, if there is none",
     )
-    parser.set_defaults(run=run_train_command)
+    parser.set_defaults(run=run_train_command, is_logged=True)
 
 
 def run_train_command(options: argparse.Namespace) -> None:
@@ -72,10 +71,13 @@ def run_train_command(options: argparse.Namespace) -> None:
         raise ValueError("--resume: give --resume RUN, or the whole command that began the run")
     videos = None if names_its_folder else _own_videos(options)
     if videos is not None:
+        _check_names(options)
         _use_videos(options, videos)
     elif options.flip is not None:
         raise ValueError("--flip: it is for a folder or table of videos; leave it out")
-    if options.recipe not in USER_RECIPES:
+    if options.recipe in USER_RECIPES:
+        _use_model_of_weights(options)
+    else:
         options.gpus = None  # the batch is the recipe's, on any number
     name = short_name(videos) if videos is not None else options.recipe or "run"
     if names_its_folder:
@@ -90,7 +92,7 @@ def run_train_command(options: argparse.Namespace) -> None:
         config.grid_range()
         if options.recipe in USER_RECIPES and "precision" not in options.fields:
             config = _in_fastest_precision(config, options)
-        folder, config, kept = _folder(options, config, name, seconds)
+        folder, config, kept = choose_folder(options, config, name, seconds)
         if kept and is_first():
             print(f"{folder}: keeps the plan that it began with")
         seconds = None if kept else seconds
@@ -144,6 +146,29 @@ def _use_videos(options: argparse.Namespace, videos: Path) -> None:
     options.recipe = "finetune" if options.fields.get("model.weights") else "scratch"
 
 
+def _check_names(options: argparse.Namespace) -> None:
+    """Raise ValueError for a name that is none, which must not wait for videos to be indexed."""
+    if options.schedule is not None:
+        Multigrid.named(options.schedule)
+    model = Model(options.fields.get("model.name") or Model.name)
+    check_weights_file(replace(model, weights=options.fields.get("model.weights")))
+
+
+def _use_model_of_weights(options: argparse.Namespace) -> None:
+    """Train the network that a run's weights are of, unless another is asked for."""
+    file = Path(options.fields.get("model.weights") or "")
+    if "model.name" in options.fields or not file.is_file():
+        return
+    with starting_pytorch():
+        from vcycle.evaluate.checkpoint import find_trained_model
+
+    trained = find_trained_model(file)
+    if trained is not None and ":" not in trained.name:
+        print(f"{file}: weights of {trained.name}, which is the model")
+        of_model = {"model.name": trained.name, "model.options": trained.options}
+        options.fields = {**options.fields, **of_model}
+
+
 def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
     """The configuration of a run that is gone on with, with fields changed."""
     if options.recipe is not None or options.config is not None or options.folder is not None:
@@ -193,83 +218,6 @@ def _absolute(config: RunConfig) -> RunConfig:
     if model.weights:
         model = replace(model, weights=whole(model.weights))
     return replace(config, data=data, model=model)
-
-
-def _folder(
-    options: argparse.Namespace, config: RunConfig, name: str, seconds: float | None
-) -> tuple[Path, RunConfig, bool]:
-    """The run folder, the configuration, and whether its plan was fitted to a budget before.
-
-    The same command as before goes on with its run: in the folder given, or in the last numbered
-    one if its run is not complete.
-    """
-    if options.folder is not None:
-        folder = Path(options.folder)
-        if (folder / "config.yaml").is_file() and options.resume is False:
-            options.resume = "auto"
-        fitted = _fitted(folder, config, seconds)
-        if seconds is not None and fitted is None and (folder / "config.yaml").is_file():
-            raise ValueError(
-                f"--time {options.time}: the run in {folder} began with another length; give its "
-                f"own, or another --folder"
-            )
-        return folder, fitted or config, fitted is not None
-    last = last_run_folder(name)
-    if last is not None and (last / "config.yaml").is_file():
-        with suppress(ValueError):  # of another version, or damaged: another run
-            fitted = _fitted(last, config, seconds)
-            if _is_same(last, fitted or config):
-                options.resume = "auto"
-                return last, fitted or config, fitted is not None
-    if options.resume is True:
-        raise ValueError("--resume: there is no run to go on with; give --resume RUN")
-    return run_folder(name), config, False
-
-
-def _fitted(folder: Path, config: RunConfig, seconds: float | None) -> RunConfig | None:
-    """The configuration with the plan that an earlier run was fitted to for as many seconds."""
-    file = folder / "config.yaml"
-    if seconds is None or not file.is_file():
-        return None
-    before = read_config(file)
-    if fits_text(seconds) not in before.steps_note:
-        return None
-    return replace(
-        config,
-        baseline=replace(
-            config.baseline,
-            steps=before.baseline.steps,
-            stage_ends=before.baseline.stage_ends,
-            learning_rate=replace(
-                config.baseline.learning_rate,
-                warmup_steps=before.baseline.learning_rate.warmup_steps,
-            ),
-        ),
-        multigrid=_fitted_schedule(config, before),
-        evaluation=replace(config.evaluation, times=before.evaluation.times),
-        notes=before.notes,
-        schedule_notes=before.schedule_notes,
-        steps_note=before.steps_note,
-    )
-
-
-def _fitted_schedule(config: RunConfig, before: RunConfig) -> Multigrid:
-    """The steps that an earlier run was fitted to, without a schedule if too few fitted."""
-    multigrid = config.multigrid
-    if config.schedule_notes and before.schedule_notes and before.multigrid.anneal is None:
-        multigrid = multigrid.with_schedule("off")
-    return replace(multigrid, steps=before.multigrid.steps)
-
-
-def _is_same(folder: Path, config: RunConfig) -> bool:
-    with starting_pytorch():
-        from vcycle.train.same_run import check_config
-
-    try:
-        check_config(read_values(folder / "config.yaml"), config, source=str(folder))
-    except ValueError:
-        return False
-    return True
 
 
 def _train(

@@ -31,12 +31,12 @@ class FlagParser(argparse.ArgumentParser):
     def know_all_flags(self) -> None:
         """Let the parser of each command name the one that an unknown flag belongs to."""
         parsers = list(self._of_commands())
-        owners: dict[str, str] = {}
+        owners: dict[str, list[str]] = {}
         for parser in parsers:
             for flag in parser._option_string_actions:
-                owners.setdefault(flag, parser.prog)
+                owners.setdefault(flag, []).append(f"`{parser.prog}`")
         for parser in parsers:
-            parser._elsewhere = owners
+            parser._elsewhere = {flag: ", ".join(of) for flag, of in owners.items()}
 
     def _of_commands(self) -> Iterator[FlagParser]:
         yield self
@@ -56,7 +56,7 @@ class FlagParser(argparse.ArgumentParser):
         options, rest = super().parse_known_args(args, namespace)
         for flag in (each.partition("=")[0] for each in rest if each.startswith("-")):
             if flag in self._elsewhere:
-                raise ValueError(f"{flag}: it is a flag of `{self._elsewhere[flag]}`")
+                raise ValueError(f"{flag}: no flag of {self.prog}, but of {self._elsewhere[flag]}")
             guess = nearest(flag, self._option_string_actions)
             raise ValueError(f"{flag}: no such flag{guess or f'; {self.prog} --help lists them'}")
         if self._word is not None:

@@ -24,14 +24,20 @@ def published_weights(model: Model, kind: Literal["imagenet", "kinetics400"]) ->
     return file and f"{model.name} takes {file} of {page}"
 
 
+def check_weights_file(model: Model) -> None:
+    """Raise ValueError if a model's weights are given, and not there."""
+    file = model.weights
+    if file is not None and "://" not in file and not Path(file).exists():
+        found = published_weights(model, model.pretrained_on or "kinetics400")
+        hint = found or "give the file of a checkpoint of this model"
+        raise ValueError(f"model.weights {file}: no such file; {hint}")
+
+
 def check_weights(config: RunConfig) -> None:
     """Raise ValueError if the weights that a new run starts from are not given, or not there."""
     model = config.model
     if model.weights is not None:
-        if "://" not in model.weights and not Path(model.weights).exists():
-            found = published_weights(model, model.pretrained_on or "kinetics400")
-            hint = found or "give the file of a checkpoint of this model"
-            raise ValueError(f"model.weights {model.weights}: no such file; {hint}")
+        check_weights_file(model)
         return
     kind = model.pretrained_on
     if kind is None:

@@ -82,11 +82,13 @@ class Manifest:
         """The videos of one split. Raises ValueError, naming the splits, if it is empty."""
         videos = tuple(video for video in self.videos if video.split == name)
         if not videos:
-            known = ", ".join(sorted({video.split for video in self.videos})) or "none"
+            known = sorted({video.split for video in self.videos})
+            fix = "index at least two of each class, with a --val-share above 0"
+            if len(known) > 1:
+                fix = f"name one of these {name} where they come from, and index again"
             raise ValueError(
-                f"split {name!r}: no video of {self.root} is in it; it has {known}; index at "
-                f"least two of each class, with a --val-share above 0, or change the split column "
-                f"of manifest.csv"
+                f"split {name!r}: no video of {self.root} is in it; it has "
+                f"{', '.join(known) or 'none'}; {fix}"
             )
         return replace(self, videos=videos)
 

@@ -17,6 +17,13 @@ from vcycle.data.tables import counted
 _MAX_ROWS = 30  # of classes in the table
 _IMBALANCE = 10  # times as many videos of one class as of another
 _VIDEOS_PER_NAME = 20  # more of one name but for a counter are just the videos of a class
+_BEFORE_DIGITS = r"(.+?)[0-9]+[.][^/.]*$"
+_GROUP_PATTERNS = (
+    *(rf"(.+){mark}[^/{mark}]*$" for mark in "_ -"),
+    r"(.+)[.][^/.]*[.][^/.]*$",
+    _BEFORE_DIGITS,
+)
+"""What comes before a counter in a path: before the last mark of a kind, or before its digits."""
 _COPY = re.compile(
     r"^copy of |([ _-]*\(\d+\)|[ _-]+(copy|kopie|copie)([ _-]?\d+)?)$", re.IGNORECASE
 )
@@ -83,7 +90,8 @@ def _missing_classes(manifest: Manifest, counts: dict[str, Counter[int]]) -> Ite
             if counts[other][label] and not counts[split][label]
         ]
         if lacking:
-            fate = "are never learned" if split == "train" else "are not scored"
+            verb = "is" if len(lacking) == 1 else "are"
+            fate = f"{verb} never learned" if split == "train" else f"{verb} not scored"
             yield f"{split} has no video of {_some(lacking)}, which {fate}; add some"
 
 
@@ -108,13 +116,29 @@ def _near_identical(manifest: Manifest) -> Iterable[str]:
         pairs += _on_both_sides(bare if is_numbered else kept)
     if pairs:
         first, second = min(pairs)
+        pattern = _pattern_of(first, second)
+        fix = f", as with --group-pattern '{pattern}'" if pattern else ""
         if PurePosixPath(first).name != PurePosixPath(second).name:
             first, second = PurePosixPath(first).name, PurePosixPath(second).name
         yield (
             f"{counted(len(pairs), 'pair')} of nearly the same name in train and val, such as "
-            f"{first} and {second}; if they show one scene or person, keep them together, as with "
-            "--group-pattern '(.+)_'"
+            f"{first} and {second}; if they show one scene or person, keep them together{fix}"
         )
+
+
+def _pattern_of(first: str, second: str) -> str | None:
+    """A group pattern by which two paths are of one group; None if none is known.
+
+    That whose group is the longest; one that parts digits from letters only if no other does.
+    """
+    groups = {}
+    for pattern in _GROUP_PATTERNS:
+        matches = [re.search(pattern, path) for path in (first, second)]
+        names = {match[1] for match in matches if match}
+        if all(matches) and len(names) == 1:
+            groups[pattern] = names.pop()
+    by_mark = [pattern for pattern in groups if pattern != _BEFORE_DIGITS]
+    return max(by_mark or groups, key=lambda pattern: len(groups[pattern]), default=None)
 
 
 def _on_both_sides(named: list[tuple[str, Video]]) -> Iterable[tuple[str, str]]:

@@ -37,13 +37,17 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     numbers = {name: label for label, name in enumerate(classes)}
     labels = [(numbers[name],) for _, name, _ in found]
     paths = [path for _, _, path in found]
-    notes = _strays(top, [folder for _, folder in splits] or [top])
+    parents = [folder for _, folder in splits] or [top]
+    notes = (*_strays(top, parents), *_without_videos(top, parents))
     if splits:
         notes += splitting.unused("the videos are in folders of splits")
-        chosen = [split for split, _, _ in found]
+        chosen: list[tuple[str, str | None]] = [(split, None) for split, _, _ in found]
     else:
         chosen = splitting.divide(paths, labels)
-    entries = tuple(map(Entry, paths, labels, chosen))
+    entries = tuple(
+        Entry(path, label, split, group=group)
+        for path, label, (split, group) in zip(paths, labels, chosen, strict=True)
+    )
     return Listing(top, classes, entries, notes=notes)
 
 
@@ -59,6 +63,24 @@ def _strays(top: Path, parents: list[Path]) -> tuple[str, ...]:
         return ()
     name = plain_name(min(strays), top)
     return (f"{counted(len(strays), 'video')} in no folder of a class left out, such as {name}",)
+
+
+def _without_videos(top: Path, parents: list[Path]) -> tuple[str, ...]:
+    """A note on folders that hold files, of which none is a video."""
+    others = [
+        folder
+        for parent in parents
+        for folder in _folders_in(parent, top)
+        if not videos_under(folder) and any(file.is_file() for file in folder.rglob("*"))
+    ]
+    if not others:
+        return ()
+    name = plain_name(min(others), top)
+    ends = ", ".join(sorted(VIDEO_SUFFIXES))
+    return (
+        f"{counted(len(others), 'folder')} without a video left out, such as {name}; files of "
+        f"videos end in {ends}",
+    )
 
 
 def _folders_in(parent: Path, top: Path) -> list[Path]:

@@ -11,7 +11,10 @@ from collections import deque
 from pathlib import Path
 
 VIDEO_SUFFIXES = frozenset(
-    {".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".flv", ".wmv"}
+    {
+        *(".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".flv", ".wmv"),
+        *(".3gp", ".mts", ".m2ts", ".ogv"),
+    }
 )
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
 

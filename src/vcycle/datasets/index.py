@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -32,6 +32,7 @@ from vcycle.datasets.listing import Entry, Listing
 from vcycle.datasets.mirroring import mirroring
 from vcycle.datasets.on_ray import check_shared, run_anywhere
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video
+from vcycle.datasets.splits import repaired_splits
 
 _JOURNAL = "probes.jsonl"
 
@@ -86,6 +87,8 @@ def index_videos(
     out = Path(directory) if directory is not None else listing.root
     check_replaceable(out, listing.classes)
     out.mkdir(parents=True, exist_ok=True)
+    if not os.access(out, os.W_OK):
+        raise ValueError(f"{out}: cannot be written to; give another folder with --out")
     with Journal(out / _JOURNAL) as journal:
         remove_partials(out, (*MANIFEST_FILES, CHOICES_FILE))
         choices = Choices(flip, source=source).with_earlier(Choices.read(out))
@@ -170,7 +173,8 @@ def _write(
 ) -> Indexed:
     """Write the manifest, ``bad.csv`` and ``missing.csv``."""
     bad: dict[str, str] = {}
-    videos: list[Video] = []
+    good: list[tuple[Entry, VideoInfo]] = []
+    listed = Counter(split for _, split in listing.missing)
     for entry in listing.entries:
         name, outcome = str(entry.source), found[str(entry.source)]
         if isinstance(outcome, Failed):
@@ -180,8 +184,13 @@ def _write(
                 f"the video ends at {outcome.duration_seconds:.2f} s"
             )
         else:
-            path = _path(listing.root, out, entry.path)
-            videos.append(_video(entry, outcome, path, flip=flip))
+            good.append((entry, outcome))
+            continue
+        listed[entry.split] += 1
+    videos = [
+        _video(entry, info, _path(listing.root, out, entry.path), flip=flip)
+        for entry, info in _divided(good)
+    ]
     write_reasons(out / "bad.csv", bad)
     write_reasons(
         out / "missing.csv",
@@ -189,11 +198,20 @@ def _write(
     )
     if not videos:
         raise ValueError(_nothing(listing, out, num_bad=len(bad)))
-    listed = Counter(entry.split for entry in listing.entries)
-    listed.update(split for _, split in listing.missing)
+    listed.update(video.split for video in videos)
     manifest = Manifest(out, listing.classes, tuple(videos), listed=tuple(sorted(listed.items())))
     manifest.write()
     return Indexed(manifest, listing.missing, bad, notes)
+
+
+def _divided(good: list[tuple[Entry, VideoInfo]]) -> list[tuple[Entry, VideoInfo]]:
+    """With every class on both sides of a split that was drawn, if there are videos for it."""
+    groups = [entry.group for entry, _ in good if entry.group is not None]
+    if len(groups) < len(good):
+        return good
+    labels, splits = [entry.labels for entry, _ in good], [entry.split for entry, _ in good]
+    repaired = zip(good, repaired_splits(labels, groups, splits), strict=True)
+    return [(replace(entry, split=split), info) for (entry, info), split in repaired]
 
 
 def _nothing(listing: Listing, out: Path, *, num_bad: int) -> str:
@@ -207,7 +225,8 @@ def _nothing(listing: Listing, out: Path, *, num_bad: int) -> str:
 
 
 def _video(entry: Entry, info: VideoInfo, path: str, *, flip: bool) -> Video:
-    return Video(**{**vars(entry), "path": path}, flip=flip, **vars(info))
+    listed = {name: value for name, value in vars(entry).items() if name != "group"}
+    return Video(**{**listed, "path": path}, flip=flip, **vars(info))
 
 
 def _path(root: Path, out: Path, path: str) -> str:

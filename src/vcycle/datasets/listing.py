@@ -24,7 +24,9 @@ Missing = tuple[str, str]  # name and split
 class Entry:
     """One listed video: its path under the listing's root or its URI, and what was listed of it.
 
-    The fields are those of a manifest's ``Video``. Raises ValueError if a manifest cannot name it.
+    The fields are those of a manifest's ``Video``, and the ``group`` that stays on one side of a
+    split that was drawn, None of one that the data has. Raises ValueError if a manifest cannot name
+    the video.
     """
 
     path: str
@@ -35,6 +37,7 @@ class Entry:
     num_bytes: int = 0
     start_seconds: float = 0.0
     end_seconds: float = 0.0
+    group: str | None = None
 
     def __post_init__(self) -> None:
         check_path(self.path)

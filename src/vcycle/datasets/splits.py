@@ -36,11 +36,17 @@ class Splitting:
 
     def divide(
         self, names: Sequence[str], labels: Sequence[Labels], groups: Sequence[str] | None = None
-    ) -> list[str]:
-        """The split of each video. Groups are those of the pattern, else ``groups``, else names."""
+    ) -> list[tuple[str, str | None]]:
+        """The split of each video, and its group: the pattern's, else of ``groups``, else its name.
+
+        Groups are None if one side is to have all.
+        """
         if self.group_pattern is not None:
             groups = groups_by_pattern(names, self.group_pattern)
-        return split_videos(labels, groups or names, val_share=self.val_share)
+        groups = groups or names
+        splits = split_videos(labels, groups, val_share=self.val_share)
+        one_sided = self.val_share in (0, 1)
+        return list(zip(splits, [None] * len(names) if one_sided else groups, strict=True))
 
     def unused(self, reason: str) -> tuple[str, ...]:
         """A note that the pattern is not used, if there is one."""
@@ -90,12 +96,27 @@ def split_videos(labels: Sequence[Labels], groups: Sequence[str], *, val_share: 
     """
     if val_share in (0, 1):
         return ["val" if val_share else "train"] * len(labels)
-    counts: dict[str, Counter[int]] = defaultdict(Counter)
-    for video_labels, group in zip(labels, groups, strict=True):
-        counts[group].update(set(video_labels) or {-1})  # without labels: a class of their own
+    counts = _counts(labels, groups)
     in_val = _stratify(counts, val_share)
     _repair(counts, in_val)
     return ["val" if in_val[group] else "train" for group in groups]
+
+
+def repaired_splits(
+    labels: Sequence[Labels], groups: Sequence[str], splits: Sequence[str]
+) -> list[str]:
+    """The splits of what is left of videos that were divided: groups change sides, as few as do,
+    if a class has lost all that it had on one side, and has two groups."""
+    in_val = {group: split == "val" for group, split in zip(groups, splits, strict=True)}
+    _repair(_counts(labels, groups), in_val)
+    return ["val" if in_val[group] else "train" for group in groups]
+
+
+def _counts(labels: Sequence[Labels], groups: Sequence[str]) -> dict[str, Counter[int]]:
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for video_labels, group in zip(labels, groups, strict=True):
+        counts[group].update(set(video_labels) or {-1})  # without labels: a class of their own
+    return counts
 
 
 def _stratify(counts: dict[str, Counter[int]], val_share: float) -> dict[str, bool]:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from vcycle.data.manifest import MANIFEST_FILES, check_class, check_path
+from vcycle.data.manifest import MANIFEST_FILES, check_class, check_path, locate
 from vcycle.data.tables import (
     check_line,
+    counted,
     number,
     parse_lines,
     parse_table,
@@ -99,34 +101,52 @@ def list_metadata(top: Path, tables: Sequence[Path], splitting: Splitting) -> Li
 def _listing(top: Path, rows: Sequence[_Listed], splitting: Splitting, *, where: str) -> Listing:
     if not rows:
         raise ValueError(f"{where}: lists no video; give each one a row")
+    rows, notes = _once(rows)
     classes = sorted_classes(name for row in rows for name in row.labels)
     numbers = {name: label for label, name in enumerate(classes)}
     labels = [tuple(numbers[name] for name in row.labels) for row in rows]
-    splits = [row.split for row in rows]
-    notes: tuple[str, ...] = ()
-    if any(splits):
-        notes = splitting.unused("the table has splits")
-        if not all(splits):
-            path = rows[splits.index("")].path
-            raise ValueError(f"{where}: {path} has no split and others have; give each one a split")
+    splits: list[tuple[str, str | None]] = [(row.split, None) for row in rows]
+    if any(row.split for row in rows):
+        notes += splitting.unused("the table has splits")
+        if without := [row.path for row in rows if not row.split]:
+            raise ValueError(
+                f"{where}: {without[0]} has no split and others have; give each one a split"
+            )
     else:
         groups = [row.group or f"/{row.path}" for row in rows]
         splits = splitting.divide([row.path for row in rows], labels, groups)
     found: list[Entry | Missing] = []
-    for row, row_labels, split in zip(rows, labels, splits, strict=True):
-        if "://" not in row.path and not (top / row.path).exists():
-            found.append((row.path, split))
-            continue
-        found.append(
-            Entry(
-                row.path,
-                row_labels,
-                split,
-                start_seconds=row.start_seconds,
-                end_seconds=row.end_seconds,
-            )
+    for row, row_labels, (split, group) in zip(rows, labels, splits, strict=True):
+        entry = Entry(
+            row.path,
+            row_labels,
+            split,
+            start_seconds=row.start_seconds,
+            end_seconds=row.end_seconds,
+            group=group,
         )
+        place = locate(top, entry.source)
+        is_there = not place.is_local or Path(place.uri).exists()
+        found.append(entry if is_there else (row.path, split))
     return replace(make_listing(top, classes, found), notes=notes)
+
+
+def _once(rows: Sequence[_Listed]) -> tuple[list[_Listed], tuple[str, ...]]:
+    """Each row once, and notes on those that were there again, or name another class."""
+    kept = list(dict.fromkeys(rows))
+    parts = Counter((row.path, row.start_seconds, row.end_seconds) for row in kept)
+    again = [path for (path, *_), number in parts.items() if number > 1]
+    notes = []
+    if len(kept) < len(rows):
+        notes.append(
+            f"{counted(len(rows) - len(kept), 'row')} left out as one before says the same"
+        )
+    if again:
+        notes.append(
+            f"{counted(len(again), 'video')} listed as one of each of several rows, such as "
+            f"{again[0]}; of several classes at once give one row, with semicolons between them"
+        )
+    return kept, tuple(notes)
 
 
 def _read(table: Path, folder: Path) -> list[_Listed]:

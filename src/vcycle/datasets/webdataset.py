@@ -68,13 +68,15 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     numbers = {name: label for label, name in enumerate(classes)}
     paths = [plain_name(shard, top) for shard, _ in found]
     labels = [tuple(numbers[name] for name in sample.labels) for _, sample in found]
-    chosen = [splits[shard] for shard, _ in found]
-    if not any(chosen):
+    chosen: list[tuple[str, str | None]] = [(splits[shard], None) for shard, _ in found]
+    if not any(splits.values()):
         names = [f"{path}/{sample.key}" for path, (_, sample) in zip(paths, found, strict=True)]
         chosen = splitting.divide(names, labels)
     entries = tuple(
-        Entry(path, label, split, offset=sample.offset, num_bytes=sample.num_bytes)
-        for path, label, split, (_, sample) in zip(paths, labels, chosen, found, strict=True)
+        Entry(path, label, split, offset=sample.offset, num_bytes=sample.num_bytes, group=group)
+        for path, label, (split, group), (_, sample) in zip(
+            paths, labels, chosen, found, strict=True
+        )
     )
     return Listing(top, classes, entries, notes=notes)
 

@@ -57,7 +57,7 @@ class ValidationVideos:
     def __init__(self, config: RunConfig, validation: dict[str, Any]) -> None:
         from vcycle.evaluate.loaders import make_dataset
         from vcycle.evaluate.setup import read_manifest
-        from vcycle.train.same_run import identity
+        from vcycle.train.same_run import is_of
 
         self.reason = ""
         self._dataset: ClipDataset | None = None
@@ -67,8 +67,7 @@ class ValidationVideos:
         except (ValueError, OSError) as error:
             self.reason = f"the run's videos cannot be reached: {' '.join(str(error).split())}"
             return
-        now = identity(videos)
-        if any(now[key] != validation.get(key) for key in now if key.endswith("sha256")):
+        if not is_of(validation, videos):
             self.reason = f"the manifest in {videos.root} has changed since the run"
             return
         self._dataset = make_dataset(config, videos)

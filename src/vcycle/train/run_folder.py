@@ -86,7 +86,8 @@ class RunFolder:
         is_empty = all(each.name == LOCK_NAME for each in self.path.glob("*"))
         if not (resume or is_empty):
             raise ValueError(
-                f"run folder {self.path}: it is not empty; choose another, or resume that run"
+                f"run folder {self.path}: it is not empty; choose another, or give --resume auto, "
+                f"which goes on with a run in it, or begins one beside files of others"
             )
         names = (*_NAMES, "checkpoint.safetensors", "best.safetensors")
         has_run = any((self.path / name).exists() for name in names) or has_checkpoint(self.path)

@@ -27,9 +27,14 @@ _FREE = (
 _MOST_SHOWN = 20  # another network differs in hundreds of tensors
 
 
+def config_differences(before: dict[str, Any], config: RunConfig) -> list[str]:
+    """What a saved configuration has that this one has not, in all that decides the run."""
+    return _differences(before, asdict(config), free=_FREE)
+
+
 def check_config(before: dict[str, Any], config: RunConfig, *, source: str) -> None:
     """Raise ValueError unless a saved configuration is this one in all that decides the run."""
-    _check(before, asdict(config), source=source, free=_FREE)
+    _check(config_differences(before, config), source=source)
 
 
 def check_state(
@@ -38,7 +43,7 @@ def check_state(
     """Raise ValueError unless a checkpoint is of this configuration, plan and ``identity``."""
     before = {**state["config"], "plan": state["plan"], "manifest": state["manifest"]}
     now = {**asdict(config), "plan": plan.to_dict(), "manifest": dataset}
-    _check(before, now, source=source, free=_FREE)
+    _check(_differences(before, now, free=_FREE), source=source)
 
 
 def check_network(state: dict[str, Any], network: nn.Module, *, source: str) -> None:
@@ -47,7 +52,7 @@ def check_network(state: dict[str, Any], network: nn.Module, *, source: str) -> 
         {name: _size(value) for name, value in values.items()}
         for values in (state["model"], network.state_dict())
     )
-    _check({"weights": before}, {"weights": now}, source=source)
+    _check(_differences({"weights": before}, {"weights": now}), source=source)
 
 
 def identity(manifest: Manifest) -> dict[str, Any]:
@@ -75,19 +80,30 @@ def _size(value: Any) -> str:
     return "x".join(map(str, value.shape)) if hasattr(value, "shape") else "no tensor"
 
 
-def _check(
-    before: dict[str, Any], now: dict[str, Any], *, source: str, free: tuple[str, ...] = ()
-) -> None:
+def is_of(validation: dict[str, Any], videos: Manifest) -> bool:
+    """Whether a run's ``dataset.json`` has these videos, and all that is known of them."""
+    now = identity(videos)
+    return all(now[key] == validation.get(key) for key in now if key.endswith("sha256"))
+
+
+def _differences(
+    before: dict[str, Any], now: dict[str, Any], *, free: tuple[str, ...] = ()
+) -> list[str]:
     old, new = dict(_leaves(before)), dict(_leaves(now))
-    differing = [
+    return [
         f"{name} is {old.get(name, 'not set')} in it, {new.get(name, 'not set')} now"
         for name in sorted({**old, **new})
         if old.get(name) != new.get(name)
         and not any(name == each or name.startswith(f"{each}.") for each in free)
     ]
+
+
+def _check(differing: list[str], *, source: str) -> None:
     if differing:
         more = len(differing) - _MOST_SHOWN
         shown = differing[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+        if any(each.startswith("manifest.") for each in differing):
+            shown.append("its videos, or their manifest, have changed since")
         raise ValueError(
             f"{source}: {'; '.join(shown)}; resume with the same, or choose another folder"
         )

@@ -1,0 +1,116 @@
+"""Which run folder a command means, and whether the run in it is the one that it asks for.
+
+In: a configuration, its numbered folders under ``runs``, and what earlier runs left there. Out: the
+folder of a new run, or that of the run to go on with, and the plan that it began with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from vcycle.cli.launched import is_first
+from vcycle.cli.waiting import starting_pytorch
+from vcycle.config.fields import read_config, read_values
+from vcycle.config.run import RunConfig
+from vcycle.config.sizing import fits_text
+from vcycle.schedule.multigrid import Multigrid
+
+
+def choose_folder(
+    options: argparse.Namespace, config: RunConfig, name: str, seconds: float | None
+) -> tuple[Path, RunConfig, bool]:
+    """The run folder, the configuration, and whether its plan was fitted to a budget before.
+
+    The same command as before goes on with its run: in the folder given, or in the last numbered
+    one if its run is not complete.
+    """
+    if options.folder is not None:
+        folder = Path(options.folder)
+        if (folder / "config.yaml").is_file() and options.resume is False:
+            options.resume = "auto"
+        fitted = _fitted(folder, config, seconds)
+        if seconds is not None and fitted is None and (folder / "config.yaml").is_file():
+            raise ValueError(
+                f"--time {options.time}: the run in {folder} began with another length; give its "
+                f"own, or another --folder"
+            )
+        return folder, fitted or config, fitted is not None
+    last = last_run_folder(name)
+    if last is not None and (last / "config.yaml").is_file():
+        with suppress(ValueError):  # of another version, or damaged: another run
+            fitted = _fitted(last, config, seconds)
+            differing = _differences(last, fitted or config)
+            if not differing:
+                options.resume = "auto"
+                return last, fitted or config, fitted is not None
+            if is_first():
+                print(f"{last} was interrupted, and is another run: {differing[0]}")
+    if options.resume is True:
+        raise ValueError("--resume: there is no run to go on with; give --resume RUN")
+    return run_folder(name), config, False
+
+
+def _fitted(folder: Path, config: RunConfig, seconds: float | None) -> RunConfig | None:
+    """The configuration with the plan that an earlier run was fitted to for as many seconds."""
+    file = folder / "config.yaml"
+    if seconds is None or not file.is_file():
+        return None
+    before = read_config(file)
+    if fits_text(seconds) not in before.steps_note:
+        return None
+    return replace(
+        config,
+        baseline=replace(
+            config.baseline,
+            steps=before.baseline.steps,
+            stage_ends=before.baseline.stage_ends,
+            learning_rate=replace(
+                config.baseline.learning_rate,
+                warmup_steps=before.baseline.learning_rate.warmup_steps,
+            ),
+        ),
+        multigrid=_fitted_schedule(config, before),
+        evaluation=replace(config.evaluation, times=before.evaluation.times),
+        notes=before.notes,
+        schedule_notes=before.schedule_notes,
+        steps_note=before.steps_note,
+    )
+
+
+def _fitted_schedule(config: RunConfig, before: RunConfig) -> Multigrid:
+    """The steps that an earlier run was fitted to, without a schedule if too few fitted."""
+    multigrid = config.multigrid
+    if config.schedule_notes and before.schedule_notes and before.multigrid.anneal is None:
+        multigrid = multigrid.with_schedule("off")
+    return replace(multigrid, steps=before.multigrid.steps)
+
+
+def _differences(folder: Path, config: RunConfig) -> list[str]:
+    """What makes the run in a folder another one, if anything does."""
+    with starting_pytorch():
+        from vcycle.train.same_run import config_differences
+
+    return config_differences(read_values(folder / "config.yaml"), config)
+
+
+def run_folder(name: str) -> Path:
+    """The folder after the last of runs/NAME-1, NAME-2, ... that a run has begun to fill."""
+    return Path("runs", f"{name}-{_last_number(name) + 1}")
+
+
+def last_run_folder(name: str) -> Path | None:
+    """That last folder, if there is one and its run is not complete."""
+    last = Path("runs", f"{name}-{_last_number(name)}")
+    return last if last.is_dir() and not (last / "result.json").exists() else None
+
+
+def _last_number(name: str) -> int:
+    """Of those folders; 0 if there is none."""
+    folders = Path("runs").glob(f"{glob.escape(name)}-*")
+    begun = (each for each in folders if any(file.name != ".lock" for file in each.glob("*")))
+    numbers = (each.name.removeprefix(f"{name}-") for each in begun)
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
