@@ -48,7 +48,7 @@ def choose_folder(
                 options.resume = "auto"
                 return last, fitted or config, fitted is not None
             if is_first():
-                print(f"{last} was interrupted, and is another run: {differing[0]}")
+                print(f"{last} is not complete, and another run: {differing[0]}")
     if options.resume is True:
         raise ValueError("--resume: there is no run to go on with; give --resume RUN")
     return run_folder(name), config, False

@@ -164,9 +164,10 @@ def _use_model_of_weights(options: argparse.Namespace) -> None:
 
     trained = find_trained_model(file)
     if trained is not None and ":" not in trained.name:
-        print(f"{file}: weights of {trained.name}, which is the model")
+        if is_first():
+            print(f"{file}: weights of {trained.name}, which is the model")
         of_model = {"model.name": trained.name, "model.options": trained.options}
-        options.fields = {**options.fields, **of_model}
+        options.fields = {**of_model, **options.fields}
 
 
 def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
