@@ -133,6 +133,7 @@ def main(arguments: list[str]) -> int:
             "regimes": task_tables.regimes_table(values, titles),
             "saving": savings.iso_table({**values, "iso": named}, titles),
             "equal": savings.equal_table(values, titles),
+            "controls": savings.equal_table(values, titles, methods=savings.CONTROLS),
             "variants": tables.variants_table(values, titles),
             "muon": task_tables.muon_table(values),
             "muon_savings": task_tables.muon_savings(values),

@@ -6,6 +6,7 @@ writes into the pages.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from markdown_table import table
@@ -18,6 +19,7 @@ COSTS = {
 }
 
 NAMED = ("paper", "pass", "anneal", "anneal-retuned", "tokens")
+CONTROLS = ("small", "progressive", "long-only", "short-only", "paper-steps")
 """Schedules with a name, the anneal that is tuned at each length, and the one that drops tokens."""
 
 SCORES = ("top1", "loss")
@@ -84,12 +86,12 @@ def lengths_table(values: Row, titles: dict[str, str]) -> str:
     )
 
 
-def equal_table(values: Row, titles: dict[str, str]) -> str:
-    """What each length of the named schedules gains over the baseline in the same seconds."""
+def equal_table(values: Row, titles: dict[str, str], *, methods: Sequence[str] = NAMED) -> str:
+    """What each length of the methods gains over the baseline in the same seconds."""
     lines = []
     for point in values["points"]:
         gains = [gain_text(point["gain"].get(score), score, runs=point["runs"]) for score in SCORES]
-        if point["method"] in NAMED and any(gains):
+        if point["method"] in methods and any(gains):
             lines.append(
                 f"{task_name(point)} | {titles[point['method']]} | {point['steps']:,} "
                 f"| {seconds_text(point['seconds'])} | {point['runs']} "
