@@ -192,7 +192,7 @@ def test_the_longest_baselines_that_it_came_to_and_stayed_below() -> None:
 def test_it_was_ahead_of_a_baseline_of_equal_time_wherever_they_were_compared() -> None:
     compared = [point for point in ANNEALS if point["gain"]]
     assert len(compared) >= 15
-    assert min(point["steps"] for point in compared) == FEWEST_STEPS
+    assert min(point["steps"] for point in compared if point["runs"] > 3) == FEWEST_STEPS
     assert max(p["steps"] for p in POINTS if p["method"] == "anneal" and p["gain"]) == MOST_STEPS
     assert all(point["gain"]["top1"][0] > 0 for point in compared)
 

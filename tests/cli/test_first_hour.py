@@ -289,7 +289,7 @@ def test_a_run_that_was_interrupted_and_is_another_is_named(
     capsys.readouterr()
     assert main([*command, "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"runs/strokes-1 is not complete, and another run: .* in it, .* now", out)
+    assert "runs/strokes-1 is not complete, and began with other settings or videos" in out
     assert "run folder runs/strokes-2" in out
 
 

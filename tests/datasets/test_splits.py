@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcycle.datasets.splits import Splitting, groups_by_pattern, split_videos
+from vcycle.datasets.splits import Splitting, groups_by_pattern, repaired_splits, split_videos
 
 shares = st.sampled_from([0.01, 0.1, 0.25, 0.5, 0.9])
 sizes = st.lists(st.integers(1, 40), min_size=1, max_size=8)  # of classes
@@ -130,3 +130,10 @@ def test_a_pattern_names_the_group():
 def test_a_pattern_that_gives_no_groups(pattern, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         groups_by_pattern(["run/a.mp4"], pattern)
+
+
+@pytest.mark.parametrize("names", [("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b")])
+def test_the_smallest_group_changes_sides_when_a_class_has_lost_its_validation(names):
+    groups = [name for name, size in zip(names, (20, 4, 1), strict=True) for _ in range(size)]
+    splits = repaired_splits([(0,)] * 25, groups, ["train"] * 25)
+    assert splits == ["train"] * 24 + ["val"]

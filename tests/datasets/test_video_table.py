@@ -96,7 +96,7 @@ def test_rows_that_are_there_twice_count_once_and_others_of_one_video_are_said(p
     ]
     again, several = listing.notes
     assert again == "1 row left out as one before says the same"
-    assert several.startswith("1 video listed as one of each of several rows, such as b.mp4; ")
+    assert several.startswith("1 video in several rows that differ, such as b.mp4: give each one")
 
 
 def test_rows_of_a_group_or_of_a_video_stay_on_one_side(put):

@@ -10,6 +10,7 @@ import json
 import shutil
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,6 @@ def run_eval_command(options: argparse.Namespace) -> None:
                 print(_fitted(_line(folder, results[-1])), flush=True)
     finally:
         destroy_process_group()
-    if is_first() and options.split == "val" and "data.manifest" not in options.fields:
-        for folder, config in runs:
-            _warn_of_other_videos(Path(folder), config)
     if is_first() and options.plot is not None:
         from vcycle.report.frontier_plot import draw_frontiers
 
@@ -121,6 +119,9 @@ def run_eval_command(options: argparse.Namespace) -> None:
     if is_first() and options.json:
         named = [{"folder": f, **r} for f, r in zip(options.folders, results, strict=True)]
         print(json.dumps(results[0] if len(results) == 1 else named, indent=1))
+    if is_first() and options.split == "val" and "data.manifest" not in options.fields:
+        for folder, config in runs:
+            _warn_of_other_videos(Path(folder), config)
 
 
 def _check_scores(file: Path) -> None:
@@ -137,10 +138,11 @@ def _warn_of_other_videos(folder: Path, config: RunConfig) -> None:
     from vcycle.evaluate.setup import read_manifest
     from vcycle.train.same_run import is_of
 
-    file = folder / "dataset.json"
-    if file.is_file():
+    file = (folder if folder.is_dir() else folder.parent) / "dataset.json"
+    with suppress(OSError, ValueError, LookupError, TypeError):  # of no run, or damaged
+        validation = json.loads(file.read_text())["validation"]
         videos = read_manifest(config).split("val")
-        if not is_of(json.loads(file.read_text())["validation"], videos):
+        if not is_of(validation, videos):
             print(
                 f"warning: the manifest in {videos.root} has changed since {folder} trained, which "
                 f"may have trained on some of these videos",

@@ -33,8 +33,9 @@ def lasting_output() -> Iterator[Callable[[], None]]:
     def check() -> None:
         for each in filter(None, lasting):
             each.flush()
-        lost = lasting[0].lost if lasting[0] is not None else None
-        if lost is not None and lost.errno not in (errno.EPIPE, errno.EIO):
+        output = lasting[0]
+        lost = output.lost if output is not None and not output.isatty() else None
+        if lost is not None and lost.errno != errno.EPIPE:
             raise OSError(lost.errno, lost.strerror, "standard output")
 
     try:

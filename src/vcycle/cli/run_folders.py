@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import glob
+import shlex
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +49,10 @@ def choose_folder(
                 options.resume = "auto"
                 return last, fitted or config, fitted is not None
             if is_first():
-                print(f"{last} is not complete, and another run: {differing[0]}")
+                print(
+                    f"{last} is not complete, and began with other settings or videos; "
+                    f"--resume {shlex.quote(str(last))} goes on with it"
+                )
     if options.resume is True:
         raise ValueError("--resume: there is no run to go on with; give --resume RUN")
     return run_folder(name), config, False

@@ -166,8 +166,9 @@ def _use_model_of_weights(options: argparse.Namespace) -> None:
     if trained is not None and ":" not in trained.name:
         if is_first():
             print(f"{file}: weights of {trained.name}, which is the model")
-        of_model = {"model.name": trained.name, "model.options": trained.options}
-        options.fields = {**of_model, **options.fields}
+        builder = {**trained.options, **options.fields.get("model.options", {})}
+        of_model = {"model.name": trained.name, "model.options": builder}
+        options.fields = {**options.fields, **of_model}
 
 
 def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:

@@ -36,7 +36,7 @@ class FlagParser(argparse.ArgumentParser):
             for flag in parser._option_string_actions:
                 owners.setdefault(flag, []).append(f"`{parser.prog}`")
         for parser in parsers:
-            parser._elsewhere = {flag: ", ".join(of) for flag, of in owners.items()}
+            parser._elsewhere = {flag: _some(of) for flag, of in owners.items()}
 
     def _of_commands(self) -> Iterator[FlagParser]:
         yield self
@@ -64,6 +64,10 @@ class FlagParser(argparse.ArgumentParser):
         if rest:
             raise ValueError(f"{rest[0]}: one word too many; {self.prog} --help says what it takes")
         return options, []
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 class TypedFlag(argparse.Action):

@@ -78,7 +78,7 @@ _FEW_FROM_WEIGHTS = Evidence(
 _MOST_CLIPS = Fraction(128, 60)
 """The largest batch that was tried, over the videos that it was drawn from."""
 FEWEST_STEPS = 221
-"""Of an anneal that was compared with a baseline of equal time."""
+"""Of an anneal that was compared with a baseline of equal time in more than one seed."""
 LEAST_SHARE, _TRANSFORMER_SHARE = 0.36, 0.184
 """Of the baseline's steps: in a smaller one a pass mostly did not come to its accuracy; in this one
 a transformer's did."""
@@ -91,7 +91,8 @@ _TOO_LONG = (
 )
 _BATCHES = "batches by equation 1 (by its root was no better)"
 _NOT_COMPARED = (
-    f"an anneal of fewer than {FEWEST_STEPS} was never compared with a baseline of equal time"
+    f"an anneal of fewer than {FEWEST_STEPS} was never compared with a baseline of equal time, in "
+    f"more than one seed"
 )
 
 

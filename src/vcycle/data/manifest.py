@@ -84,8 +84,10 @@ class Manifest:
         if not videos:
             known = sorted({video.split for video in self.videos})
             fix = "index at least two of each class, with a --val-share above 0"
-            if len(known) > 1:
-                fix = f"name one of these {name} where they come from, and index again"
+            if name not in ("train", "val"):
+                fix = "name one of these"
+            elif len(known) > 1:
+                fix = f"rename the folder or split that is for it to {name}, and index again"
             raise ValueError(
                 f"split {name!r}: no video of {self.root} is in it; it has "
                 f"{', '.join(known) or 'none'}; {fix}"

@@ -173,7 +173,13 @@ def _repair(counts: dict[str, Counter[int]], in_val: dict[str, bool]) -> None:
     one_sided = list(filter(is_missing, members))
     while one_sided:
         near = [group for label in one_sided for group in members[label]]
-        best = min(near, key=lambda g: num_missing(g, moved=True) - num_missing(g, moved=False))
+        best = min(
+            near,
+            key=lambda g: (
+                num_missing(g, moved=True) - num_missing(g, moved=False),
+                sum(counts[g].values()),  # the smallest of those that help as much
+            ),
+        )
         if num_missing(best, moved=True) >= num_missing(best, moved=False):
             return
         in_val[best] = not in_val[best]

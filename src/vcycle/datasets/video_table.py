@@ -143,8 +143,8 @@ def _once(rows: Sequence[_Listed]) -> tuple[list[_Listed], tuple[str, ...]]:
         )
     if again:
         notes.append(
-            f"{counted(len(again), 'video')} listed as one of each of several rows, such as "
-            f"{again[0]}; of several classes at once give one row, with semicolons between them"
+            f"{counted(len(again), 'video')} in several rows that differ, such as {again[0]}: give "
+            f"each one row, with one split, and semicolons between several labels"
         )
     return kept, tuple(notes)
 
