@@ -299,9 +299,20 @@ def test_weights_of_a_run_bring_their_network(
     words = SMALL[SMALL.index("--shape") :]  # names no model
     weights = str(trained_run / "best.safetensors")
     assert main(["train", "strokes", *words, "--weights", weights, "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    assert f"{weights}: weights of resnet3d_tiny, which is the model" in out
-    assert "finetune --shape" in out
+    captured = capsys.readouterr()
+    assert f"{weights}: weights of resnet3d_tiny, which is the model" in captured.err
+    assert "finetune" in captured.out
+    words = [*words, "--data", "strokes", "--weights", weights]
+    assert main(["plan", "finetune", *words, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "weights of resnet3d_tiny" in captured.err
+    plans = [json.loads(captured.out)]
+    for name in ("resnet3d_tiny", "slow_r50"):
+        assert main(["plan", "finetune", *words, "--model", name, "--json"]) == 0
+        plans.append(json.loads(capsys.readouterr().out))
+    for plan in plans:
+        del plan["flags"]
+    assert plans[0] == plans[1] != plans[2]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.config.fields import check_own_code
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags, run_config
@@ -60,6 +61,7 @@ def add_bench_step_flags(parser: FlagParser) -> None:
 
 def run_bench_step(options: argparse.Namespace) -> None:
     """Measure, write the rows, and say how long the run would take."""
+    use_model_of_weights(options)
     config = run_config(options)
     if options.config is not None:
         check_own_code(config, options.fields, Path(options.config))

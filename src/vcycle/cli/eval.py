@@ -21,7 +21,7 @@ from vcycle.config.flags import add_field_flags
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import check_replaces
 from vcycle.data.tables import counted
-from vcycle.evaluate.metric_names import METRICS, metric_of
+from vcycle.evaluate.metric_names import METRICS, SCORE_COLUMNS, metric_of
 from vcycle.schedule.shape import Shape
 
 
@@ -129,7 +129,7 @@ def _check_scores(file: Path) -> None:
     check_replaces(file, ".csv", flag="--scores")
     if file.exists():
         with file.open(errors="replace") as lines:
-            if not lines.readline(100).startswith("path,labels,views,"):
+            if not lines.readline(100).startswith(f"{','.join(SCORE_COLUMNS)},"):
                 raise ValueError(f"--scores {file}: it is there, and no scores; name another")
 
 

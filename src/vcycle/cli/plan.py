@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.config.compute import compute
 from vcycle.config.decoding import clip_seconds, decoding_line
 from vcycle.config.flag_parser import FlagParser
@@ -112,6 +113,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
         raise ValueError(
             "--num-devices: it is for --memory-gib and --loader; give it with one of them"
         )
+    use_model_of_weights(options)
     config = run_config(options)
     plan, flags = config.plan(), options.given
     if options.step_seconds is None:

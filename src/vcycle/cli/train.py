@@ -15,6 +15,7 @@ from typing import Any
 from vcycle.cli.gpus import check_gpus, launch
 from vcycle.cli.launched import is_first, is_launched, is_one_of_several
 from vcycle.cli.own_data import manifest_of, short_name
+from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.plan import PlanReport, plan_text
 from vcycle.cli.run_folders import choose_folder
 from vcycle.cli.waiting import starting_pytorch
@@ -75,9 +76,8 @@ def run_train_command(options: argparse.Namespace) -> None:
         _use_videos(options, videos)
     elif options.flip is not None:
         raise ValueError("--flip: it is for a folder or table of videos; leave it out")
-    if options.recipe in USER_RECIPES:
-        _use_model_of_weights(options)
-    else:
+    use_model_of_weights(options)
+    if options.recipe not in USER_RECIPES:
         options.gpus = None  # the batch is the recipe's, on any number
     name = short_name(videos) if videos is not None else options.recipe or "run"
     if names_its_folder:
@@ -152,23 +152,6 @@ def _check_names(options: argparse.Namespace) -> None:
         Multigrid.named(options.schedule)
     model = Model(options.fields.get("model.name") or Model.name)
     check_weights_file(replace(model, weights=options.fields.get("model.weights")))
-
-
-def _use_model_of_weights(options: argparse.Namespace) -> None:
-    """Train the network that a run's weights are of, unless another is asked for."""
-    file = Path(options.fields.get("model.weights") or "")
-    if "model.name" in options.fields or not file.is_file():
-        return
-    with starting_pytorch():
-        from vcycle.evaluate.checkpoint import find_trained_model
-
-    trained = find_trained_model(file)
-    if trained is not None and ":" not in trained.name:
-        if is_first():
-            print(f"{file}: weights of {trained.name}, which is the model")
-        builder = {**trained.options, **options.fields.get("model.options", {})}
-        of_model = {"model.name": trained.name, "model.options": builder}
-        options.fields = {**options.fields, **of_model}
 
 
 def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:

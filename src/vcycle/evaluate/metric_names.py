@@ -16,3 +16,7 @@ METRICS = {
 def metric_of(row: Mapping[str, Any]) -> str:
     """What rows are compared by: mean average precision, if videos have several labels."""
     return "map" if "map" in row else "top1"
+
+
+SCORE_COLUMNS = ("path", "labels", "views")
+"""Of a table of scores, before those of the classes."""

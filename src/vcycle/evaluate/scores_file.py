@@ -11,12 +11,13 @@ from pathlib import Path
 
 from vcycle.data.manifest import Manifest
 from vcycle.data.tables import write_table
+from vcycle.evaluate.metric_names import SCORE_COLUMNS
 from vcycle.evaluate.metrics import VideoScores
 
 
 def write_scores(file: Path, collected: VideoScores, videos: Manifest) -> None:
     """A line of CSV a video that was scored: path, labels, views, and its combined scores."""
-    columns = ("path", "labels", "views", *videos.classes)
+    columns = (*SCORE_COLUMNS, *videos.classes)
     write_table(file, columns, _rows(collected, videos))
 
 
