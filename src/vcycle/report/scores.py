@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vcycle.evaluate.metric_names import SCORE_COLUMNS
+
 _AGAIN = "write it again with `vcycle eval RUN --scores`"
 
 
@@ -49,7 +51,7 @@ def read_scores(file: Path, classes: Sequence[str], *, multi_label: bool) -> Sco
     try:
         with file.open(newline="", encoding="utf-8") as text:
             lines = list(csv.reader(text))
-        if lines[:1] == [["path", "labels", "views", *classes]]:
+        if lines[:1] == [[*SCORE_COLUMNS, *classes]]:
             return _scores(lines[1:], classes, multi_label=multi_label)
     except (KeyError, ValueError, csv.Error) as error:
         raise ValueError(f"scores file {file}: it cannot be read ({error}); {_AGAIN}") from None
