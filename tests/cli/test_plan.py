@@ -467,6 +467,23 @@ def test_a_shape_keeps_its_clips_within_the_videos(
     )
 
 
+def test_clips_larger_than_the_videos_are_noted(tmp_path: Path, values: Callable[..., Any]) -> None:
+    def notes(*, height: int, shape: str) -> list[str]:
+        video = replace(video_of(90), width=192, height=height)
+        Manifest(tmp_path, ("one",), (video,) * 40).write()
+        found = values("scratch", "--data", str(tmp_path), "--shape", shape)["notes"]
+        return [note for note in found if "enlarge" in note]
+
+    assert notes(height=144, shape="32x144x160") == []
+    (note,) = notes(height=144, shape="32x224x224")
+    assert note == (
+        "clips of 224x224 enlarge half of the videos, whose short side has 144 pixels or fewer; "
+        "--shape 32x128x128 has 33% of the pixels"
+    )
+    (note,) = notes(height=20, shape="32x32x32")
+    assert note.endswith("has 20 pixels or fewer")
+
+
 @pytest.mark.parametrize("name", sorted(USER_RECIPES))
 def test_few_videos_have_a_plan(name: str, values: Callable[..., Any]) -> None:
     for num_videos, group in ((2, 2), (4, 2), (29, 2), (30, 4), (59, 4), (60, 8)):

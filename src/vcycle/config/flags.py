@@ -20,7 +20,14 @@ from vcycle.config.fields import changed, config_from, field_types, read_config
 from vcycle.config.flag_parser import FlagParser, TypedFlag
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
-from vcycle.config.sizing import Asked, fitted_cycle, fitted_span, rescaled, reshaped
+from vcycle.config.sizing import (
+    Asked,
+    fitted_cycle,
+    fitted_span,
+    noted_side,
+    rescaled,
+    reshaped,
+)
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.multigrid import SCHEDULES, Multigrid
 from vcycle.schedule.shape import Shape
@@ -187,7 +194,7 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     config = _scheduled(read, options)
     if videos is None and config.data.manifest:
         videos = Manifest.read(config.data.manifest).split("train")
-    frames = _median_frames(videos)
+    frames, side = _typical_video(videos)
     if any(name.startswith("baseline.shape.") for name in options.fields):
         shape = config_from(asdict(config), options.fields).baseline.shape
         config = reshaped(config, shape, given=options.fields, video_frames=frames)
@@ -198,6 +205,7 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
         given=options.fields,
         is_own=options.recipe in USER_RECIPES,
     )
+    config = noted_side(config, side)
     config = _change_plan(config, options)
     if not read.schedule_notes:
         return config
@@ -243,11 +251,13 @@ def _has_plan(options: argparse.Namespace, videos: Manifest | None, epochs: int)
     return True
 
 
-def _median_frames(videos: Manifest | None) -> int | None:
-    """Frames of a typical training video; None without videos."""
+def _typical_video(videos: Manifest | None) -> tuple[int | None, int | None]:
+    """Frames and pixels of the short side of a typical training video; None without videos."""
     if videos is None:
-        return None
-    return int(median(len(video.frame_range) for video in videos.videos))
+        return None, None
+    frames = median(len(video.frame_range) for video in videos.videos)
+    side = median(min(video.width, video.height) for video in videos.videos)
+    return int(frames), int(side)
 
 
 def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:

@@ -15,6 +15,9 @@ from vcycle.config.run import RunConfig
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.shape import Shape
 
+_LEAST_SIDE = 32
+"""Pixels that every network takes, and of which the sides that are proposed are multiples."""
+
 
 def epochs_text(epochs: float) -> str:
     """Three digits, or all that stand before the point."""
@@ -268,4 +271,25 @@ def fitted_span(
             f"clips span {(frames - 1) * stride + 1} frames, but half of the videos have "
             f"{video_frames} or fewer, whose last frame is repeated; {advice} fits them"
         )
+    notes = list(dict.fromkeys(notes))  # a run's own file has them
     return replace(config, data=replace(config.data, stride=stride), notes=tuple(notes))
+
+
+def noted_side(config: RunConfig, video_side: int | None) -> RunConfig:
+    """A configuration with a note if its clips have more pixels than videos to fill them.
+
+    ``video_side`` is the short side of a typical video, in pixels.
+    """
+    shape = config.baseline.shape
+    side = min(shape.height, shape.width)
+    if video_side is None or side <= video_side:
+        return config
+    smaller = max(_LEAST_SIDE, video_side // _LEAST_SIDE * _LEAST_SIDE)
+    note = (
+        f"clips of {shape.height}x{shape.width} enlarge half of the videos, whose short side has "
+        f"{video_side} pixels or fewer"
+    )
+    if smaller < side:
+        share = (smaller / side) ** 2
+        note += f"; --shape {shape.frames}x{smaller}x{smaller} has {share:.0%} of the pixels"
+    return replace(config, notes=tuple(dict.fromkeys((*config.notes, note))))
