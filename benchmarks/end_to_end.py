@@ -74,13 +74,11 @@ FORMS = {
         "plain loop, channels-last bfloat16", "baseline", 1, bfloat16=True, is_plain=True
     ),
     "baseline": Form("vcycle, baseline", "baseline", 1, bfloat16=True),
-    "paper": Form("vcycle, the paper's cycles", "paper", 1.5, bfloat16=True),
-    "pass": Form("vcycle, one pass", "pass", 0.276, bfloat16=True),
-    "anneal": Form("vcycle, one pass, then an anneal", "anneal", 0.276, bfloat16=True),
+    "paper": Form("vcycle, paper", "paper", 1.5, bfloat16=True),
+    "pass": Form("vcycle, pass", "pass", 0.276, bfloat16=True),
+    "anneal": Form("vcycle, anneal", "anneal", 0.276, bfloat16=True),
     "muon": Form("vcycle, half the baseline, Muon", "baseline-muon", 0.5, bfloat16=True),
-    "anneal-muon": Form(
-        "vcycle, one pass, then an anneal, Muon", "anneal-muon", 0.167, bfloat16=True
-    ),
+    "anneal-muon": Form("vcycle, anneal, Muon", "anneal-muon", 0.167, bfloat16=True),
 }
 
 

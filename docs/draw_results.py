@@ -112,7 +112,6 @@ def main(arguments: list[str]) -> int:
             f"### {' / '.join(task)}\n\n![Accuracy over seconds](figures/{name})\n\n"
             f"{tables.points_table(values, task, titles)}"
         )
-    named = [row for row in values["iso"] if row["method"] in savings.NAMED]
     pages = {
         DOCS / "results.md": {
             "state": tables.state(values),
@@ -121,6 +120,7 @@ def main(arguments: list[str]) -> int:
             "lengths": savings.lengths_table(values, titles),
             "epochs": savings.epochs_table(values, titles),
             "points": "\n\n".join(parts),
+            "variants": tables.variants_table(values, titles),
             "rates": tables.rates_table(values, titles),
             "steps": tables.steps_table(values, titles),
             "quiet": tables.quiet_table(values, titles),
@@ -129,18 +129,18 @@ def main(arguments: list[str]) -> int:
         DOCS / "which_schedule.md": {
             "headline": task_tables.headline(values),
             "study": task_tables.main_table(values),
+            "cycles": task_tables.cycles_beside(values),
             "longer": task_tables.longer_baselines(values),
             "regimes": task_tables.regimes_table(values, titles),
-            "saving": savings.iso_table({**values, "iso": named}, titles),
-            "equal": savings.equal_table(values, titles),
+            "equal": savings.equal_table(values, titles, methods=("anneal",)),
             "controls": savings.equal_table(values, titles, methods=savings.CONTROLS),
-            "variants": tables.variants_table(values, titles),
             "muon": task_tables.muon_table(values),
             "muon_savings": task_tables.muon_savings(values),
             "noise": tables.noise_table([json.loads(line) for line in lines]),
             "end_to_end": tables.end_to_end_table(end_to_end),
         },
         DOCS.parent / "README.md": {
+            "cycles": task_tables.cycles_beside(values),
             "short": task_tables.savings_in_short(values),
             "in_all": tables.in_all(end_to_end),
         },

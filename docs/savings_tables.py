@@ -19,8 +19,8 @@ COSTS = {
 }
 
 NAMED = ("paper", "pass", "anneal", "anneal-retuned", "tokens")
-CONTROLS = ("small", "progressive", "long-only", "short-only", "paper-steps")
 """Schedules with a name, the anneal that is tuned at each length, and the one that drops tokens."""
+CONTROLS = ("small", "progressive", "long-only", "short-only", "paper-steps")
 
 SCORES = ("top1", "loss")
 
@@ -86,7 +86,7 @@ def lengths_table(values: Row, titles: dict[str, str]) -> str:
     )
 
 
-def equal_table(values: Row, titles: dict[str, str], *, methods: Sequence[str] = NAMED) -> str:
+def equal_table(values: Row, titles: dict[str, str], *, methods: Sequence[str]) -> str:
     """What each length of the methods gains over the baseline in the same seconds."""
     lines = []
     for point in values["points"]:

@@ -22,6 +22,8 @@ from savings_tables import (
 
 _SHARES = {0.56: "five ninths", 0.376: "three eighths"}
 """Of the baseline's steps, in which the recipes plan to come to its top-1."""
+_PAPERS_EPOCHS = 1.5
+"""Of the baseline's, in the paper's main results (section 4.1)."""
 
 
 def headline(values: Row) -> str:
@@ -163,7 +165,7 @@ def regimes_table(values: Row, titles: dict[str, str]) -> str:
                 for verb, number in (("wins", ahead), ("loses", behind))
                 if number
             )
-            cells.append(f"{said or 'open'} of {len(ends)}" if ends else "not compared")
+            cells.append(f"{said or 'wins 0'} of {len(ends)}" if ends else "not compared")
         runs = next((runs_text(found) for found in row["top1"].values() if found), "0")
         lines.append(f"{task_name(row)} | {titles[row['method']]} | {runs} | {' | '.join(cells)}")
     return table(
@@ -172,6 +174,26 @@ def regimes_table(values: Row, titles: dict[str, str]) -> str:
         "llrllll",
         lines,
     )
+
+
+def cycles_beside(values: Row) -> str:
+    """Where the paper's cycles came to the whole baseline's top-1, by their epochs."""
+    by_epochs: dict[float, list[Row]] = {}
+    for point in values["points"]:
+        if point["method"] == "paper" and point["whole_baseline"]:
+            by_epochs.setdefault(point["length"], []).append(point)
+    texts = []
+    for epochs in (_PAPERS_EPOCHS, 2 * _PAPERS_EPOCHS):
+        points = by_epochs.get(epochs, [])
+        there = sum(point["top1"] >= point["whole_baseline"]["top1"] for point in points)
+        below = [100 * (point["whole_baseline"]["top1"] - point["top1"]) for point in points]
+        texts.append(
+            f"with {epochs:g} times the epochs they came to the whole baseline's top-1 in {there} "
+            f"of {len(points)} tasks (they lay {min(below):.0f} to {max(below):.0f} points below)"
+            if there == 0
+            else f"with {epochs:g} times in {there} of {len(points)}"
+        )
+    return f"The paper's cycles on these small networks: {', '.join(texts)}."
 
 
 def _verdict(found: Row | None) -> str:
@@ -222,15 +244,15 @@ def muon_savings(values: Row) -> str:
     """What Muon saves by itself, what the anneal saves with it, and over a baseline of its own."""
     found: dict[tuple[str, str | None], list[str]] = {}
     for row in values["iso"]:
-        saving = row["top1"].get("multiply_adds")
-        if row["method"] in ("anneal-muon", "baseline-muon") and saving:
+        saving, is_scratch = row["top1"].get("multiply_adds"), row["regime"] == "scratch"
+        if row["method"] in ("anneal-muon", "baseline-muon") and is_scratch and saving:
             key = (row["method"], row.get("against"))
             found.setdefault(key, []).append(f"{saving_text(saving)} on {row['dataset']}")
     ends = [
         f"{100 * point['top1']:.1f} on {point['dataset']} (AdamW's "
         f"{100 * point['whole_baseline']['top1']:.1f})"
         for point in values["points"]
-        if point["method"] == "baseline-muon" and point["length"] == 1 and point["whole_baseline"]
+        if (point["regime"], point["method"], point["length"]) == ("scratch", "baseline-muon", 1)
     ]
     return "\n".join(
         [

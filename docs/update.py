@@ -132,10 +132,10 @@ def kills_text(results: dict[str, Any]) -> str:
     found = "all equal to the last bit" if results["equal"] else "some of them different"
     phases = len(results["killed_in_phase"])
     return (
-        f"{results['kills']} times SIGKILL ended {results['runs']} runs of {results['phases']} "
-        f"phases at random moments, {results['killed']['later']} of them after a checkpoint, in "
-        f"{phases} of the phases; each went on by the same command. Losses, scores, weights and "
-        f"optimizer states were {found} to those of a run that nobody disturbed "
+        f"SIGKILL came {results['kills']} times at random in {results['runs']} runs of "
+        f"{results['phases']} phases, {results['killed']['later']} times after the first "
+        f"checkpoint, in {phases} of the phases; each run went on by the same command. Losses, "
+        f"scores, weights and optimizer states were {found} to those of a run left alone "
         f"(`python benchmarks/kills.py --kills {results['kills']}`)."
     )
 
