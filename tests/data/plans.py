@@ -21,5 +21,8 @@ class FakePlan(list):
         super().__init__(replace(step, index=index) for index, step in enumerate(steps))
         self.baseline = Baseline(max(step.shape for step in self), 8, 1, 8, LearningRate(0.1))
 
+    def to_dict(self):
+        return {"steps": [[str(step.shape), step.batch_size] for step in self]}
+
     def mini_batches(self):
         return list({(step.shape, step.batch_size): step for step in self}.values())

@@ -147,7 +147,9 @@ def test_views_by_hand():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"stride": 0}, "stride 0: give at least 1"),
+        ({"stride": 0}, "stride 0: give a whole number of frames"),
+        ({"stride": 1.5}, "stride 1.5: give a whole number of frames"),
+        ({"short_side": (256, 300, 340)}, "give its two ends"),
         ({"short_side": (340, 256)}, "increasing interval"),
         ({"short_side": (200, 256)}, "224 pixels"),
         ({"frame_rate": 0.0}, "frame_rate 0.0: give a positive"),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from tests.data.plans import FakePlan, FakeStep
 from vcycle.data.randomness import indexed_generator
@@ -161,3 +162,30 @@ def test_a_dataset_in_place_of_its_length_is_refused():
     with pytest.raises(TypeError, match=r"num_videos list: give len\(dataset\)"):
         PlanSampler(plan, [1, 2], 0)
     assert len(next(iter(PlanSampler(plan, np.int64(2), 0)))) == 8
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [list, lambda items: Subset(items, [0, 1]), lambda items: ConcatDataset([items, items])],
+    ids=["list", "Subset", "ConcatDataset"],
+)
+def test_a_dataset_of_integers_is_told_what_to_do(wrap):
+    plan = FakePlan([FakeStep(Shape(4, 32, 32), 2, 0)])
+    sampler = PlanSampler(plan, 2, 0)
+    with pytest.raises(TypeError, match=r"the dataset takes integers; .*vcycle.ClipsOf\(dataset\)"):
+        next(iter(DataLoader(wrap([0, 1]), batch_sampler=sampler, collate_fn=list)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"first_step": 1.0}, "first_step 1.0: give a whole number"),
+        ({"micro_batches": 2.0}, "micro_batches 2.0: give a whole number"),
+    ],
+)
+def test_what_is_no_whole_number_is_refused(arguments, message):
+    plan = FakePlan([FakeStep(Shape(4, 32, 32), 16, 0)])
+    with pytest.raises(TypeError, match=message):
+        PlanSampler(plan, 10, 0, **arguments)
+    with pytest.raises(TypeError, match=r"plan Baseline: give a vcycle\.Plan"):
+        PlanSampler(plan.baseline, 10, 0)

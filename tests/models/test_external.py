@@ -237,3 +237,15 @@ def test_a_table_of_zeros_does_not_hide_a_detached_model() -> None:
     with pytest.raises(ValueError, match="no gradient reaches the clips"):
         check_model(model, [Shape(2, 8, 8)], num_classes=4)
     assert not model.table.any()
+
+
+def test_a_compiled_model_is_checked_by_the_one_within() -> None:
+    check_model(torch.compile(Classifier(), backend="eager"), SHAPES, num_classes=5)
+    with pytest.raises(ValueError, match=r"at shape 8x32x24 layer 'classifier\.1' "):
+        check_model(torch.compile(Classifier("fixed"), backend="eager"), SHAPES, num_classes=5)
+
+
+def test_shapes_that_are_none_are_refused() -> None:
+    check_model(Classifier(), SHAPES[0], num_classes=5)
+    with pytest.raises(TypeError, match=r"shapes of int: give plan\.shapes"):
+        check_model(Classifier(), [4], num_classes=5)  # type: ignore[list-item]

@@ -88,3 +88,15 @@ def test_a_pattern_that_matches_nothing(pattern: str, near: str) -> None:
         ValueError, match=rf"freeze .*: the model has no such layer; near it.*{near}"
     ):
         freeze(tiny(), ["stem", pattern])
+
+
+def test_a_norm_that_trains_again_moves_its_statistics() -> None:
+    model = tiny()
+    freeze(model, ["stem*"])
+    model.train()
+    clips = torch.randn(4, 3, 4, 16, 16)
+    model(clips)
+    frozen = model.stem_bn.running_mean.clone()
+    model.requires_grad_(True).train()
+    model(clips)
+    assert not torch.equal(model.stem_bn.running_mean, frozen)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from vcycle.models import build_model, convert_batch_norm, parameter_groups
+from vcycle.models import build_model, convert_batch_norm, freeze, parameter_groups
 
 
 def names_of(model: nn.Module, parameters: list[nn.Parameter]) -> list[str]:
@@ -84,3 +86,17 @@ def test_wrong_calls() -> None:
         parameter_groups(nn.Linear(1, 1), weight_decay=-1)
     with pytest.raises(ValueError, match="no parameters to train"):
         parameter_groups(nn.ReLU(), weight_decay=0)
+
+
+class Wrapper(nn.parallel.DataParallel):
+    """Wraps as DDP does, without processes."""
+
+
+@pytest.mark.parametrize("wrap", [Wrapper, lambda model: torch.compile(model, backend="eager")])
+def test_a_wrapped_model_has_the_groups_and_the_names_of_the_one_within(wrap: Any) -> None:
+    model = build_model("video_vit_tiny", num_classes=3)
+    assert model.no_weight_decay()
+    plain, wrapped = (parameter_groups(each, weight_decay=0.1) for each in (model, wrap(model)))
+    for one, other in zip(plain, wrapped, strict=True):
+        assert [id(p) for p in one["params"]] == [id(p) for p in other["params"]]
+    assert freeze(wrap(model), ["head"]) == 2

@@ -128,6 +128,15 @@ def test_message(action: Callable[[], object], message: str) -> None:
         (lambda: baseline(stage_ends=240), TypeError, "stage_ends 240: give a tuple, such as (40"),
         (lambda: baseline(shape="8x64x64"), TypeError, "shape '8x64x64': give a vcycle.Shape, "),
         (lambda: baseline(rate=0.1), TypeError, "learning_rate 0.1: give a vcycle.LearningRate, "),
+        (lambda: LearningRate("0.1"), TypeError, "base '0.1': give a number"),  # type: ignore[arg-type]
+        (lambda: LearningRate(1, gamma=None), TypeError, "gamma None: give a number"),  # type: ignore[arg-type]
+        (
+            lambda: LearningRate(1, warmup_steps=2.5),
+            ValueError,
+            "warmup_steps 2.5: give 0 for none",
+        ),  # type: ignore[arg-type]
+        (lambda: Multigrid(epoch_factor="2"), TypeError, "epoch_factor '2': give a number"),  # type: ignore[arg-type]
+        (lambda: Multigrid(rate_exponent=None), TypeError, "rate_exponent None: give a number"),  # type: ignore[arg-type]
         (lambda: Plan(baseline(), "anneal"), TypeError, "multigrid 'anneal': give a vcycle.Multi"),
         (lambda: Plan(Multigrid(), baseline()), TypeError, "baseline Multigrid("),
         (lambda: Multigrid(anneal="linear"), TypeError, "anneal 'linear': give a vcycle.Anneal, "),

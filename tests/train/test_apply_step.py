@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 
 import vcycle
 from tests.train.plans import BASELINE, PLAN, batch_of
+from vcycle.schedule.baseline import LearningRate
 from vcycle.schedule.plan import Multigrid, Plan
 
 
@@ -191,7 +193,7 @@ def test_a_seed_of_numpys_is_kept_as_a_number(tmp_path):
     train(model, optimizer, [batch_of(part.step, seed=part.seed)])
     torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
     state = torch.load(tmp_path / "optimizer.pt", weights_only=True)
-    assert state["param_groups"][0]["plan_place"][-1] == 3
+    assert state["param_groups"][0]["plan_place"][-2] == 3
     with pytest.raises(TypeError, match=r"seed 1.5: give a whole number"):
         vcycle.PlanSampler(PLAN, 24, 1.5)
 
@@ -202,6 +204,76 @@ def test_a_run_that_goes_on_with_another_seed_is_refused():
     train(model, optimizer, [batch_of(PLAN[0], seed=3)])
     with pytest.raises(ValueError, match="batch of seed 4: the run's is 3; give PlanSampler that"):
         train(model, optimizer, [batch_of(PLAN[1], seed=4)])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "multigrid", "num_videos"),
+    [
+        (BASELINE, PLAN.multigrid, 25),
+        (replace(BASELINE, learning_rate=LearningRate(0.05)), PLAN.multigrid, 24),
+        (BASELINE, replace(PLAN.multigrid, norm_group=2), 24),
+        (replace(BASELINE, shape=vcycle.Shape(4, 16, 32)), PLAN.multigrid, 24),
+        (BASELINE, replace(Multigrid.named("pass"), norm_group=4, steps=len(PLAN)), 24),
+    ],
+    ids=["videos", "rate", "groups", "shape", "schedule"],
+)
+def test_a_run_that_goes_on_with_another_plan_or_other_videos_is_refused(
+    baseline, multigrid, num_videos
+):
+    def batches(plan, num_videos, first_step):
+        sampler = vcycle.PlanSampler(plan, num_videos, 0, first_step=first_step)
+        part = next(iter(sampler))[0].part
+        return [batch_of(part.step, baseline=plan.baseline, run=part.run)]
+
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    train(model, optimizer, batches(PLAN, 24, 0))
+    other = batches(Plan(baseline, multigrid), num_videos, 1)
+    with pytest.raises(ValueError, match="another plan, or drawn from another number of videos"):
+        train(model, optimizer, other)
+    train(model, optimizer, batches(Plan(BASELINE, PLAN.multigrid), 24, 1))
+
+
+def test_a_checkpoint_from_before_runs_had_a_number_goes_on():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    train(model, optimizer, [batch_of(PLAN[0], run=7)])
+    del optimizer.param_groups[0]["plan_place"][-1]
+    train(model, optimizer, [batch_of(PLAN[1], run=8)])
+
+
+@pytest.mark.parametrize("forgets", ["to commit", "the new optimizer", "the copy"])
+def test_statistics_that_nobody_applies_are_refused(forgets):
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    if forgets == "to commit":
+        vcycle.defer_statistics(model)
+    else:
+        vcycle.defer_statistics(model, optimizer)
+        train(model, optimizer, [batch_of(PLAN[0])])
+        model = copy.deepcopy(model) if forgets == "the copy" else model
+        optimizer = optimizer_of(model, 0.1)
+    train(model, optimizer, [batch_of(PLAN[0])])
+    with pytest.raises(ValueError, match=r"not applied; call vcycle.defer_statistics\(model, opt"):
+        train(model, optimizer, [batch_of(PLAN[1])])
+
+
+def test_statistics_that_the_loop_applies_itself():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.defer_statistics(model)
+    for step in PLAN[:3]:
+        train(model, optimizer, [batch_of(step)])
+        vcycle.commit_statistics(model)
+    assert model[1].num_batches_tracked > 0
+
+
+def test_attention_that_drops_weights_is_warned_of():
+    model = network().append(nn.MultiheadAttention(4, 2, dropout=0.1))
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.defer_statistics(model, optimizer)
+    with pytest.warns(UserWarning, match=r"1 nn.MultiheadAttention .* the 2 parts .*dropout=0"):
+        vcycle.apply_step(batch_of(PLAN[0], world_size=2), model=model, optimizer=optimizer)
 
 
 def test_groups_that_the_smallest_micro_batch_does_not_hold_are_refused_at_once():

@@ -215,3 +215,33 @@ def test_a_model_that_would_ignore_norm_groups_is_refused():
         vcycle.PlanLR(optimizer, PLAN, plain)
     without = Plan(BASELINE, replace(PLAN.multigrid, norm_group=None))
     assert vcycle.PlanLR(optimizer, without, plain).due == without[0]
+
+
+def test_an_optimizer_whose_last_group_is_empty_or_frozen():
+    """As ``parameter_groups`` makes of a model without norms."""
+    model = nn.Sequential(nn.Conv3d(3, 4, 1), nn.Conv3d(4, 4, 1))
+    model[1].requires_grad_(False)
+    optimizer = torch.optim.SGD(
+        [{"params": list(model.parameters())}, {"params": [], "weight_decay": 0.0}], lr=0.1
+    )
+    scheduler = vcycle.PlanLR(optimizer, PLAN)
+    step_optimizer(model, optimizer)
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == PLAN[1].learning_rate
+    with pytest.raises(ValueError, match="stepped twice for optimizer step 0"):
+        scheduler.step()
+
+
+def test_parts_of_a_batch_are_checked_with_the_batch():
+    model = network()
+    scheduler = vcycle.PlanLR(optimizer_of(model, 0.1), PLAN, model)
+    halves = batch_of(PLAN[0], micro_batches=2)
+    with pytest.raises(ValueError, match=r"one of 2 parts .*vcycle.defer_statistics\(model, opt"):
+        scheduler.check(halves)
+    vcycle.defer_statistics(model)
+    scheduler.check(halves)
+
+
+def test_what_is_no_plan_is_refused():
+    with pytest.raises(TypeError, match=r"plan Baseline.*: give a vcycle\.Plan"):
+        vcycle.PlanLR(optimizer_of(network(), 0.1), BASELINE)

@@ -108,6 +108,8 @@ def normalize(
 
     Raises ValueError if ``clips`` is not uint8.
     """
+    if not isinstance(clips, Tensor):
+        raise TypeError(f"clips {type(clips).__name__}: give a tensor, such as batch.clips")
     if clips.dtype != torch.uint8:
         raise ValueError(f"clips {clips.dtype}: give uint8, from 0 to 255")
     floats = clips.to(dtype, memory_format=memory_format)

@@ -54,9 +54,9 @@ class ClipsOf(Dataset[Clip]):
         check_request(request, num_videos=len(self))
         item = self.videos[request.index]
         if not (isinstance(item, (tuple, list)) and len(item) == 2):
+            said = f"{len(item)} values" if isinstance(item, (tuple, list)) else type(item).__name__
             raise ValueError(
-                f"dataset[{request.index}]: a {type(item).__name__}; let it return the pair "
-                f"(frames, label)"
+                f"dataset[{request.index}]: {said}; let it return the pair (frames, label)"
             )
         frames, label = item
         checked = checked_label(label, video=request.index, num_classes=self.num_classes)

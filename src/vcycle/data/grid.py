@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from vcycle.data.metadata import Video, VideoInfo
+from vcycle.schedule.arguments import as_tuple, check_type, whole_number
 from vcycle.schedule.shape import Shape, stride_range
 
 _MOST_CLIPS = 10_000  # of a video, in an evaluation
@@ -99,9 +100,9 @@ class GridRange:
     inverse_uniform: bool = False
 
     def __post_init__(self) -> None:
-        low, high = self.short_side
-        if self.stride < 1:
-            raise ValueError(f"stride {self.stride}: give at least 1 frame")
+        check_type("base", self.base, Shape, example="vcycle.Shape(32, 224, 224)")
+        low, high = self._ends()
+        whole_number("stride", self.stride, give="a whole number of frames, at least 1")
         least = min(self.base.height, self.base.width)
         if not least <= low <= high:
             raise ValueError(
@@ -110,6 +111,15 @@ class GridRange:
             )
         if self.frame_rate is not None and not self.frame_rate > 0:
             raise ValueError(f"frame_rate {self.frame_rate}: give a positive number of frames/s")
+
+    def _ends(self) -> tuple[float, float]:
+        example = "(256, 340)"
+        ends = as_tuple("short_side", self.short_side, example=example)
+        if len(ends) != 2:
+            raise ValueError(
+                f"short_side {self.short_side!r}: give its two ends, such as {example}"
+            )
+        return ends
 
     def strides(self, frames: int) -> tuple[int, int]:
         """The least and greatest stride of a t-frame clip, by ``stride_range``."""

@@ -20,6 +20,10 @@ from vcycle.schedule.shape import Shape
 
 # The paper scales the shorter side to 256 to 340 pixels for crops of 224 (section 4).
 _LEAST_SCALE, _GREATEST_SCALE = 256 / 224, 340 / 224
+_FOR_PLANS = (
+    "a clip request is no number: the dataset takes integers; give the loader "
+    "vcycle.ClipsOf(dataset), around torch's Subset or ConcatDataset too, or a ClipDataset"
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class StepPart:
         rank: which of ``world_size`` processes, from 0.
         seed: the run's.
         batches: clips and norm group of every kind of batch of the plan.
+        run: a number that another plan, or another number of videos, does not have.
     """
 
     step: Step
@@ -43,6 +48,7 @@ class StepPart:
     world_size: int = 1
     seed: int = 0
     batches: tuple[tuple[int, int | None], ...] = ()
+    run: int = 0
 
     @property
     def part(self) -> int:
@@ -110,6 +116,13 @@ class ClipRequest:
     def num_bytes(self) -> int:
         """Of the clip's pixels."""
         return 3 * self.shape.num_pixels
+
+    def __index__(self) -> int:
+        """A request is no number: a dataset that takes it for one is not made for plans."""
+        raise TypeError(_FOR_PLANS)
+
+    def __lt__(self, _: object) -> bool:
+        raise TypeError(_FOR_PLANS)
 
     def grid_range(self) -> GridRange:
         """The paper's range of grids around the plan's base shape: short sides of 256 to 340 : 224.

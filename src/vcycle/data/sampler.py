@@ -9,6 +9,8 @@ list).
 
 from __future__ import annotations
 
+import hashlib
+import json
 import operator
 from collections.abc import Iterator
 from functools import lru_cache
@@ -21,6 +23,7 @@ from torch.utils.data import Sampler
 from vcycle.data.grid import View
 from vcycle.data.randomness import indexed_generator, indexed_seeds
 from vcycle.data.request import ClipRequest, StepPart
+from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
@@ -78,6 +81,8 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         micro_batches: int = 1,
         first_step: int = 0,
     ) -> None:
+        if not isinstance(getattr(plan, "baseline", None), Baseline):
+            raise TypeError(f"plan {type(plan).__name__}: give a vcycle.Plan")
         num_videos = _index(
             num_videos, f"num_videos {type(num_videos).__name__}: give len(dataset)"
         )
@@ -86,6 +91,10 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         )  # plain, as a checkpoint keeps it
         if num_videos < 1:
             raise ValueError(f"num_videos {num_videos}: give at least 1 video")
+        first_step = _index(first_step, f"first_step {first_step!r}: give a whole number")
+        micro_batches = _index(
+            micro_batches, f"micro_batches {micro_batches!r}: give a whole number"
+        )
         if not 0 <= first_step <= len(plan):
             raise ValueError(f"first_step {first_step}: give 0 to {len(plan)}, the plan's steps")
         if micro_batches < 1:
@@ -100,6 +109,7 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         self._resumes = False
         batches = {(kind.batch_size, kind.norm_group) for kind in plan.mini_batches()}
         self._batches = tuple(sorted(batches, key=lambda each: (each[0], each[1] or 0)))
+        self._number = _run_number(plan, num_videos)
         self._check_shares()
 
     @property
@@ -133,6 +143,7 @@ class PlanSampler(Sampler[list[ClipRequest]]):
                 world_size=self.world_size,
                 seed=self.seed,
                 batches=self._batches,
+                run=self._number,
             )
             self._next = place + 1
             yield clip_requests(part, num_videos=self.num_videos)
@@ -180,7 +191,9 @@ class PlanSampler(Sampler[list[ClipRequest]]):
     def _check_shares(self) -> None:
         rank, world_size = self.rank, self.world_size
         if not 0 <= rank < world_size:
-            raise ValueError(f"rank {rank}: count from 0 to below world_size {world_size}")
+            raise ValueError(
+                f"rank {rank}: count from 0 to below world_size {world_size}; give both, or neither"
+            )
         for kind in self.plan.mini_batches():
             if kind.batch_size % (world_size * self.micro_batches):
                 raise ValueError(
@@ -196,6 +209,12 @@ class PlanSampler(Sampler[list[ClipRequest]]):
             3 * kind.shape.num_pixels * kind.batch_size // parts
             for kind in self.plan.mini_batches()
         )
+
+
+def _run_number(plan: Plan, num_videos: int) -> int:
+    """48 bits of a hash of all that a plan says, and of how many videos it draws from."""
+    text = json.dumps([plan.to_dict(), num_videos], sort_keys=True)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
 
 
 def _index(value: object, otherwise: str) -> int:

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
         defer_statistics,
         discard_statistics,
         has_deferred_statistics,
+        num_commits,
     )
     from vcycle.models.dropout import (
         ClipKeys,
         SampleDropout,
         convert_dropout,
+        num_attention_dropout,
         num_plain_dropout,
         set_dropout_seeds,
     )
@@ -61,6 +63,8 @@ _MODULES = {
     "has_deferred_statistics": "deferred",
     "load_weights": "weights",
     "memory_format": "memory_layout",
+    "num_attention_dropout": "dropout",
+    "num_commits": "deferred",
     "num_plain_dropout": "dropout",
     "parameter_groups": "optimizer_groups",
     "precise_bn": "batch_statistics",
@@ -88,6 +92,8 @@ __all__ = [
     "has_deferred_statistics",
     "load_weights",
     "memory_format",
+    "num_attention_dropout",
+    "num_commits",
     "num_plain_dropout",
     "parameter_groups",
     "precise_bn",

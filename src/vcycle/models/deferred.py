@@ -50,6 +50,12 @@ def has_deferred_statistics(model: nn.Module) -> bool:
     return all(layer._pending is not None for layer in tracking)
 
 
+def num_commits(model: nn.Module) -> int | None:
+    """How many times collected statistics were applied; None if no layer collects any."""
+    counts = [each._num_commits for each in sub_batch_norms(model) if each._pending is not None]
+    return sum(counts) if counts else None
+
+
 @torch.no_grad()
 def commit_statistics(model: nn.Module) -> None:
     """Move the running statistics by what all processes collected since the last commit.
@@ -60,6 +66,7 @@ def commit_statistics(model: nn.Module) -> None:
     for layers in _alike(model):
         if collecting := [layer for layer in layers if layer._pending is not None]:
             _commit(collecting)
+            collecting[0]._num_commits += 1
 
 
 def _alike(model: nn.Module) -> Iterable[list[SubBatchNorm3d]]:

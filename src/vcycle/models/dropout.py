@@ -105,6 +105,12 @@ def num_plain_dropout(model: nn.Module) -> int:
     return sum(bool(layer.training and layer.p) for layer in layers)
 
 
+def num_attention_dropout(model: nn.Module) -> int:
+    """The ``nn.MultiheadAttention`` that drop weights, which ``convert_dropout`` leaves alone."""
+    layers = (each for each in model.modules() if isinstance(each, nn.MultiheadAttention))
+    return sum(bool(layer.training and layer.dropout) for layer in layers)
+
+
 def set_dropout_seeds(model: nn.Module, seeds: NDArray[np.uint64] | None) -> None:
     """Give the clips of the next forward pass their seeds, (B,); None: draw as plain layers do.
 

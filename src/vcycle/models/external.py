@@ -19,7 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.models.norm import SubBatchNorm3d
+from vcycle.models.wrapped import unwrapped
 from vcycle.schedule.shape import Shape
+
+_IN_BFLOAT16 = (
+    "; in bfloat16 on a CPU torch's convolutions of single frames are at fault: call "
+    "vcycle.models.convert_convolutions(model)"
+)
 
 
 def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
@@ -78,18 +84,23 @@ def _one_line(error: Exception) -> str:
 
 
 def check_model(
-    model: nn.Module, shapes: Iterable[Shape], *, num_classes: int, num_clips: int = 2
+    model: nn.Module, shapes: Iterable[Shape] | Shape, *, num_classes: int, num_clips: int = 2
 ) -> None:
     """Run ``model`` forward and backward once at every shape, before step 0.
 
     Random clips of (num_clips, 3, T, H, W) must give finite scores of (num_clips, num_classes) and
-    get a finite gradient that is not zero. The model runs in training mode; its buffers, gradients,
-    modes, norm groups and the random state are restored.
+    get a finite gradient that is not zero. The model runs in training mode, and within the autocast
+    that is on, which should be that of the training; its buffers, gradients, modes, norm groups and
+    the random state are restored. Of a model in DDP or ``torch.compile`` the one within is run.
 
     Raises ValueError if a shape fails. The message is one line that names the shape and the layer,
     for example a classifier that fits one shape only.
     """
-    for shape in dict.fromkeys(shapes):
+    model = unwrapped(model)
+    given = (shapes,) if isinstance(shapes, Shape) else tuple(dict.fromkeys(shapes))
+    for shape in given:
+        if not isinstance(shape, Shape):
+            raise TypeError(f"shapes of {type(shape).__name__}: give plan.shapes, or vcycle.Shapes")
         with _as_it_was(model):
             scores, clips = _run(model, shape, num_clips)
             _check_scores(scores, shape, num_clips=num_clips, num_classes=num_classes)
@@ -141,7 +152,9 @@ def _check_scores(scores: Any, shape: Shape, *, num_clips: int, num_classes: int
             f"return ({num_clips}, {num_classes}), one score per class"
         )
     if not bool(scores.isfinite().all()):
-        raise ValueError(f"model: at shape {shape} scores are not finite; check its initialisation")
+        raise ValueError(
+            f"model: at shape {shape} scores are not finite; check its initialisation{_IN_BFLOAT16}"
+        )
 
 
 def _check_gradient(scores: Tensor, clips: Tensor, shape: Shape) -> None:
@@ -149,15 +162,15 @@ def _check_gradient(scores: Tensor, clips: Tensor, shape: Shape) -> None:
     if scores.requires_grad:
         loss = scores.float().logsumexp(1).sum() + scores.float().square().sum()
         (gradient,) = torch.autograd.grad(loss, clips, allow_unused=True)
+    if gradient is not None and not bool(gradient.isfinite().all()):
+        raise ValueError(
+            f"model: at shape {shape} the gradient of the clips is not finite; look for a square "
+            f"root, a logarithm or a division at zero{_IN_BFLOAT16}"
+        )
     if gradient is None or not bool(gradient.any()):
         raise ValueError(
             f"model: at shape {shape} no gradient reaches the clips; look for detach, no_grad, "
             "argmax or a frozen part in its forward"
-        )
-    if not bool(gradient.isfinite().all()):
-        raise ValueError(
-            f"model: at shape {shape} the gradient of the clips is not finite; "
-            "look for a square root, a logarithm or a division at zero"
         )
 
 

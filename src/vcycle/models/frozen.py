@@ -14,16 +14,20 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vcycle.models.wrapped import unwrapped
+
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> int:
     """Freeze the parameters that a pattern matches, or that lie in a layer that it matches.
 
     Patterns are the shell's, over dots too: ``s1.*``, ``*.bn``; without a wildcard they name one
-    layer or parameter. A batch norm whose parameters are all frozen stays in evaluation mode.
+    layer or parameter. A batch norm whose parameters are all frozen stays in evaluation mode, until
+    one of them is trained again and the model put into training mode.
     Returns how many parameters, as tensors, are frozen.
 
     Raises ValueError if a pattern matches nothing.
     """
+    model = unwrapped(model)
     names = [name for name, _ in model.named_parameters()]
     layers = {name.rpartition(".")[0] for name in names}
     layers |= {layer[:end] for layer in layers for end, sign in enumerate(layer) if sign == "."}
@@ -50,4 +54,5 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _stay_in_evaluation(layer: nn.Module, _: Any) -> None:
-    layer.training = False
+    if not any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+        layer.training = False

@@ -41,6 +41,8 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     norm_group: int | None = None
     _pending: Tensor | None = None
     """Deferred statistics, summed over groups: mean (C), mean square (C), groups, values."""
+    _num_commits: int = 0
+    """How many times they were applied."""
 
     def forward(self, input: Tensor) -> Tensor:
         output: Tensor

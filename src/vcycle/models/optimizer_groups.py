@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.models.layer_decay import with_layer_decay
+from vcycle.models.wrapped import unwrapped
 
 
 def parameter_groups(
@@ -25,10 +26,12 @@ def parameter_groups(
     state loads into a plain and into a converted model. Frozen parameters are left out. A model
     with a method ``no_weight_decay``, which returns names of parameters as in timm, spares those
     too. With a ``layer_decay`` below 1 both are split by layers (``vcycle.models.layer_decay``).
+    A model may be in DDP or ``torch.compile``.
 
     Raises ValueError if ``weight_decay`` is negative, no parameter is trained, or ``layer_decay``
     is not for this model.
     """
+    model = unwrapped(model)
     if weight_decay < 0:
         raise ValueError(f"weight_decay {weight_decay}: give 0 or more, such as 1e-4")
     spared = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from vcycle.schedule.arguments import as_tuple, check_type, keep, whole_number
+from vcycle.schedule.arguments import as_tuple, check_number, check_type, keep, whole_number
 from vcycle.schedule.shape import Shape
 
 
@@ -44,6 +44,8 @@ class LearningRate:
     warmup_start: float = 0.0
 
     def __post_init__(self) -> None:
+        for name in ("base", "gamma", "final", "rise", "warmup_steps", "warmup_start"):
+            check_number(name, getattr(self, name))
         if not (math.isfinite(self.base) and self.base > 0):
             raise ValueError(f"learning rate {self.base}: give a positive number")
         if self.decay not in ("step", "cosine", "one-cycle"):
@@ -54,7 +56,7 @@ class LearningRate:
             raise ValueError(f"final {self.final}: give a share of the base rate, from 0 to 1")
         if not 0 < self.rise < 1:
             raise ValueError(f"rise {self.rise}: give a share of the run between 0 and 1")
-        if self.warmup_steps < 0:
+        if self.warmup_steps < 0 or self.warmup_steps != int(self.warmup_steps):
             raise ValueError(f"warmup_steps {self.warmup_steps}: give 0 for none, or more")
         if not (math.isfinite(self.warmup_start) and self.warmup_start >= 0):
             raise ValueError(f"warmup_start {self.warmup_start}: give a rate of 0 or more")

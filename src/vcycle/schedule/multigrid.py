@@ -114,6 +114,8 @@ class Multigrid:
             if getattr(self, name) is not None:
                 check_type(name, getattr(self, name), kind, example=f"{kind.__name__}(), or None")
         check_type("rule", self.rule, ShapeRule, example="ShapeRule(side_multiple=16)")
+        for name in ("epoch_factor", "batch_exponent", "rate_exponent"):
+            check_number(name, getattr(self, name))
         if not 0 < self.epoch_factor < float("inf"):
             raise ValueError(f"epoch_factor {self.epoch_factor}: give a positive number")
         if self.steps is not None:

@@ -6,6 +6,7 @@ get out of step; a batch that is not the next one of the plan is refused.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from torch import nn
@@ -17,6 +18,8 @@ from vcycle.models import (
     SubBatchNorm3d,
     check_norm_group,
     has_deferred_statistics,
+    num_attention_dropout,
+    num_commits,
     num_plain_dropout,
     set_dropout_seeds,
     set_norm_group,
@@ -42,12 +45,13 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     Lightning's or Accelerate's wrapper of one, the model DDP's. The place in the plan is kept in
     the optimizer's state, so a resumed run goes on checking. Returns the step.
 
-    Raises ValueError if the batch is not the one that follows the last: of another plan, left out
-    or repeated, split by a trainer; if the optimizer stepped between two micro-batches of a step,
-    twice between two steps, or not at all though it has gradients and they are finite; or if the
-    model's batch norms are not set up for the plan, or its dropout for several parts; or if it
-    cannot drop tokens and the plan does. Raises TypeError if ``batch`` is no ``Batch``: the loader
-    has another ``collate_fn``.
+    Raises ValueError if the batch is not the one that follows the last: of another plan, drawn from
+    another number of videos, left out or repeated, split by a trainer; if the optimizer stepped
+    between two micro-batches of a step, twice between two steps, or not at all though it has
+    gradients and they are finite; if the model's batch norms are not set up for the plan, or what
+    they collected was not applied; if its dropout is not for several parts; or if it cannot drop
+    tokens and the plan does. Raises TypeError if ``batch`` is no ``Batch``: the loader has another
+    ``collate_fn``.
     """
     inner = inner_optimizer(optimizer)
     if not isinstance(batch, Batch):
@@ -63,10 +67,22 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
             f"batch of {len(batch)} clips: {part} has {part.num_clips} for this process; keep "
             f"the trainer from splitting batches"
         )
+    counter = watch(inner)
+    has_stepped = (
+        counter.at_last_batch is not None and counter.num_updates > counter.updates_at_last_batch
+    )
     _check_order(part, inner)
     if part.micro_batch == 0:
         check_batch_norms(model, step.norm_group)
-        _check_parts(model, part)
+        check_parts(model, part)
+        commits = num_commits(model)
+        if has_stepped and commits is not None and commits == counter.commits_at_last_batch:
+            raise ValueError(
+                "model: the running statistics that it collected in the last step were not "
+                "applied; call vcycle.defer_statistics(model, optimizer) with the optimizer that "
+                "trains it, or vcycle.commit_statistics(model) after each of its steps"
+            )
+        counter.commits_at_last_batch = commits
         set_rates(
             inner,
             step.learning_rate,
@@ -78,7 +94,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     end_sample = step.first_sample + step.batch_size
     inner.param_groups[0][_PLACE] = [
         *(step.index, part.micro_batch, part.micro_batches, step.first_sample, end_sample),
-        part.seed,
+        *(part.seed, part.run),
     ]
     return step
 
@@ -88,10 +104,16 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
     step, counter = part.step, watch(optimizer)
     place = optimizer.param_groups[0].get(_PLACE)
     if place is not None:
-        last, micro_batch, micro_batches, first_sample, end_sample, seed = place
+        last, micro_batch, micro_batches, first_sample, end_sample, seed, *run = place
         if seed != part.seed:
             raise ValueError(
                 f"batch of seed {part.seed}: the run's is {seed}; give PlanSampler that one"
+            )
+        if run not in ([], [part.run]):  # a checkpoint may be older than this number
+            raise ValueError(
+                f"batch of {part}: it is of another plan, or drawn from another number of videos, "
+                f"than the run's; give PlanSampler those that the run began with (for another run: "
+                f"a new optimizer)"
             )
         if micro_batch + 1 == micro_batches:
             due = (last + 1, 0, end_sample)
@@ -165,8 +187,11 @@ def _takes_statistics(model: nn.Module) -> bool:
     return any(not own or any(each.requires_grad for each in own) for own in norms)
 
 
-def _check_parts(model: nn.Module, part: StepPart) -> None:
-    """Raise ValueError if layers would not see a step's parts as one batch."""
+def check_parts(model: nn.Module, part: StepPart) -> None:
+    """Raise ValueError if layers would not see a step's parts as one batch.
+
+    Warns of attention that drops weights: nothing here can draw them by clip.
+    """
     if part.num_parts == 1:
         return
     for clips, norm_group in part.batches if _takes_statistics(model) else ():
@@ -189,4 +214,12 @@ def _check_parts(model: nn.Module, part: StepPart) -> None:
             f"model: {plain} nn.Dropout draw their masks by process and micro-batch, so that the "
             f"{part.num_parts} parts of a batch change the result; call "
             f"vcycle.convert_dropout(model) first"
+        )
+    attention = num_attention_dropout(model)
+    if attention:
+        warnings.warn(
+            f"model: {attention} nn.MultiheadAttention draw their dropout by process and "
+            f"micro-batch, so that the {part.num_parts} parts of a batch change the result; give "
+            f"them dropout=0 if that matters",
+            stacklevel=3,
         )

@@ -30,6 +30,7 @@ class OptimizerWatch:
         self.num_idle = 0
         self.updates_at_last_batch = 0
         self.at_last_batch: int | None = None
+        self.commits_at_last_batch: int | None = None
         optimizer.register_step_post_hook(self._count)
 
     def _count(self, optimizer: Optimizer, *_: Any) -> None:

@@ -14,8 +14,9 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from vcycle.data.batch import Batch
 from vcycle.models import set_norm_group, set_token_share
+from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
-from vcycle.train.apply_step import check_batch_norms
+from vcycle.train.apply_step import check_batch_norms, check_parts
 from vcycle.train.optimizer_watch import rate_factors, set_rates, step_was_skipped, watch
 
 
@@ -44,6 +45,7 @@ class PlanLR(LRScheduler):
         *,
         last_epoch: int = -1,
     ) -> None:
+        check_type("plan", plan, Plan, example="vcycle.Plan(baseline, vcycle.Multigrid())")
         if not -1 <= last_epoch < len(plan):
             raise ValueError(f"last_epoch {last_epoch}: give -1 to {len(plan) - 1}")
         if model is not None:
@@ -54,9 +56,10 @@ class PlanLR(LRScheduler):
         self._steps_seen = self._watch.num_steps
         self._updates_seen = self._watch.num_updates
         self._has_gradients = False
-        last_parameter = optimizer.param_groups[-1]["params"][-1]
-        if last_parameter.requires_grad:
-            last_parameter.register_post_accumulate_grad_hook(self._note_gradients)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        if trained:
+            trained[-1].register_post_accumulate_grad_hook(self._note_gradients)
         self._factors(optimizer)  # keeps the initial rates, which torch asks for if it resumes
         super().__init__(optimizer, last_epoch)
 
@@ -85,7 +88,12 @@ class PlanLR(LRScheduler):
         self._apply()
 
     def check(self, batch: Batch) -> None:
-        """Raise ValueError unless ``batch`` is of the step that is due, by this plan."""
+        """Raise ValueError unless ``batch`` is of the step that is due, by this plan.
+
+        And, with a ``model``, if its layers would not see the batch's parts as one.
+        """
+        if self.model is not None and batch.part is not None:
+            check_parts(self.model, batch.part)
         if self.last_epoch >= len(self.plan) or batch.step != self.due:
             raise ValueError(
                 f"batch of step {batch.step.index}, {batch.step.batch_size} x {batch.step.shape}: "
