@@ -245,8 +245,11 @@ def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     (tmp_path / "run" / "result.json").unlink()
     assert main(["train", "--resume", str(tmp_path / "run")]) == 0
     assert json.loads((tmp_path / "run" / "result.json").read_text())["top1"] == result["top1"]
+    capsys.readouterr()
     assert main(["train", "--resume", str(tmp_path / "run"), "--seed", "5"]) == 2
-    assert "seed is 0 in it, 5 now" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "seed is 0 in it, 5 now" in said.err
+    assert "Norm groups" not in said.out  # no plan of a run that is refused
 
 
 def test_a_run_folder_in_use_is_refused_by_name_of_who_uses_it(

@@ -44,7 +44,6 @@ def train(model, optimizer, batches):
         ((0.2, 0.1), (2, 1)),
         ((0.0, 0.0), (1, 1)),
         ((0.1, 0.0), (1, 0)),  # frozen
-        ((5.0, 2.5), (1, 0.5)),  # none began there: the largest counts as it
         ((0.3 / 3, 1.0), (1, 10)),  # not 0.1 to the last bit
         ((torch.tensor(0.1), torch.tensor(1.0)), (1, 10)),
     ],
@@ -58,6 +57,15 @@ def test_every_group_keeps_its_ratio(rates, factors):
         assert found == pytest.approx([step.learning_rate * factor for factor in factors])
         assert model[1].norm_group == step.norm_group
         optimizer.step()
+
+
+def test_if_no_group_began_at_the_baselines_rate_the_largest_counts_as_it():
+    model = network()
+    optimizer = optimizer_of(model, 5.0, 2.5)
+    with pytest.warns(UserWarning, match=r"began at a rate of 5, .*the plan's follow .*0\.1; give"):
+        vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
+    rate = PLAN[0].learning_rate
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([rate, rate / 2])
 
 
 def test_rates_that_are_tensors_and_timms_scales():

@@ -19,7 +19,7 @@ from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.plan import PlanReport, plan_text
 from vcycle.cli.run_folders import choose_folder
 from vcycle.cli.waiting import starting_pytorch
-from vcycle.config.fields import check_own_code, read_config
+from vcycle.config.fields import check_own_code, read_config, read_values
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import PLAN_FLAGS, add_config_flags, check_flags, run_config
 from vcycle.config.pretrained import check_weights, check_weights_file
@@ -168,9 +168,14 @@ def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
         problem = "no config.yaml in it" if folder.exists() else "not found"
         raise ValueError(f"--resume {folder}: {problem}; give a folder of vcycle train")
     options.resume = True
-    config = read_config(folder / "config.yaml", options.fields)
-    check_own_code(config, options.fields, folder / "config.yaml")
-    return _absolute(config)
+    file = folder / "config.yaml"
+    config = _absolute(read_config(file, options.fields))
+    check_own_code(config, options.fields, file)
+    with starting_pytorch():
+        from vcycle.train.same_run import check_config
+
+    check_config(read_values(file), config, source=f"--resume {folder}")  # before a plan is shown
+    return config
 
 
 def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> RunConfig:

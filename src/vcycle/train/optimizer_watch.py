@@ -8,6 +8,7 @@ rarely are told from those whose gradient scaler skipped a step.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -78,15 +79,21 @@ def rate_factors(optimizer: Optimizer, *, base_rate: float) -> list[float]:
     """Each parameter group's rate as a multiple of the plan's, from the rates it began with.
 
     ``base_rate`` is the baseline's: a group that began there has factor 1, and one at twice that
-    rate 2. If no group did, the largest rate counts as the baseline's; rates of 0 throughout count
-    as equal. timm's ``lr_scale`` multiplies a group's factor.
+    rate 2. If no group did, the largest rate counts as the baseline's, with a warning; rates of 0
+    throughout count as equal. timm's ``lr_scale`` multiplies a group's factor.
     """
     for group in optimizer.param_groups:
         rate = group["lr"]
         group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
     rates = [float(group["initial_lr"]) for group in optimizer.param_groups]
-    near = (rate for rate in rates if math.isclose(rate, base_rate, rel_tol=_SAME_RATE))
-    unit = next(near, max(rates))
+    near = [rate for rate in rates if math.isclose(rate, base_rate, rel_tol=_SAME_RATE)]
+    unit = near[0] if near else max(rates)
+    if unit and not near:
+        warnings.warn(
+            f"optimizer: it began at a rate of {unit:g}, which is not used: the plan's follow its "
+            f"baseline's {base_rate:g}; give both the same",
+            stacklevel=3,
+        )
     factors = [rate / unit for rate in rates] if unit else [1.0] * len(rates)
     scales = [float(group.get("lr_scale", 1)) for group in optimizer.param_groups]
     return [factor * scale for factor, scale in zip(factors, scales, strict=True)]

@@ -24,7 +24,7 @@ class PlanLR(LRScheduler):
     """The rates of a plan, step by step: call ``step()`` once after each optimizer step.
 
     Every parameter group gets the plan's rate times its own factor: its initial rate over the
-    baseline's, or over the largest if no group began at the baseline's; initial rates of 0
+    baseline's, or over the largest if no group began there, with a warning; initial rates of 0
     throughout count as equal. With a ``model``, its norm groups and the share of its tokens are set
     too; seeds of dropout are not (``set_dropout_seeds``), as they belong to a batch.
 
