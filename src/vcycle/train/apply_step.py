@@ -41,7 +41,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     """Set rate, norm group, token share and seeds of the batch's step; for each (micro-)batch.
 
     Every parameter group gets the plan's rate times its own factor: its initial rate over the
-    baseline's, or over the largest if no group began there, which is warned of. The optimizer may be
+    baseline's, or over the largest, with a warning, if no group began there. The optimizer may be
     Lightning's or Accelerate's wrapper of one, the model DDP's. The place in the plan is kept in
     the optimizer's state, so a resumed run goes on checking. Returns the step.
 
