@@ -304,6 +304,8 @@ def test_own_videos_of_the_papers_sizes() -> None:
     assert round(something.epochs) == 22
     assert something.learning_rate.base == 0.03
     assert [round(end / something.steps * 23) for end in something.stage_ends] == [15, 19]
+    for num_videos, epochs in ((60, 100), (10**6, 15)):  # the power would say 262 and 13
+        assert round(recipe("finetune", num_videos=num_videos).baseline.epochs) == epochs
     kinetics = recipe("scratch", num_videos=240_000, num_gpus=8).baseline
     assert round(kinetics.epochs) == 239
     assert kinetics.learning_rate.base == pytest.approx(0.8 * 64 / 512)

@@ -125,6 +125,15 @@ def test_a_norm_group_grows_by_what_divides_the_batch() -> None:
     assert (str(base.shape), base.batch_size, base.norm_group) == ("8x158x158", 4 * 16, 8)
 
 
+def test_a_batch_factor_that_is_given_is_rounded_once_with_equation_1() -> None:
+    cycle = LongCycle(((0.5, 1.0), (1.0, 1.0)), batch_factors=(3, 1))
+    near = ShortCycle(((1.0, 0.6),))
+    plan = Plan(baseline(Shape(16, 224, 224)), Multigrid(long_cycle=cycle, short_cycle=near))
+    # 3 * (224 / 134) ** 2 is 8.4; rounded before, it would be 3 * 3.
+    short = plan.phases[0].base.short_cycle
+    assert [each.batch_size for each in short] == [8 * 16, 3 * 16]
+
+
 @pytest.mark.parametrize(
     ("size", "multiple", "half"), [(25, 1, 13), (27, 1, 14), (80, 16, 48), (112, 16, 64)]
 )

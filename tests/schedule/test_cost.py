@@ -114,6 +114,17 @@ def test_the_nearest_batch_counts_then_its_norm_group() -> None:
         assert cost.seconds(plan, pair) == cost.Cost(9_000, 9_000)
 
 
+def test_the_nearest_batch_is_that_of_the_smallest_ratio() -> None:
+    """40 clips are 4 times 10, and 100 are 2.5 times 40."""
+    small = Baseline(BASELINE.shape, 40, 100, 24_000, LearningRate(0.1))
+    plan = Plan(small, Multigrid.off(norm_group=8))
+    steps = [
+        cost.MeasuredStep(BASELINE.shape, clips, seconds)
+        for clips, seconds in ((10, 10.0), (100, 200.0))
+    ]
+    assert cost.seconds(plan, steps).plan == pytest.approx(100 * 40 * 2.0)
+
+
 def test_a_plan_that_never_visits_the_baselines_shape() -> None:
     """Two steps of a phase end before the short cycle comes to it."""
     short = Baseline(Shape(32, 224, 224), 64, 2, 24_000, LearningRate(0.1))
@@ -202,6 +213,14 @@ def test_memory_is_in_proportion_to_the_clips() -> None:
     assert (row.step_bytes, row.fits, row.micro_batch) == (64.0, False, 2)
     (row,) = cost.batch_memory(plan, [step], available_bytes=64.0)
     assert (row.fits, row.micro_batch) == (True, 64)
+
+
+def test_a_group_that_spans_devices_is_split_evenly() -> None:
+    """8 of 24 clips fit on each of 3 devices: two groups of 12, but of 8 and 4 on the devices."""
+    plan = Plan(replace(BASELINE, batch_size=72), Multigrid.off(norm_group=12))
+    step = cost.MeasuredStep(BASELINE.shape, 72, 1.0, 72.0)
+    (row,) = cost.batch_memory(plan, [step], available_bytes=24.0, num_devices=3)
+    assert row.micro_batch == 4
 
 
 @pytest.mark.parametrize(

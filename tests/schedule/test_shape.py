@@ -1,6 +1,6 @@
 import pytest
 
-from vcycle.schedule.shape import Shape, stride_range
+from vcycle.schedule.shape import Shape, round_half_up, stride_range
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,9 @@ def test_the_stride_range_of_a_32_frame_model(
 ) -> None:
     """[stride, stride * T / t] of the paper's section 4, rounded down, by hand."""
     assert stride_range(stride, base_frames=32, frames=frames) == expected
+
+
+def test_a_half_just_below_one_in_floating_point_is_rounded_up() -> None:
+    assert 0.145 * 100 < 14.5
+    assert round_half_up(0.145 * 100) == 15
+    assert round_half_up(14.49) == 14

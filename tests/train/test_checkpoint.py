@@ -184,9 +184,6 @@ class Odd(torch.nn.Module):
     def get_extra_state(self) -> Any:
         return {"note": "kept"}
 
-    def set_extra_state(self, state: Any) -> None:
-        assert state == {"note": "kept"}
-
 
 def test_weights_lie_beside_as_safetensors_with_what_predicting_takes(tmp_path: Path) -> None:
     model = Odd()

@@ -1,16 +1,19 @@
-"""LARS, LAMB and Muon against their equations, written out tensor by tensor."""
+"""Optimizers as configured; LARS, LAMB and Muon against their equations, tensor by tensor."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vcycle.config import run as settings
 from vcycle.train.large_batch import Lamb, Lars, Muon
+from vcycle.train.optim import make_optimizer
 
 RATES = (0.5, 2.0, 0.1)
 
@@ -45,6 +48,24 @@ def brute_force(network: nn.Module, step: Callable[[str, Tensor, Tensor, int], T
 def check_equal(one: nn.Module, other: nn.Module, *, rtol: float = 1e-12) -> None:
     for a, b in zip(one.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=rtol, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sgd", {"momentum": 0.8, "nesterov": True}),
+        ("lars", {"momentum": 0.8}),
+        ("adamw", {"betas": (0.8, 0.999)}),
+        ("lamb", {"betas": (0.8, 0.999)}),
+        ("muon", {"betas": (0.8, 0.999)}),
+    ],
+)
+def test_every_optimizer_has_the_momentum_that_is_asked_for(
+    name: Any, expected: dict[str, Any]
+) -> None:
+    optimizer = make_optimizer(model(), settings.Optimizer(name, momentum=0.8))
+    for group in optimizer.param_groups:
+        assert {key: group[key] for key in expected} == expected
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

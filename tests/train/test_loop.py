@@ -30,6 +30,7 @@ from vcycle.data.metadata import Video
 from vcycle.devices.processes import Stopped
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.metrics import VideoScores
+from vcycle.models.tiny import TinyResNet3d
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape, ShapeRule
@@ -286,14 +287,26 @@ def test_channels_last_and_contiguous_memory_train_alike(config: RunConfig, tmp_
 
 
 def test_the_same_seed_repeats_a_run_and_another_does_not(
-    config: RunConfig, tmp_path: Path
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(config, multigrid=Multigrid.off(steps=4, norm_group=4))
-    train(config, tmp_path / "a")
-    train(config, tmp_path / "b")
-    train(replace(config, seed=1), tmp_path / "c")
+    forward, seeds = TinyResNet3d.forward, list[int]()
+
+    def draws(self: TinyResNet3d, clips: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            seeds.append(torch.initial_seed())
+        return forward(self, clips)
+
+    monkeypatch.setattr(TinyResNet3d, "forward", draws)
+    drawn = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(replace(config, seed=seed), tmp_path / name)
+        drawn.append(seeds[-4:])  # without the rehearsal's
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
     assert losses(tmp_path / "a") != losses(tmp_path / "c")
+    # What a model draws by itself, too.
+    assert drawn[0] == drawn[1]
+    assert len({*drawn[0], *drawn[2]}) == 8
 
 
 def test_shapes_of_an_image_model_and_a_rectangle_train(config: RunConfig, tmp_path: Path) -> None:

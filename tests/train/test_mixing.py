@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
+from vcycle.config.own_videos import scratch
+from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.mixing import box, mix
 
 
@@ -106,3 +112,30 @@ def test_wrong_calls() -> None:
         mix(clips[:2], labels[:2], seeds[:2], mixup=0, cutmix=0)
     with pytest.raises(ValueError, match="give one for each of 2 clips"):
         mix(clips[:2], labels[:2], seeds, mixup=1, cutmix=0)
+
+
+class Scores(nn.Module):
+    """It gives the same scores to any clips."""
+
+    def __init__(self, scores: torch.Tensor) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(scores)
+
+    def forward(self, clips: torch.Tensor) -> torch.Tensor:
+        return self.scores[: len(clips)]
+
+
+def test_a_mixed_clip_is_right_by_its_largest_share() -> None:
+    """Two of three are: the second is scored as its smaller share."""
+    network = Scores(torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0], [1.0, 2.0, 3.0]]))
+    labels = torch.tensor([[0.6, 0.4, 0.0], [0.3, 0.0, 0.7], [0.1, 0.0, 0.9]])
+    fabric: Any = SimpleNamespace(
+        device=torch.device("cpu"), world_size=1, backward=lambda loss: loss.backward()
+    )
+    config = scratch(num_videos=300)
+    pieces = Pieces(network, config, world_size=1)
+    gradients = Gradients(network, network, config, pieces, fabric=fabric, multi_label=False)
+    pixels = torch.zeros(3, 3, 2, 4, 4, dtype=torch.uint8)
+    loss, right = gradients._pass(pixels, labels, num_pieces=1, is_last=True)
+    assert loss == F.cross_entropy(network.scores, labels)
+    assert right == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -104,20 +105,30 @@ def test_a_skipped_step_leaves_no_trace_but_its_row(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accumulate: int
 ) -> None:
     """The run goes on as one whose update of that step was a rate of zero without momentum."""
-    config = replace(config, nonfinite="skip", accumulate=accumulate)
+    config = replace(config, nonfinite="skip", accumulate=accumulate, ema_decay=0.9)
     config = replace(config, optimizer=replace(config.optimizer, momentum=0.0))
     config = replace(config, multigrid=replace(config.multigrid, norm_group=2))
-    plain = tmp_path / "plain"
-    train(config, plain)
+    still = tmp_path / "still"
+    set_rate, steps = loop.set_learning_rate, itertools.count()
+
+    def set_rates(optimizer: torch.optim.Optimizer, rate: float) -> None:
+        set_rate(optimizer, 0.0 if next(steps) in (7, 12) else rate)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "set_learning_rate", set_rates)
+        train(config, still)
     poison(monkeypatch, 7 * accumulate, 12 * accumulate)
     result = train(config, tmp_path / "run")
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows if row["loss"] is None] == [7, 12]
     assert result["skipped_steps"] == 2
     assert [row["step"] for row in read_rows(tmp_path / "run" / "nonfinite.jsonl")] == [7, 12]
-    before = [row["loss"] for row in read_rows(plain / "metrics.jsonl")]
-    assert [row["loss"] for row in rows[:7]] == before[:7]
-    state = load_checkpoint(tmp_path / "run" / "checkpoint.pt")["model"]
+    losses = [row["loss"] for row in read_rows(still / "metrics.jsonl")]
+    losses[7] = losses[12] = None
+    assert [row["loss"] for row in rows] == losses
+    found = load_checkpoint(tmp_path / "run" / "checkpoint.pt")
+    assert found["ema"]["num_averaged"] == len(config.plan()) - 2
+    state = found["model"]
     assert all(bool(value.isfinite().all()) for value in state.values())
     tracked = [value for name, value in state.items() if name.endswith("num_batches_tracked")]
     assert {int(value) for value in tracked} == {len(config.plan()) - 2}
@@ -144,6 +155,24 @@ def test_a_run_whose_losses_are_all_skipped_ends(
     poison(monkeypatch, *range(1, 1000))
     with pytest.raises(ValueError, match=r"^step 20: .* nor was that of any of the 19 steps"):
         train(config, tmp_path / "run")
+
+
+def test_steps_that_are_skipped_end_a_run_only_if_they_follow_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = {"step": 0, "clips": [], "learning_rate": 0.1, "batch_size": 4, "shape": "2x16x16"}
+    monkeypatch.setattr(NonFinite, "_row", lambda self, loss: row)
+    plain = SimpleNamespace(strategy=SimpleNamespace(precision=None))
+    folder = SimpleNamespace(add_nonfinite=lambda row: None)
+    run: Any = SimpleNamespace(
+        config=SimpleNamespace(nonfinite="skip"), fabric=plain, folder=folder
+    )
+    bad = [step % 2 == 1 for step in range(80)]
+    losses = [
+        StepLoss(step, math.inf if each else 1.0, 1.0, 0.0, is_skipped=each)
+        for step, each in enumerate(bad)
+    ]
+    assert len(NonFinite(run).account(losses)) == sum(bad)
 
 
 @pytest.mark.parametrize("precision", ["32-true", "16-mixed"])

@@ -156,6 +156,10 @@ def test_a_state_resumes_and_belongs_to_one_plan():
     longer = Plan(replace(BASELINE, steps=80), Multigrid(norm_group=4))
     with pytest.raises(ValueError, match=r"steps \d+ of the plan: the state has \d+; resume with"):
         vcycle.PlanLR(optimizer_of(network(), 0.1), longer).load_state_dict(state)
+    larger = Plan(replace(BASELINE, batch_size=16), PLAN.multigrid)
+    assert len(larger) == len(PLAN)
+    with pytest.raises(ValueError, match=r"clips \d+ of the plan: the state has \d+; resume with"):
+        vcycle.PlanLR(optimizer_of(network(), 0.1), larger).load_state_dict(state)
 
 
 def test_it_begins_where_a_run_goes_on():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,13 +14,14 @@ from rich.console import Console
 
 from vcycle.cli.train import parse_time
 from vcycle.config.own_videos import scratch
-from vcycle.config.run import Model
+from vcycle.config.run import Model, RunConfig
 from vcycle.config.schedule_choice import FEWEST_STEPS, timed
 from vcycle.config.sizing import Asked, time_text
 from vcycle.schedule.shape import Shape
 from vcycle.train import measuring, timing
 from vcycle.train.activity import Activity
 from vcycle.train.progress import Display
+from vcycle.train.rehearsal import Rehearsed
 from vcycle.train.step_log import StepTime
 from vcycle.train.timing import Kind, StepTimes, fit_budget, predict, smaller
 
@@ -29,15 +33,23 @@ TIMES = StepTimes(
     workers=2,
     view_seconds=0.01,
 )
+WITH_FINAL = replace(CONFIG, evaluation=replace(CONFIG.evaluation, final_clips=10, final_crops=3))
+FINAL_SECONDS = 50 * 10 * 3 * 0.01
 
 
-def test_a_prediction_is_the_sum_over_steps() -> None:
-    prediction = predict(CONFIG, PLAN, TIMES, val_videos=50)
-    steps = [TIMES.step(Kind.of(step)) for step in PLAN[:]]
+@pytest.mark.parametrize("schedule", ["anneal", "paper"])
+def test_a_prediction_is_the_sum_over_steps(schedule: str) -> None:
+    """The paper's has a short cycle, which phases begin and end anywhere."""
+    plan = replace(CONFIG, multigrid=CONFIG.multigrid.with_schedule(schedule)).plan()
+    prediction = predict(CONFIG, plan, TIMES, val_videos=50)
+    steps = [TIMES.step(Kind.of(step)) for step in plan[:]]
     assert prediction.steps == pytest.approx(sum(steps))
-    first = PLAN.phases[0]
-    assert prediction.phases[0] == pytest.approx(sum(steps[: first.end_step]))
+    assert prediction.phases == pytest.approx(
+        [sum(steps[phase.first_step : phase.end_step]) for phase in plan.phases]
+    )
     assert prediction.validations == pytest.approx(20 * 50 * 0.01)
+    with_final = predict(WITH_FINAL, plan, TIMES, val_videos=50)
+    assert with_final.validations == pytest.approx(20 * 50 * 0.01 + FINAL_SECONDS)
 
 
 def test_a_step_takes_as_long_as_the_slower_of_model_and_loader() -> None:
@@ -47,6 +59,9 @@ def test_a_step_takes_as_long_as_the_slower_of_model_and_loader() -> None:
     assert alone.step(kind) == pytest.approx(TIMES.model[kind] + kind.batch_size * 0.004)
     crowded = replace(TIMES, shared_cores=1)
     assert crowded.step(kind) == pytest.approx(TIMES.model[kind] + kind.batch_size * 0.004)
+    shared = replace(TIMES, processes=2)
+    assert shared.step(kind) == max(TIMES.model[kind], kind.batch_size / 2 * 0.004 / 2)
+    assert shared.step(kind) > TIMES.model[kind]
 
 
 def test_steps_that_keep_other_shares_of_their_tokens_take_other_times() -> None:
@@ -79,12 +94,13 @@ def test_the_shape_that_is_slowest_to_decode_is_named_with_both_speeds() -> None
     assert taken == pytest.approx(max(speeds))
 
 
+@pytest.mark.parametrize(("config", "final"), [(CONFIG, 0.0), (WITH_FINAL, FINAL_SECONDS)])
 @pytest.mark.parametrize("seconds", [100.0, 300.0, 7200.0, 1e5])
-def test_a_budget_is_used_and_not_exceeded(seconds: float) -> None:
-    fitted = fit_budget(CONFIG, TIMES, seconds, val_videos=50)
+def test_a_budget_is_used_and_not_exceeded(seconds: float, config: RunConfig, final: float) -> None:
+    fitted = fit_budget(config, TIMES, seconds, val_videos=50)
     prediction = predict(fitted, fitted.plan(), TIMES, val_videos=50)
     assert 0.9 * seconds < prediction.total <= seconds
-    assert prediction.validations <= 0.1 * seconds
+    assert prediction.validations - final <= 0.1 * seconds
     assert "asked for" in fitted.steps_note
     assert fitted.notes == CONFIG.notes
     shares = [end / fitted.baseline.steps for end in fitted.baseline.stage_ends]
@@ -146,8 +162,19 @@ def test_a_budget_for_which_no_baseline_fits_still_asks_for_enough_steps() -> No
 
 
 def test_a_budget_that_is_too_short_names_one_that_is_not() -> None:
-    with pytest.raises(ValueError, match="--time 1s: the shortest plan of resnet3d_tiny"):
-        fit_budget(CONFIG, TIMES, 0.6, val_videos=50, spent=0.5)
+    with pytest.raises(
+        ValueError, match="--time 61s: the shortest plan of resnet3d_tiny"
+    ) as caught:
+        fit_budget(CONFIG, TIMES, 0.6, val_videos=50, spent=60.0)
+    advised = parse_time(re.findall(r"give --time (\w+)", str(caught.value))[0])
+    fitted = fit_budget(CONFIG, TIMES, advised - 60, val_videos=50, spent=60.0)
+    assert predict(fitted, fitted.plan(), TIMES, val_videos=50).total <= advised - 60
+
+
+def test_what_is_left_of_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring.time, "monotonic", lambda: 1030.0)
+    assert measuring.Budget(100.0, began=1000.0).left == 100 - 30 - measuring._START_SECONDS
+    assert measuring._START_SECONDS > 0
 
 
 @pytest.mark.parametrize(
@@ -221,3 +248,42 @@ def test_cores_that_others_took_while_steps_were_timed_are_spoken_of(
     measuring._say_busy(others, Activity(Console(file=file, width=200)))
     begin = f"other programs kept {others} of {allowed} cores busy"
     assert file.getvalue().startswith(begin) == said
+
+
+def test_what_is_measured_says_who_shares_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes on 4 cores, where PyTorch starts 3 threads; and only steps to come count."""
+    limits: list[float] = []
+
+    def slowdown(*_: Any, limit_seconds: float, **__: Any) -> float:
+        limits.append(limit_seconds)
+        return 1.5
+
+    rehearsed = Rehearsed(dict(TIMES.model), TIMES.view_seconds, {})
+    monkeypatch.setattr(measuring, "rehearse", lambda *_, **__: rehearsed)
+    monkeypatch.setattr(measuring, "decode_seconds", lambda *_, **__: TIMES.decode)
+    monkeypatch.setattr(measuring, "slowdown", slowdown)
+    monkeypatch.setattr(measuring, "process_cores", lambda: 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    fabric: Any = SimpleNamespace(
+        device=torch.device("cpu"), world_size=2, is_global_zero=True, broadcast=lambda found: found
+    )
+    config = replace(CONFIG, data=replace(CONFIG.data, num_workers=2))
+    network: Any = torch.nn.Linear(1, 1)
+    nothing: Any = None
+    shared = replace(TIMES, shared_cores=4, model_threads=3, processes=2)
+    for first_step in (len(PLAN) - 200, len(PLAN) - 100):
+        found = measuring.measure(
+            config,
+            PLAN,
+            network,
+            network,
+            nothing,
+            nothing,
+            first_step=first_step,
+            fabric=fabric,
+            activity=nothing,
+            budget_seconds=None,
+        )
+        assert found.times == replace(shared, slowdown=1.5)
+        left = sum(shared.step(Kind.of(step)) for step in PLAN[first_step:])
+        assert limits.pop() == pytest.approx(measuring._MEASURING_SHARE * left)
