@@ -189,8 +189,11 @@ def fit_budget(
     config = replace(config, evaluation=replace(config.evaluation, times=count))
     left = seconds - count * one - final
     longest = _longest(config, times, left)
-    if longest is not None and config.schedule_notes and config.multigrid.anneal is not None:
+    choices = [config]
+    if config.schedule_notes and config.multigrid.anneal is not None:
         off = replace(config, multigrid=config.multigrid.with_schedule("off"))
+        choices.append(off)
+    if longest is not None and len(choices) > 1:
         plan, plain = longest.plan(), _longest(off, times, left)
         config = timed(
             config,
@@ -200,11 +203,13 @@ def fit_budget(
         )
         longest = _longest(config, times, left)
     if longest is None:
-        needed = times.plan(with_steps(config, fewest_steps(config)).plan()) + count * one + final
+        # With more time validations take up to a tenth, and the other schedule may be chosen.
+        shortest = [with_steps(each, fewest_steps(each)).plan() for each in choices]
+        needed = max(map(times.plan, shortest)) + count * one + final
         raise ValueError(
             f"--time {time_text(seconds + spent)}: the shortest plan of {config.model.name} at "
             f"{config.baseline.shape} takes {needed:.0f} s after {spent:.0f} s of measuring; give "
-            f"--time {time_text(_next_round(spent + 1.1 * needed))}{_or_smaller(config)}"
+            f"--time {time_text(_next_round(spent + 1.2 * needed))}{_or_smaller(config)}"
         )
     fitted = longest
     epochs = epochs_text(fitted.plan().epochs)
