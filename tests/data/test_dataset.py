@@ -92,6 +92,12 @@ def test_a_dataset_of_bad_videos_gives_up(manifest, tmp_path):
         dataset[ClipRequest(0, Shape(1, 32, 32), 0)]
 
 
+def test_a_decode_beyond_the_time_limit_is_a_bad_video(manifest):
+    dataset = ClipDataset(manifest, RANGE, limit_seconds=0)
+    with pytest.raises(TooManyBadVideos, match="longer than"):
+        dataset[ClipRequest(0, Shape(1, 32, 32), 0)]
+
+
 def test_timed_labels_are_those_of_the_clip_in_training_and_all_in_evaluation(manifest):
     video = manifest.videos[0]
     end = video.duration_seconds

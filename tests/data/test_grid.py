@@ -38,6 +38,8 @@ def check_inside(grid, info, shape):
     assert box.width >= 1
     assert 0 <= box.top <= info.height - box.height
     assert 0 <= box.left <= info.width - box.width
+    # Pixels are square: both sides are at one scale, rounded to a pixel.
+    assert abs(box.height * shape.width - box.width * shape.height) <= shape.height + shape.width
 
 
 @given(infos, shapes, rates, st.integers(0, 2**32))
@@ -92,6 +94,12 @@ def test_the_short_side_is_uniform_in_the_papers_range(size):
     assert np.mean(tops) == pytest.approx(0.5, abs=0.02)
 
 
+def test_the_short_side_of_a_clip_of_another_aspect_ratio():
+    """By its side that is least reduced, so that the crop fits: 68 / 96, not 45 / 64."""
+    grid_range = GridRange(Shape(8, 64, 96), 1, (64, 85))
+    assert grid_range.short_sides(Shape(4, 45, 68)) == (pytest.approx(64 * 68 / 96), 85)
+
+
 def test_every_start_is_equally_likely():
     rng = np.random.default_rng(0)
     info = dataclasses.replace(INFO, num_frames=70)
@@ -142,6 +150,10 @@ def test_views_by_hand():
     tall = dataclasses.replace(INFO, width=256, height=340)
     three = [view_grid(tall, shape, KINETICS, view=View(0, 1, k, 3)).box for k in range(3)]
     assert three == [Box(0, 0, 256, 256), Box(42, 0, 256, 256), Box(84, 0, 256, 256)]
+    wide = dataclasses.replace(INFO, width=400, height=100)  # scaled up until 224 x 112 fits
+    assert view_grid(wide, Shape(8, 224, 112), KINETICS, view=View(0, 1, 2, 3)).box == Box(
+        0, 350, 100, 50
+    )
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,13 @@ def test_split_locate_and_labels(tmp_path):
         manifest.split("test")
 
 
+def test_spans_make_targets_of_several_labels(tmp_path):
+    """Also if every video has one label: at another moment it has none."""
+    assert not Manifest(tmp_path, ("run", "sit"), (VIDEO,)).multi_label
+    timed = dataclasses.replace(VIDEO, spans=((0.0, 0.5),))
+    assert Manifest(tmp_path, ("run", "sit"), (VIDEO, timed)).multi_label
+
+
 def edit(tmp_path, change):
     """A manifest of two videos, the second of which gets other values by hand."""
     file = make(tmp_path, VIDEO, VIDEO).root / "manifest.csv"

@@ -58,6 +58,19 @@ def test_resuming_at_any_step_continues_the_same_run(plan, n, seed, data):
     assert len(resumed) == len(plan) - first_step
 
 
+def test_a_state_is_of_one_run_and_continues_it_once():
+    plan = FakePlan([FakeStep(Shape(4, 32, 32), 8, 8 * index) for index in range(3)])
+    sampler = PlanSampler(plan, 12, 0)
+    whole = list(sampler)
+    next(iter(sampler))
+    resumed = PlanSampler(plan, 12, 0)
+    resumed.load_state_dict(sampler.state_dict())
+    assert list(resumed) == whole[1:]
+    assert list(resumed) == whole
+    with pytest.raises(ValueError, match="seed 1: the state to resume from has 0"):
+        PlanSampler(plan, 12, 1).load_state_dict(sampler.state_dict())
+
+
 def same(request: ClipRequest) -> ClipRequest:
     """A request without the part of the batch that it is in."""
     return replace(request, part=None)
@@ -96,10 +109,31 @@ def test_a_different_seed_or_epoch_is_a_different_order(seed):
     assert not np.array_equal(a, c)
 
 
+def part_of(**fields) -> StepPart:
+    """All of a step of eight clips."""
+    step = FakeStep(Shape(4, 32, 32), 8, 0)
+    return StepPart(step, FakePlan([step]).baseline, **fields)
+
+
+@given(seeds)
+def test_a_different_seed_or_purpose_has_seeds_of_its_own(seed):
+    one, other = (
+        {request.seed for request in clip_requests(part_of(seed=s), num_videos=50)}
+        for s in (seed, seed + 1)
+    )
+    drawn = [one, other]
+    drawn += [set(part_of(seed=seed).seeds(p).tolist()) for p in ("dropout", "mix", "erase")]
+    assert len(set.union(*drawn)) == 8 * len(drawn)
+
+
 def test_golden_values():
     """A change of these changes every run that people have on disk."""
     indices = video_indices(np.arange(12), seed=7, num_videos=6)
     assert indices.tolist() == [0, 4, 2, 5, 3, 1, 0, 4, 5, 3, 2, 1]
+    part = part_of(seed=7)
+    first, *_ = clip_requests(part, num_videos=6)
+    assert first.seed == 10424027426814557249
+    assert part.seeds("mix")[0] == 1812593865267314137
 
 
 def test_the_shape_travels_with_the_request():

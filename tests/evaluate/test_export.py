@@ -108,12 +108,13 @@ class FlattenedHead(nn.Module):
 class Untruthful(nn.Module):
     """Its scores depend on what a trace keeps as it was."""
 
-    def __init__(self) -> None:
+    def __init__(self, traced: float) -> None:
         super().__init__()
+        self.traced = traced
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, clips: torch.Tensor) -> torch.Tensor:
-        scale = 1.0 if torch.compiler.is_compiling() else 2.0
+        scale = self.traced if torch.compiler.is_compiling() else 2.0
         return clips.mean((2, 3, 4)) * self.scale * scale
 
 
@@ -121,7 +122,8 @@ class Untruthful(nn.Module):
     ("module", "message"),
     [
         (FlattenedHead(), "cannot be exported for clips of every shape|does not run at"),
-        (Untruthful(), "differ from the module's"),
+        (Untruthful(1.0), "differ from the module's"),
+        (Untruthful(torch.nan), "differ from the module's by nan"),
     ],
 )
 def test_a_program_that_is_not_the_module_leaves_no_file(

@@ -5,16 +5,22 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 import vcycle
 from vcycle.cli.main import main
+from vcycle.data.decode.probe import probe
+from vcycle.data.decode.video import read_clip
+from vcycle.data.grid import Grid
 from vcycle.data.loader import eval_loader
-from vcycle.data.metadata import UnreadableVideo
+from vcycle.data.metadata import Location, UnreadableVideo
+from vcycle.evaluate import predict as predict_module
 from vcycle.evaluate.predict import Prediction, windows
 from vcycle.evaluate.video_arguments import find_videos
 
@@ -51,20 +57,48 @@ def test_top_classes_are_in_order() -> None:
         ((2, 9), 3, 3, [(2, 5), (5, 8), (6, 9)]),
         ((0, 3), 4, 1, [(0, 3)]),
         ((0, 4), 4, 1, [(0, 4)]),
+        (
+            (0, 0.8),
+            0.2,
+            0.1,
+            [(pytest.approx(k / 10), pytest.approx((k + 2) / 10)) for k in range(7)],
+        ),
     ],
 )
 def test_windows_cover_a_span(span, window, every, expected) -> None:
     assert windows(*span, window=window, every=every) == expected
 
 
-def test_a_window_sees_its_own_frames_only(trained_run: Path, synthetic_videos: Path) -> None:
+def test_a_window_sees_its_own_frames_only(
+    trained_run: Path, synthetic_videos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = vcycle.load_model(trained_run)
     file = next((synthetic_videos / "val").glob("*.mp4"))
+    frames = []
+
+    def noted(place: Location, grid: Grid, **options: Any) -> None:
+        frames.append(grid.frames)
+        read_clip(place, grid, **options)
+
+    monkeypatch.setattr(predict_module, "read_clip", noted)
     found = list(vcycle.predict(model, file, window_seconds=0.5, every_seconds=0.25))
     assert len(found) > 1
+    rate = probe(Location(str(file))).frame_rate
+    for each, of_window in zip(found, frames, strict=True):
+        assert each.start_seconds * rate - 1 < of_window[0]
+        assert of_window[-1] < each.end_seconds * rate
     [whole] = vcycle.predict(model, file)
     assert found[-1].end_seconds == pytest.approx(whole.end_seconds)
     assert len({each.probabilities for each in found}) > 1
+
+
+def test_a_part_ends_with_its_video(trained_run: Path, synthetic_videos: Path) -> None:
+    model = vcycle.load_model(trained_run)
+    [video] = find_videos([next((synthetic_videos / "val").glob("*.mp4"))])
+    [whole] = vcycle.predict(model, video, num_clips=1)
+    for seconds, end in ((0.5, 0.5), (100.0, whole.end_seconds)):
+        [part] = vcycle.predict(model, replace(video, end_seconds=seconds), num_clips=1)
+        assert part.end_seconds == end
 
 
 def test_files_folders_manifests_and_uris_name_the_same_videos(synthetic_videos: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import shutil
@@ -11,13 +12,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from lightning_fabric import Fabric
+from torch import nn
 
 from vcycle.cli.eval import _fitted
 from vcycle.cli.main import main
 from vcycle.config.fields import config_text, read_config
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate import run as run_module
+from vcycle.schedule.shape import Shape
 
 
 def test_all_shapes_that_it_was_trained_on(
@@ -58,6 +64,35 @@ def test_the_scores_of_every_video_are_a_table(
         assert row["labels"] in videos.classes
 
 
+def test_norm_statistics_are_estimated_if_asked_for(
+    trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses = []
+    for batches in ("0", "2"):
+        words = ["--evaluation.precise_bn", batches, "--json"]
+        assert main(["eval", str(trained_run), *words]) == 0
+        losses.append(json.loads(capsys.readouterr().out)["loss"])
+    assert losses[0] != losses[1]
+
+
+def test_the_best_is_not_the_newest(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(trained_run, tmp_path / "run")
+    for file in run.glob("best.*"):
+        file.unlink()
+    assert main(["eval", str(run), "--best"]) == 2
+    assert "no best.pt in it" in capsys.readouterr().err
+
+
+def test_milliseconds_are_those_of_one_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that moves a second at each look; batches of four take one."""
+    clock = SimpleNamespace(perf_counter=itertools.count().__next__)
+    monkeypatch.setattr(run_module, "time", clock)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    assert run_module._milliseconds(nn.Identity(), Shape(2, 4, 4), 4, fabric) == 250
+
+
 def test_scores_replace_scores_alone(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,8 +109,18 @@ def test_scores_replace_scores_alone(
     assert len(file.read_text().splitlines()) == 13
 
 
+@pytest.mark.parametrize(
+    ("split", "change", "num_videos"),
+    [("train", {"split": "val"}, 13), ("val", {"start_seconds": 0.1}, 12)],
+)
 def test_other_videos_than_the_run_validated_on_are_said(
-    trained_run: Path, synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained_run: Path,
+    synthetic_videos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    split: str,
+    change: dict[str, Any],
+    num_videos: int,
 ) -> None:
     assert main(["eval", str(trained_run), "--json"]) == 0
     assert "warning" not in capsys.readouterr().err
@@ -83,14 +128,15 @@ def test_other_videos_than_the_run_validated_on_are_said(
     shutil.copytree(trained_run, run)
     shutil.copytree(synthetic_videos, videos)
     manifest = Manifest.read(videos)
-    first, *others = manifest.videos  # of those to train on
-    replace(manifest, videos=(replace(first, split="val"), *others)).write(videos)
+    changed, *_ = manifest.split(split).videos
+    others = (video for video in manifest.videos if video != changed)
+    replace(manifest, videos=(replace(changed, **change), *others)).write(videos)
     config = read_config(run / "config.yaml")
     data = replace(config.data, manifest=str(videos))
     (run / "config.yaml").write_text(config_text(replace(config, data=data)))
     assert main(["eval", str(run), "--json"]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["videos"] == 13
+    assert json.loads(captured.out)["videos"] == num_videos
     assert f"the manifest in {videos} has changed since {run} trained" in captured.err
     assert main(["eval", str(run), "--json", "--data", str(videos)]) == 0  # as asked
     assert "warning" not in capsys.readouterr().err

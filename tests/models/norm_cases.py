@@ -66,6 +66,10 @@ def run_rank(rank: int, port: int, queue: Any) -> None:
     set_norm_group(ours, 2)
     precise_bn(ours, [clips(8, 3, seed=step).chunk(4)[rank] for step in range(2)])
     results["precise"] = [ours.running_mean.clone(), ours.running_var.clone()]
+    at_once = SubBatchNorm3d(3)  # the statistics of a step are not deferred
+    set_norm_group(at_once, 8)
+    at_once(clips(8, 3).chunk(4)[rank])
+    results["at_once"] = at_once.state_dict()
     results |= {"weight": ours.weight.grad, "bias": ours.bias.grad, "state": state}
     queue.put((rank, pickle.dumps(results)))
     dist.destroy_process_group()

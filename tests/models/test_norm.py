@@ -144,6 +144,15 @@ def test_running_statistics_are_those_of_one_plain_layer(
     torch.testing.assert_close(ours(x), plain(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_running_variances_below_eps_in_half_precision(dtype: torch.dtype) -> None:
+    ours, plain = pair(3, momentum=None)
+    set_norm_group(ours, 2)
+    x = 1e-3 * clips(8, 3).to(dtype)
+    ours(x), plain(x)
+    torch.testing.assert_close(ours.running_var, plain.running_var, rtol=1e-3, atol=0)
+
+
 def test_groups_that_do_not_divide_raise() -> None:
     layer = SubBatchNorm3d(2)
     set_norm_group(layer, 3)
@@ -420,7 +429,10 @@ def test_groups_that_span_processes() -> None:
     for key, expected in (("weight", plain.weight.grad), ("bias", plain.bias.grad)):
         total = sum(rank[key] for rank in ranks)
         torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-4)
+    one_step = nn.BatchNorm3d(3)
+    one_step(clips(8, 3))
     for rank in ranks:
+        torch.testing.assert_close(rank["at_once"], dict(one_step.state_dict()))
         for key in ("running_mean", "running_var", "num_batches_tracked"):
             torch.testing.assert_close(rank["state"][key], statistics.state_dict()[key])
         every = torch.cat([clips(8, 3, seed=step) for step in range(2)])

@@ -256,6 +256,7 @@ def _changed(**changes: Any) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]
         (_changed(s1__bias=None), "lacks 's1.bias'"),
         (_changed(s2__weight=torch.zeros(3)), "has 's2.weight', which is not in this model"),
         (_changed(head__weight=torch.zeros(4, 9)), "'head.weight' of shape"),
+        (_changed(head__weight=torch.zeros(9, 5)), r"'head.weight' of shape \(9, 5\)"),
         (_changed(s1__weight=torch.full((3, 3, 3, 1, 1), torch.nan)), "'s1.weight' holds values"),
         (_changed(s1__bias=torch.ones(3).int()), r"'s1.bias' holds integers \(torch.int32\)"),
         (lambda _: {"a.b": torch.zeros(3)}, "matches nothing in this model; the file has 'a.b'"),
@@ -281,6 +282,12 @@ def test_what_does_not_fit_is_refused(
     assert "a.pth" in str(caught.value)
     assert "\n" not in str(caught.value)
     torch.testing.assert_close(dict(small.state_dict()), before, rtol=0, atol=0)
+
+
+def test_values_beyond_the_range_of_the_model_are_refused(small: SmallNet, tmp_path: Path) -> None:
+    torch.save({**small.state_dict(), "s1.bias": torch.full((3,), 1e30)}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=r"'s1\.bias' holds values that are not finite"):
+        load_weights(small.half(), tmp_path / "a.pth")
 
 
 def test_partial_loads_what_fits(small: SmallNet, tmp_path: Path) -> None:

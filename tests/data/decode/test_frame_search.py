@@ -9,12 +9,15 @@ from __future__ import annotations
 import struct
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import av
 import numpy as np
 import pytest
 
 from tests.encode import KINDS, encode, moving_noise
+from vcycle.data.decode.clock import Clock
+from vcycle.data.decode.frame_search import MissedFrame, wanted_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.resample import Resampler
 from vcycle.data.decode.video import iterate_frames, read_clip
@@ -65,6 +68,36 @@ def test_a_piece_cut_out_by_an_edit_list(tmp_path):
         struct.pack_into(">I", content, place, size + len(second))
     path.write_bytes(content)
     check(Location(str(path)), num_grids=40)
+
+
+def test_a_jump_that_lands_past_the_wanted_frame_is_noticed():
+    """The key frame 10 is only a point to start recovering from: frame 14 comes out first."""
+
+    class Recovering:
+        """A decoder: every frame of a fresh one, and from the fourth on after a flush."""
+
+        name, reorder_depth, skip_frame, lost = "recovering", 0, "", 0
+
+        def flush_buffers(self):
+            self.lost = 4
+
+        def decode(self, packet):
+            if packet is None or self.lost:
+                self.lost -= packet is not None
+                return []
+            return [SimpleNamespace(pts=packet.pts)]
+
+    packet = SimpleNamespace(size=1, is_corrupt=False, is_discard=False)
+    packets = [
+        SimpleNamespace(**vars(packet), pts=k, dts=k, is_keyframe=k % 10 == 0) for k in range(16)
+    ]
+    container = SimpleNamespace(
+        format=SimpleNamespace(name="mp4"), demux=lambda stream: iter(packets)
+    )
+    stream = SimpleNamespace(codec_context=Recovering())
+    frames = wanted_frames(container, stream, Clock(0, Fraction(1)), (0, 12, 14), skip=True)
+    with pytest.raises(MissedFrame):
+        list(frames)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared videos")

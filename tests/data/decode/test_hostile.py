@@ -305,6 +305,17 @@ def test_a_video_corrupt_in_the_middle(video, tmp_path):
     assert clip is None or clip.shape == (60, 32, 48, 3)
 
 
+def test_what_a_transport_stream_says_is_damaged_is_decoded_all_the_same(tmp_path):
+    """By the error bit of every second packet, which a weak signal sets; here nothing is."""
+    path = encode(tmp_path / "v.ts", numbered_frames(40))
+    content = bytearray(path.read_bytes())
+    for start in range(20 * 188, len(content), 2 * 188):
+        content[start + 1] |= 0x80
+    path.write_bytes(content)
+    clip = read_clip(Location(str(path)), Grid(tuple(range(40)), Box(0, 0, 64, 96), 32, 48, False))
+    assert [frame_number(frame, 40) for frame in clip] == list(range(40))
+
+
 @pytest.mark.parametrize("rate", [Fraction(1, 10), Fraction(1000), Fraction(30000, 1001)])
 def test_strange_frame_rates(tmp_path, rate):
     path = encode(tmp_path / "v.mp4", numbered_frames(8), rate=rate)

@@ -53,7 +53,16 @@ def test_every_frame_of_a_mirrored_clip_is_mirrored(video):
 
 
 @pytest.mark.parametrize("flip", [False, True])
-@pytest.mark.parametrize("box", [Box(0, 0, 64, 96), Box(10, 21, 40, 40), Box(31, 47, 33, 49)])
+@pytest.mark.parametrize(
+    "box",
+    [
+        Box(0, 0, 64, 96),
+        Box(10, 21, 40, 40),
+        Box(31, 47, 33, 49),
+        Box(10, 0, 40, 96),
+        Box(0, 21, 64, 40),
+    ],
+)
 def test_the_box_is_cut_and_scaled(video, box, flip):
     clip = read_clip(Location(str(video)), grid(3, box=box, size=(20, 24), flip=flip))
     assert clip.shape == (1, 20, 24, 3)
