@@ -472,16 +472,24 @@ def test_clips_larger_than_the_videos_are_noted(tmp_path: Path, values: Callable
         video = replace(video_of(90), width=192, height=height)
         Manifest(tmp_path, ("one",), (video,) * 40).write()
         found = values("scratch", "--data", str(tmp_path), "--shape", shape)["notes"]
-        return [note for note in found if "enlarge" in note]
+        return [note for note in found if "larger than videos" in note]
 
     assert notes(height=144, shape="32x144x160") == []
     (note,) = notes(height=144, shape="32x224x224")
     assert note == (
-        "clips of 224x224 enlarge half of the videos, whose short side has 144 pixels or fewer; "
-        "--shape 32x128x128 has 33% of the pixels"
+        "clips are larger than videos: the short side of half of these has 144 pixels or fewer, "
+        "that of clips 224; --shape 32x128x128 has 33% of the pixels"
     )
+    (note,) = notes(height=144, shape="32x224x320")
+    assert note.endswith("; --shape 32x128x192 has 34% of the pixels")
     (note,) = notes(height=20, shape="32x32x32")
-    assert note.endswith("has 20 pixels or fewer")
+    assert note.endswith("that of clips 32")
+    file = tmp_path / "config.yaml"
+    config = recipe("scratch", num_videos=40)
+    config = replace(config, notes=("clips are larger than videos: of another shape",))
+    file.write_text(config_text(config))
+    words = ("--config", str(file), "--data", str(tmp_path), "--shape", "32x32x32")
+    assert [n for n in values(*words)["notes"] if "larger than videos" in n] == [note]
 
 
 @pytest.mark.parametrize("name", sorted(USER_RECIPES))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Step
 from vcycle.schedule.shape import Shape
 
@@ -19,10 +20,8 @@ class FakePlan(list):
 
     def __init__(self, steps):
         super().__init__(replace(step, index=index) for index, step in enumerate(steps))
+        self.multigrid = Multigrid()
         self.baseline = Baseline(max(step.shape for step in self), 8, 1, 8, LearningRate(0.1))
-
-    def to_dict(self):
-        return {"steps": [[str(step.shape), step.batch_size] for step in self]}
 
     def mini_batches(self):
         return list({(step.shape, step.batch_size): step for step in self}.values())

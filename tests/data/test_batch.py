@@ -40,3 +40,5 @@ def test_normalisation_is_the_papers():
     x = normalize(clips)
     assert x.is_contiguous()
     torch.testing.assert_close(x, (clips / 255 - 0.45) / 0.225)
+    with pytest.raises(TypeError, match=r"clips list: give a tensor, such as batch\.clips"):
+        normalize([clips])

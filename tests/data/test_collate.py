@@ -223,8 +223,10 @@ def test_clips_of_checks_items_and_labels():
     request = ClipRequest(3, Shape(2, 16, 16), 7)
     with pytest.raises(ValueError, match=r"label 3 of video 3: number the classes from 0 to 2"):
         _ = vcycle.ClipsOf(Frames(), num_classes=3)[request]
-    with pytest.raises(ValueError, match=r"dataset\[3\]: a int; let it return the pair"):
+    with pytest.raises(ValueError, match=r"dataset\[3\]: int; let it return the pair"):
         _ = vcycle.ClipsOf(range(12))[request]
+    with pytest.raises(ValueError, match=r"dataset\[3\]: 3 values; let it return the pair"):
+        _ = vcycle.ClipsOf([(0, 1, 2)] * 12)[request]
     with pytest.raises(IndexError, match=r"video 3: the dataset has 2; give PlanSampler len\(dat"):
         _ = vcycle.ClipsOf(range(2))[request]
     rate = vcycle.GridRange(Shape(2, 16, 16), 2, (18, 24), frame_rate=20)

@@ -6,6 +6,7 @@ The plans here are drawn by hypothesis: any batch sizes, any shapes.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -196,6 +197,24 @@ def test_a_dataset_in_place_of_its_length_is_refused():
     with pytest.raises(TypeError, match=r"num_videos list: give len\(dataset\)"):
         PlanSampler(plan, [1, 2], 0)
     assert len(next(iter(PlanSampler(plan, np.int64(2), 0)))) == 8
+
+
+def test_a_runs_number_is_of_what_it_is_made_of():
+    """A checkpoint holds it: what changes it makes runs unable to go on."""
+    rate = LearningRate(0.1, decay="cosine", warmup_steps=3)
+    baseline = Baseline(Shape(8, 64, 64), 8, 1000, 100, rate, (500,))
+
+    def number(baseline, **changes):
+        plan = Plan(baseline, replace(Multigrid(), **changes))
+        return next(iter(PlanSampler(plan, 100, 0)))[0].part.run
+
+    assert number(baseline) == 160730472748599
+    last_digit = replace(rate, base=math.nextafter(0.1, 1))
+    assert number(replace(baseline, learning_rate=last_digit)) == number(baseline)
+    late = replace(baseline, learning_rate=replace(rate, warmup_start=0.05))
+    single = replace(baseline, learning_rate=replace(rate, base=np.float32(0.1)))
+    found = {number(baseline), number(late), number(single), number(baseline, rate_exponent=0.5)}
+    assert len(found) == 4
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from torch import nn
 
 from vcycle.models import build_model, convert_batch_norm, freeze, parameter_groups
@@ -92,7 +93,15 @@ class Wrapper(nn.parallel.DataParallel):
     """Wraps as DDP does, without processes."""
 
 
-@pytest.mark.parametrize("wrap", [Wrapper, lambda model: torch.compile(model, backend="eager")])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        Wrapper,
+        lambda model: torch.compile(model, backend="eager"),
+        lambda model: Fabric(accelerator="cpu", devices=1).setup_module(model),
+    ],
+    ids=["parallel", "compiled", "fabric"],
+)
 def test_a_wrapped_model_has_the_groups_and_the_names_of_the_one_within(wrap: Any) -> None:
     model = build_model("video_vit_tiny", num_classes=3)
     assert model.no_weight_decay()

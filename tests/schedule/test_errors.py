@@ -32,7 +32,10 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: LearningRate(1, gamma=0), "gamma 0: give a factor above 0 and at most 1"),
     (lambda: LearningRate(1, final=2), "final 2: give a share of the base rate, from 0 to 1"),
     (lambda: LearningRate(1, rise=1), "rise 1: give a share of the run between 0 and 1"),
-    (lambda: LearningRate(1, warmup_steps=-1), "warmup_steps -1: give 0 for none, or more"),
+    (
+        lambda: LearningRate(1, warmup_steps=-1),
+        "warmup_steps -1: give a whole number of steps, 0 for none",
+    ),
     (lambda: LearningRate(1, warmup_start=-1), "warmup_start -1: give a rate of 0 or more"),
     (
         lambda: LearningRate(1, decay="one-cycle", warmup_steps=5),
@@ -133,7 +136,7 @@ def test_message(action: Callable[[], object], message: str) -> None:
         (
             lambda: LearningRate(1, warmup_steps=2.5),
             ValueError,
-            "warmup_steps 2.5: give 0 for none",
+            "warmup_steps 2.5: give a whole number",
         ),  # type: ignore[arg-type]
         (lambda: Multigrid(epoch_factor="2"), TypeError, "epoch_factor '2': give a number"),  # type: ignore[arg-type]
         (lambda: Multigrid(rate_exponent=None), TypeError, "rate_exponent None: give a number"),  # type: ignore[arg-type]

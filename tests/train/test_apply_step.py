@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -251,7 +252,7 @@ def test_a_checkpoint_from_before_runs_had_a_number_goes_on():
 
 
 @pytest.mark.parametrize("forgets", ["to commit", "the new optimizer", "the copy"])
-def test_statistics_that_nobody_applies_are_refused(forgets):
+def test_statistics_that_nobody_applies_are_refused_before_long(forgets):
     model = network()
     optimizer = optimizer_of(model, 0.1)
     if forgets == "to commit":
@@ -261,9 +262,51 @@ def test_statistics_that_nobody_applies_are_refused(forgets):
         train(model, optimizer, [batch_of(PLAN[0])])
         model = copy.deepcopy(model) if forgets == "the copy" else model
         optimizer = optimizer_of(model, 0.1)
+    train(model, optimizer, map(batch_of, PLAN[:10]))
+    with pytest.raises(
+        ValueError, match=r"10 steps were not applied; call vcycle.defer_statistics"
+    ):
+        train(model, optimizer, [batch_of(PLAN[10])])
+
+
+def test_norms_may_be_trained_by_another_optimizer_that_steps_more_rarely():
+    """As in adversarial training, or where a gradient scaler skips one of two."""
+    model = network()
+    norms, others = optimizer_of(model[1], 0.1), optimizer_of(model[0], 0.1)
+    vcycle.defer_statistics(model, norms)
+    for step in PLAN[:12]:
+        vcycle.apply_step(batch_of(step), model=model, optimizer=others)
+        model(vcycle.normalize(batch_of(step).clips)).sum().backward()
+        others.step()
+        if step.index % 5 == 4:
+            norms.step()
+    assert model[1].num_batches_tracked > 0
+
+
+@pytest.mark.parametrize("how", ["freeze", "eval"])
+def test_norms_that_take_no_statistics_ask_for_nothing(how):
+    plain = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4), nn.AdaptiveAvgPool3d(1))
+    for model in (plain, network()):
+        vcycle.freeze(model, ["1"]) if how == "freeze" else model[1].eval()
+        optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+        vcycle.apply_step(batch_of(PLAN[0], micro_batches=2), model=model, optimizer=optimizer)
+
+
+def test_norms_without_gradients_that_take_statistics_still_ask():
+    model = network()
+    model[1].requires_grad_(False)
+    with pytest.raises(ValueError, match=r"one of 2 parts .*vcycle.defer_statistics"):
+        vcycle.apply_step(
+            batch_of(PLAN[0], micro_batches=2), model=model, optimizer=optimizer_of(model, 0.1)
+        )
+
+
+def test_statistics_follow_an_optimizer_in_a_trainers_wrapper():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.defer_statistics(model, SimpleNamespace(optimizer=optimizer))
     train(model, optimizer, [batch_of(PLAN[0])])
-    with pytest.raises(ValueError, match=r"not applied; call vcycle.defer_statistics\(model, opt"):
-        train(model, optimizer, [batch_of(PLAN[1])])
+    assert model[1].num_batches_tracked > 0
 
 
 def test_statistics_that_the_loop_applies_itself():
@@ -295,7 +338,7 @@ def test_groups_that_the_smallest_micro_batch_does_not_hold_are_refused_at_once(
     with pytest.raises(ValueError, match=r"^batch of 8 clips in 4 parts: norm_group 4: it does no"):
         vcycle.apply_step(batch, model=model, optimizer=optimizer_of(model, 0.1))
     frozen = network()
-    frozen[1].requires_grad_(False)
+    vcycle.freeze(frozen, ["1"])
     vcycle.defer_statistics(frozen, optimizer := optimizer_of(frozen, 0.1))
     vcycle.apply_step(batch, model=frozen, optimizer=optimizer)
     plain = nn.Sequential(nn.Conv3d(3, 4, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten())

@@ -249,3 +249,12 @@ def test_parts_of_a_batch_are_checked_with_the_batch():
 def test_what_is_no_plan_is_refused():
     with pytest.raises(TypeError, match=r"plan Baseline.*: give a vcycle\.Plan"):
         vcycle.PlanLR(optimizer_of(network(), 0.1), BASELINE)
+
+
+def test_checking_a_batch_gives_dropout_the_seeds_of_its_clips():
+    model = vcycle.convert_dropout(network().append(nn.Dropout(0.5)))
+    scheduler = vcycle.PlanLR(optimizer_of(model, 0.1), PLAN, model)
+    batch = batch_of(PLAN[0])
+    scheduler.check(batch)
+    ones = torch.ones(len(batch), 4, 2, 2, 2)
+    assert torch.equal(model[2](ones), model[2](ones))

@@ -15,6 +15,7 @@ from vcycle.config.run import RunConfig
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.shape import Shape
 
+_LARGER_CLIPS = "clips are larger than videos"
 _LEAST_SIDE = 32
 """Pixels that every network takes, and of which the sides that are proposed are multiples."""
 
@@ -276,20 +277,25 @@ def fitted_span(
 
 
 def noted_side(config: RunConfig, video_side: int | None) -> RunConfig:
-    """A configuration with a note if its clips have more pixels than videos to fill them.
+    """A configuration with a note if its clips have more pixels than the videos fill.
 
     ``video_side`` is the short side of a typical video, in pixels.
     """
+    notes = tuple(note for note in config.notes if not note.startswith(_LARGER_CLIPS))
     shape = config.baseline.shape
     side = min(shape.height, shape.width)
-    if video_side is None or side <= video_side:
-        return config
-    smaller = max(_LEAST_SIDE, video_side // _LEAST_SIDE * _LEAST_SIDE)
-    note = (
-        f"clips of {shape.height}x{shape.width} enlarge half of the videos, whose short side has "
-        f"{video_side} pixels or fewer"
-    )
-    if smaller < side:
-        share = (smaller / side) ** 2
-        note += f"; --shape {shape.frames}x{smaller}x{smaller} has {share:.0%} of the pixels"
-    return replace(config, notes=tuple(dict.fromkeys((*config.notes, note))))
+    if video_side is not None and side > video_side:
+        note = (
+            f"{_LARGER_CLIPS}: the short side of half of these has {video_side} pixels or fewer, "
+            f"that of clips {side}"
+        )
+        ratio = video_side / side
+        height, width = (
+            max(_LEAST_SIDE, int(each * ratio) // _LEAST_SIDE * _LEAST_SIDE)
+            for each in (shape.height, shape.width)
+        )
+        share = height * width / (shape.height * shape.width)
+        if share < 1:
+            note += f"; --shape {shape.frames}x{height}x{width} has {share:.0%} of the pixels"
+        notes = (*notes, note)
+    return replace(config, notes=notes)

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from vcycle.data.metadata import Video, VideoInfo
-from vcycle.schedule.arguments import as_tuple, check_type, whole_number
+from vcycle.schedule.arguments import as_tuple, check_type, keep, whole_number
 from vcycle.schedule.shape import Shape, stride_range
 
 _MOST_CLIPS = 10_000  # of a video, in an evaluation
@@ -102,7 +102,8 @@ class GridRange:
     def __post_init__(self) -> None:
         check_type("base", self.base, Shape, example="vcycle.Shape(32, 224, 224)")
         low, high = self._ends()
-        whole_number("stride", self.stride, give="a whole number of frames, at least 1")
+        give = "a whole number of frames, at least 1"
+        keep(self, short_side=(low, high), stride=whole_number("stride", self.stride, give=give))
         least = min(self.base.height, self.base.width)
         if not least <= low <= high:
             raise ValueError(

@@ -13,7 +13,9 @@ import hashlib
 import json
 import operator
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
@@ -212,9 +214,25 @@ class PlanSampler(Sampler[list[ClipRequest]]):
 
 
 def _run_number(plan: Plan, num_videos: int) -> int:
-    """48 bits of a hash of all that a plan says, and of how many videos it draws from."""
-    text = json.dumps([plan.to_dict(), num_videos], sort_keys=True)
+    """48 bits of a hash of what a plan is made of, and of how many videos it draws from.
+
+    Numbers count to nine digits: another machine may compute a rate's last ones otherwise.
+    """
+    made_of = [_given(plan.baseline), _given(plan.multigrid), num_videos]
+    text = json.dumps(made_of, sort_keys=True)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
+
+
+def _given(value: Any) -> Any:
+    """A value as JSON has it; of a dataclass the fields that are not as by default."""
+    if is_dataclass(value):
+        pairs = ((field, getattr(value, field.name)) for field in fields(value))
+        return {field.name: _given(each) for field, each in pairs if each != field.default}
+    if isinstance(value, (tuple, list)):
+        return [_given(each) for each in value]
+    if isinstance(value, (int, str)) or value is None:
+        return value
+    return f"{float(value):.9g}"
 
 
 def _index(value: object, otherwise: str) -> int:

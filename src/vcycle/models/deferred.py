@@ -27,7 +27,8 @@ def defer_statistics(model: nn.Module, optimizer: Optimizer | None = None) -> No
     ``optimizer`` they are committed after each of its steps; without, call ``commit_statistics``.
     """
     if optimizer is not None:
-        optimizer.register_step_post_hook(lambda *_: commit_statistics(model))
+        inner = getattr(optimizer, "optimizer", optimizer)  # which Lightning and Accelerate wrap
+        inner.register_step_post_hook(lambda *_: commit_statistics(model))
     for layers in _alike(model):
         sizes = [2 * layer.num_features + 2 for layer in layers]
         running_mean = layers[0].running_mean

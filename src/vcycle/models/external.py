@@ -22,11 +22,6 @@ from vcycle.models.norm import SubBatchNorm3d
 from vcycle.models.wrapped import unwrapped
 from vcycle.schedule.shape import Shape
 
-_IN_BFLOAT16 = (
-    "; in bfloat16 on a CPU torch's convolutions of single frames are at fault: call "
-    "vcycle.models.convert_convolutions(model)"
-)
-
 
 def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
     """Build a model by calling the function at ``path``, ``package.module:function``.
@@ -100,7 +95,9 @@ def check_model(
     given = (shapes,) if isinstance(shapes, Shape) else tuple(dict.fromkeys(shapes))
     for shape in given:
         if not isinstance(shape, Shape):
-            raise TypeError(f"shapes of {type(shape).__name__}: give plan.shapes, or vcycle.Shapes")
+            raise TypeError(
+                f"shapes of {type(shape).__name__}: give plan.shapes, or a list of vcycle.Shape"
+            )
         with _as_it_was(model):
             scores, clips = _run(model, shape, num_clips)
             _check_scores(scores, shape, num_clips=num_clips, num_classes=num_classes)
@@ -153,7 +150,8 @@ def _check_scores(scores: Any, shape: Shape, *, num_clips: int, num_classes: int
         )
     if not bool(scores.isfinite().all()):
         raise ValueError(
-            f"model: at shape {shape} scores are not finite; check its initialisation{_IN_BFLOAT16}"
+            f"model: at shape {shape} scores are not finite; check its initialisation"
+            f"{_in_bfloat16(scores, shape)}"
         )
 
 
@@ -165,13 +163,23 @@ def _check_gradient(scores: Tensor, clips: Tensor, shape: Shape) -> None:
     if gradient is not None and not bool(gradient.isfinite().all()):
         raise ValueError(
             f"model: at shape {shape} the gradient of the clips is not finite; look for a square "
-            f"root, a logarithm or a division at zero{_IN_BFLOAT16}"
+            f"root, a logarithm or a division at zero{_in_bfloat16(scores, shape)}"
         )
     if gradient is None or not bool(gradient.any()):
         raise ValueError(
             f"model: at shape {shape} no gradient reaches the clips; look for detach, no_grad, "
             "argmax or a frozen part in its forward"
         )
+
+
+def _in_bfloat16(scores: Tensor, shape: Shape) -> str:
+    """What is known to go wrong there, if that is where the scores are from."""
+    if shape.frames > 1 or scores.dtype != torch.bfloat16 or scores.device.type != "cpu":
+        return ""
+    return (
+        "; in bfloat16 on a CPU torch's convolutions of single frames are at fault: call "
+        "vcycle.models.convert_convolutions(model)"
+    )
 
 
 @contextmanager

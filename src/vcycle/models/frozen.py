@@ -41,10 +41,20 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> int:
         for name in found:
             model.get_parameter(name).requires_grad_(False)
     for module in model.modules():
-        own = list(module.parameters(recurse=False))
-        if isinstance(module, _BatchNorm) and own and not any(p.requires_grad for p in own):
+        has_own = any(True for _ in module.parameters(recurse=False))
+        if isinstance(module, _BatchNorm) and has_own and _is_frozen(module):
             module.register_forward_pre_hook(_stay_in_evaluation)
     return sum(not parameter.requires_grad for parameter in model.parameters())
+
+
+def is_in_training(layer: nn.Module) -> bool:
+    """Whether a norm takes statistics of its clips in a forward pass; a frozen one does not."""
+    is_held = any(hook is _stay_in_evaluation for hook in layer._forward_pre_hooks.values())
+    return layer.training and not (is_held and _is_frozen(layer))
+
+
+def _is_frozen(layer: nn.Module) -> bool:
+    return not any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -54,5 +64,5 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _stay_in_evaluation(layer: nn.Module, _: Any) -> None:
-    if not any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+    if _is_frozen(layer):
         layer.training = False

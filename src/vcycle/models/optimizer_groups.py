@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.models.layer_decay import with_layer_decay
-from vcycle.models.wrapped import unwrapped
+from vcycle.models.wrapped import plain_name, unwrapped
 
 
 def parameter_groups(
@@ -26,7 +26,7 @@ def parameter_groups(
     state loads into a plain and into a converted model. Frozen parameters are left out. A model
     with a method ``no_weight_decay``, which returns names of parameters as in timm, spares those
     too. With a ``layer_decay`` below 1 both are split by layers (``vcycle.models.layer_decay``).
-    A model may be in DDP or ``torch.compile``.
+    A model may be in DDP, FSDP or ``torch.compile``.
 
     Raises ValueError if ``weight_decay`` is negative, no parameter is trained, or ``layer_decay``
     is not for this model.
@@ -42,7 +42,7 @@ def parameter_groups(
     }
     no_weight_decay = getattr(model, "no_weight_decay", None)
     named = no_weight_decay() if callable(no_weight_decay) else ()
-    spared |= {parameter for name, parameter in model.named_parameters() if name in named}
+    spared |= {p for name, p in model.named_parameters() if plain_name(name) in named}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("model: no parameters to train; unfreeze some of its layers")

@@ -1,20 +1,33 @@
-"""The module within DDP's or torch.compile's wrapper of it, by whose own names it is known.
+"""The module within a wrapper of DDP, FSDP, torch.compile and others, by its own names.
 
-In: any module. Out: the one that was wrapped, or itself.
+In: any module. Out: the one that was wrapped, or itself; and names as its author gave them.
 """
 
 from __future__ import annotations
 
 from torch import nn
-from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+_WRAPPERS = (
+    *("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel"),
+    *("AveragedModel", "_FabricModule"),
+)
+"""Classes of torch and Lightning Fabric that hold a model as ``module``."""
+_PARTS = ("_orig_mod.", "_fsdp_wrapped_module.")
+"""What torch puts into the names of parameters of wrapped parts."""
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The module whose methods and names of parameters are those that its author gave."""
     while True:
-        if isinstance(model, (DataParallel, DistributedDataParallel)):
-            model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner
-        else:
+        kinds = {kind.__name__ for kind in type(model).__mro__}
+        inner = model.module if kinds & set(_WRAPPERS) else getattr(model, "_orig_mod", None)
+        if not isinstance(inner, nn.Module):
             return model
+        model = inner
+
+
+def plain_name(name: str) -> str:
+    """Of a parameter, without what wrappers of parts of the model put into it."""
+    for part in _PARTS:
+        name = name.replace(part, "")
+    return name

@@ -56,8 +56,10 @@ class LearningRate:
             raise ValueError(f"final {self.final}: give a share of the base rate, from 0 to 1")
         if not 0 < self.rise < 1:
             raise ValueError(f"rise {self.rise}: give a share of the run between 0 and 1")
-        if self.warmup_steps < 0 or self.warmup_steps != int(self.warmup_steps):
-            raise ValueError(f"warmup_steps {self.warmup_steps}: give 0 for none, or more")
+        if not (self.warmup_steps >= 0 and float(self.warmup_steps).is_integer()):
+            raise ValueError(
+                f"warmup_steps {self.warmup_steps}: give a whole number of steps, 0 for none"
+            )
         if not (math.isfinite(self.warmup_start) and self.warmup_start >= 0):
             raise ValueError(f"warmup_start {self.warmup_start}: give a rate of 0 or more")
         if self.decay == "one-cycle" and self.warmup_steps:

@@ -25,8 +25,10 @@ from vcycle.models import (
     set_norm_group,
     set_token_share,
 )
+from vcycle.models.frozen import is_in_training
 from vcycle.schedule.plan import Step
 from vcycle.train.optimizer_watch import (
+    OptimizerWatch,
     inner_optimizer,
     rate_factors,
     set_rates,
@@ -34,6 +36,8 @@ from vcycle.train.optimizer_watch import (
     watch,
 )
 
+_MOST_UNCOMMITTED = 10
+"""Steps of an optimizer before statistics that nobody applied are taken for forgotten."""
 _PLACE = "plan_place"  # in the first parameter group, so that a checkpoint of the optimizer has it
 
 
@@ -67,22 +71,11 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
             f"batch of {len(batch)} clips: {part} has {part.num_clips} for this process; keep "
             f"the trainer from splitting batches"
         )
-    counter = watch(inner)
-    has_stepped = (
-        counter.at_last_batch is not None and counter.num_updates > counter.updates_at_last_batch
-    )
     _check_order(part, inner)
     if part.micro_batch == 0:
         check_batch_norms(model, step.norm_group)
         check_parts(model, part)
-        commits = num_commits(model)
-        if has_stepped and commits is not None and commits == counter.commits_at_last_batch:
-            raise ValueError(
-                "model: the running statistics that it collected in the last step were not "
-                "applied; call vcycle.defer_statistics(model, optimizer) with the optimizer that "
-                "trains it, or vcycle.commit_statistics(model) after each of its steps"
-            )
-        counter.commits_at_last_batch = commits
+        _check_commits(model, watch(inner))
         set_rates(
             inner,
             step.learning_rate,
@@ -164,6 +157,7 @@ def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
         for module in model.modules()
         if isinstance(module, (nn.BatchNorm3d, nn.SyncBatchNorm))
         and not isinstance(module, SubBatchNorm3d)
+        and is_in_training(module)
     ]
     plain = sum(type(module) is nn.BatchNorm3d for module in others)
     if plain:
@@ -181,10 +175,31 @@ def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
         )
 
 
+def _check_commits(model: nn.Module, counter: OptimizerWatch) -> None:
+    """Raise ValueError if the optimizer has often stepped, and collected statistics never moved.
+
+    Not at once: another optimizer may train the norms, and step more rarely.
+    """
+    if counter.has_commits:
+        return
+    commits = num_commits(model)
+    if commits is None:
+        return
+    if counter.first_commits is None:
+        counter.first_commits, counter.first_updates = commits, counter.num_updates
+    counter.has_commits = commits != counter.first_commits
+    steps = counter.num_updates - counter.first_updates
+    if not counter.has_commits and steps >= _MOST_UNCOMMITTED:
+        raise ValueError(
+            f"model: the running statistics that it collected in {steps} steps were not applied; "
+            f"call vcycle.defer_statistics(model, optimizer) with the optimizer that trains it, or "
+            f"vcycle.commit_statistics(model) after each of its steps"
+        )
+
+
 def _takes_statistics(model: nn.Module) -> bool:
     """Whether a norm of ``model`` takes statistics of groups; frozen ones take none."""
-    norms = (list(m.parameters()) for m in model.modules() if isinstance(m, SubBatchNorm3d))
-    return any(not own or any(each.requires_grad for each in own) for own in norms)
+    return any(isinstance(m, SubBatchNorm3d) and is_in_training(m) for m in model.modules())
 
 
 def check_parts(model: nn.Module, part: StepPart) -> None:
@@ -194,7 +209,8 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
     """
     if part.num_parts == 1:
         return
-    for clips, norm_group in part.batches if _takes_statistics(model) else ():
+    takes_statistics = _takes_statistics(model)
+    for clips, norm_group in part.batches if takes_statistics else ():
         if norm_group is not None:
             at_once = clips // part.micro_batches
             try:  # all of the plan's, of which the smallest may come last
@@ -203,7 +219,8 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
                 raise ValueError(
                     f"batch of {clips} clips in {part.num_parts} parts: {error}"
                 ) from None
-    if part.step.norm_group is not None and not has_deferred_statistics(model):
+    is_grouped = takes_statistics and part.step.norm_group is not None
+    if is_grouped and not has_deferred_statistics(model):
         raise ValueError(
             f"model: its running statistics would be those of one of {part.num_parts} parts of a "
             f"batch; call vcycle.defer_statistics(model, optimizer) once, before the first step"

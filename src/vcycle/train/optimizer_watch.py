@@ -23,7 +23,8 @@ class OptimizerWatch:
     """Counts the steps of one optimizer; ``at_last_batch`` is the count when a batch last came.
 
     Of these ``num_idle`` were at a rate of 0, as torch.distributed.checkpoint takes one to make an
-    optimizer's state.
+    optimizer's state. ``first_commits`` and ``first_updates`` are how often a model's collected
+    statistics had been applied, and the optimizer had stepped, when a batch first came.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -31,7 +32,10 @@ class OptimizerWatch:
         self.num_idle = 0
         self.updates_at_last_batch = 0
         self.at_last_batch: int | None = None
-        self.commits_at_last_batch: int | None = None
+        self.first_commits: int | None = None
+        self.first_updates = 0
+        self.has_commits = False
+        self.has_warned = False
         optimizer.register_step_post_hook(self._count)
 
     def _count(self, optimizer: Optimizer, *_: Any) -> None:
@@ -88,7 +92,9 @@ def rate_factors(optimizer: Optimizer, *, base_rate: float) -> list[float]:
     rates = [float(group["initial_lr"]) for group in optimizer.param_groups]
     near = [rate for rate in rates if math.isclose(rate, base_rate, rel_tol=_SAME_RATE)]
     unit = near[0] if near else max(rates)
-    if unit and not near:
+    counter = watch(optimizer)
+    if unit and not near and not counter.has_warned:
+        counter.has_warned = True
         warnings.warn(
             f"optimizer: it began at a rate of {unit:g}, which is not used: the plan's follow its "
             f"baseline's {base_rate:g}; give both the same",

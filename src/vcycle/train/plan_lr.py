@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vcycle.data.batch import Batch
-from vcycle.models import set_norm_group, set_token_share
+from vcycle.models import set_dropout_seeds, set_norm_group, set_token_share
 from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.apply_step import check_batch_norms, check_parts
@@ -26,7 +26,7 @@ class PlanLR(LRScheduler):
     Every parameter group gets the plan's rate times its own factor: its initial rate over the
     baseline's, or over the largest if no group began there, with a warning; initial rates of 0
     throughout count as equal. With a ``model``, its norm groups and the share of its tokens are set
-    too; seeds of dropout are not (``set_dropout_seeds``), as they belong to a batch.
+    too; seeds of dropout belong to a batch, and ``check`` sets them.
 
     A step that a gradient scaler skipped counts as one: its clips are used up.
 
@@ -90,10 +90,12 @@ class PlanLR(LRScheduler):
     def check(self, batch: Batch) -> None:
         """Raise ValueError unless ``batch`` is of the step that is due, by this plan.
 
-        And, with a ``model``, if its layers would not see the batch's parts as one.
+        And, with a ``model``, if its layers would not see the batch's parts as one; its dropout
+        then has the seeds of the batch's clips.
         """
         if self.model is not None and batch.part is not None:
             check_parts(self.model, batch.part)
+            set_dropout_seeds(self.model, batch.part.dropout_seeds)
         if self.last_epoch >= len(self.plan) or batch.step != self.due:
             raise ValueError(
                 f"batch of step {batch.step.index}, {batch.step.batch_size} x {batch.step.shape}: "
