@@ -59,8 +59,8 @@ def test_every_frame_of_a_mirrored_clip_is_mirrored(video):
         Box(0, 0, 64, 96),
         Box(10, 21, 40, 40),
         Box(31, 47, 33, 49),
-        Box(10, 0, 40, 96),
-        Box(0, 21, 64, 40),
+        Box(0, 0, 16, 96),
+        Box(0, 0, 64, 24),
     ],
 )
 def test_the_box_is_cut_and_scaled(video, box, flip):
