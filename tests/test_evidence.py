@@ -161,6 +161,9 @@ def test_under_muon_at_a_rate_of_its_own_and_with_smoothed_labels() -> None:
     assert 0.005 < whole - own < 0.015
     own, whole = means("isl_emergency8/scratch", "loss", *points)
     assert abs(own - whole) < 0.01
+    points = (("anneal-muon", 1), ("baseline-muon", 1))
+    own, whole = means("isl_emergency8/scratch", "loss", *points)
+    assert abs(own - whole) < 0.005
     for method, length in (("anneal-muon", 0.167), ("anneal-muon", 0.276), ("baseline-muon", 1)):
         points = ((method, length), (f"{method}-smooth", length))
         plain, smooth = means("weizmann10/scratch", "top1", *points)
