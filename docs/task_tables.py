@@ -186,14 +186,12 @@ def cycles_beside(values: Row) -> str:
     for epochs in (_PAPERS_EPOCHS, 2 * _PAPERS_EPOCHS):
         points = by_epochs.get(epochs, [])
         there = sum(point["top1"] >= point["whole_baseline"]["top1"] for point in points)
-        below = [100 * (point["whole_baseline"]["top1"] - point["top1"]) for point in points]
-        texts.append(
-            f"with {epochs:g} times the epochs they came to the whole baseline's top-1 in {there} "
-            f"of {len(points)} tasks (they lay {min(below):.0f} to {max(below):.0f} points below)"
-            if there == 0
-            else f"with {epochs:g} times in {there} of {len(points)}"
-        )
-    return f"The paper's cycles on these small networks: {', '.join(texts)}."
+        texts.append(f"in {there} of {len(points)} tasks with {epochs:g} times its epochs")
+    papers, double = texts
+    return (
+        f"On these small networks the paper's cycles came to the whole baseline's top-1 {papers}, "
+        f"which are the paper's number, and {double}."
+    )
 
 
 def _verdict(found: Row | None) -> str:

@@ -448,6 +448,45 @@ def test_the_gpu_that_ran_the_controls_had_a_better_baseline() -> None:
     assert scores == [90.6, 87.2]
 
 
+def test_what_readme_says_of_the_clips_and_machines() -> None:
+    text = " ".join((RESULTS.parents[2] / "README.md").read_text().split())
+    finals = [row for row in VALUES["rows"] if row["role"] == "final"]
+    ranges = []
+    for name in ("isl_emergency8", "weizmann10", "generated"):
+        counts = {row["videos"] for row in finals if row["dataset"] == name}
+        ranges.append(" to ".join(str(count) for count in sorted({min(counts), max(counts)})))
+    assert f"validates on {ranges[0]}, {ranges[1]} and {ranges[2]};" in text
+    on_gpu = [
+        "NVIDIA" in row["machine"]
+        for row in finals
+        if (row["dataset"], row["regime"]) == ("isl_emergency8", "scratch")
+    ]
+    assert "a third of those on sign language" in text
+    assert sum(on_gpu) / len(on_gpu) == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_what_readme_says_of_the_papers_plans_on_a_gpu() -> None:
+    """By the generated table of docs/gpu.md, at the paper's epochs."""
+    text = (RESULTS.parents[1] / "gpu.md").read_text()
+    table = text.partition("<!-- recipe-speedups -->")[2].partition("<!-- /")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    saved = [(row[4], row[6]) for row in rows if len(row) > 6 and row[1] == "1.5x"]
+    ours, papers = (
+        sorted(float(each.rstrip("x")) for each in own) for own in zip(*saved, strict=True)
+    )
+    readme = " ".join((RESULTS.parents[2] / "README.md").read_text().split())
+    assert f"take {ours[0]:.1f} to {ours[-1]:.1f} times less step time" in readme
+    assert f"GPUs saved {papers[0]:.1f} to {papers[-1]:.1f} times" in readme
+
+
+def test_bfloat16_beside_float32() -> None:
+    points = (("anneal", 0.276), ("anneal-bfloat16", 0.276))
+    plain, half = means("isl_emergency8/scratch", "top1", *points)
+    assert round(100 * (plain - half), 1) == 1.4
+    plain, half = means("isl_emergency8/scratch", "loss", *points)
+    assert abs(plain - half) < 0.01
+
+
 def test_end_to_end_of_each_fold() -> None:
     rows = json.loads((RESULTS.parent / "end_to_end.json").read_text())["rows"]
     plain, anneal, muon = (

@@ -123,6 +123,15 @@ def test_the_headline_counts_tasks_by_their_intervals(task_tables: dict) -> None
     assert text.endswith(", in e/r, too")
 
 
+def test_where_the_papers_cycles_came_to_the_baseline(task_tables: dict) -> None:
+    scores = ((1.5, 0.7), (1.5, 0.8), (3.0, 0.81), (3, 0.9), (2, 0.9))
+    points = [point("a", "paper", 300, top1, length=epochs) for epochs, top1 in scores]
+    points += [point("a", "paper", 300, 0.9, length=1.5, whole_baseline={})]
+    text = task_tables["cycles_beside"]({"points": points})
+    assert "in 1 of 2 tasks with 1.5 times its epochs" in text
+    assert text.endswith(" and in 2 of 2 tasks with 3 times its epochs.")
+
+
 def test_the_main_table_compares_runs_of_the_same_seeds_and_folds(task_tables: dict) -> None:
     points = [point(name, "baseline", 900, 0.85) for name in "ab"]
     points += [point("a", "anneal", steps, top1) for steps, top1 in ((200, 0.7), (300, 0.81))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -244,6 +245,18 @@ def test_parts_of_a_batch_are_checked_with_the_batch():
         scheduler.check(halves)
     vcycle.defer_statistics(model)
     scheduler.check(halves)
+
+
+def test_another_rate_than_the_baselines_is_warned_of_once():
+    model = network()
+    optimizer = optimizer_of(model, 8.0, 2.0)
+    with pytest.warns(UserWarning, match=r"began at a rate of 8, .* baseline's 0\.1") as caught:
+        scheduler = vcycle.PlanLR(optimizer, PLAN, model)
+    assert [Path(each.filename).name for each in caught] == ["test_plan_lr.py"]
+    step_optimizer(model, optimizer)
+    scheduler.step()
+    rate = PLAN[1].learning_rate
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([rate, rate / 4])
 
 
 def test_what_is_no_plan_is_refused():

@@ -104,17 +104,15 @@ _NOT_COMPARED = (
 
 def from_random_weights(model: Model, num_videos: int, *, optimizer: str) -> Evidence:
     """What is nearest to a model that an optimizer trains from random weights on so many videos."""
-    tried = {
-        ("TinyResNet3d", "muon"): _MUON,
-        ("TinyResNet3d", "adamw"): _RESNET,
-        ("TinyResNet3d", "sgd"): _SGD,
-        ("VideoTransformer", "adamw"): _TRANSFORMER,
+    tried = {  # on few videos, on many
+        ("TinyResNet3d", "muon"): (_MUON, _MUON),
+        ("TinyResNet3d", "adamw"): (_FEW_VIDEOS, _RESNET),
+        ("TinyResNet3d", "sgd"): (_FEW_VIDEOS_SGD, _SGD),
+        ("VideoTransformer", "adamw"): (_FEW_VIDEOS, _TRANSFORMER),
     }
     family = model.entry.family if model.entry is not None else ""
-    nearest = tried.get((family, optimizer), _OTHERS)
-    if num_videos >= MANY_VIDEOS or nearest not in (_RESNET, _SGD, _TRANSFORMER):
-        return nearest
-    return _FEW_VIDEOS_SGD if nearest == _SGD else _FEW_VIDEOS
+    few, many = tried.get((family, optimizer), (_OTHERS, _OTHERS))
+    return few if num_videos < MANY_VIDEOS else many
 
 
 def from_other_weights(num_videos: int) -> Evidence:

@@ -33,6 +33,7 @@ from vcycle.train.optimizer_watch import (
     rate_factors,
     set_rates,
     step_was_skipped,
+    warn_of_rate,
     watch,
 )
 
@@ -72,6 +73,9 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
             f"the trainer from splitting batches"
         )
     _check_order(part, inner)
+    base_rate = part.baseline.learning_rate.base
+    if _PLACE not in inner.param_groups[0]:
+        warn_of_rate(inner, base_rate=base_rate)
     if part.micro_batch == 0:
         check_batch_norms(model, step.norm_group)
         check_parts(model, part)
@@ -79,7 +83,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
         set_rates(
             inner,
             step.learning_rate,
-            rate_factors(inner, base_rate=part.baseline.learning_rate.base),
+            rate_factors(inner, base_rate=base_rate),
         )
         set_norm_group(model, step.norm_group)
         set_token_share(model, step.token_share)

@@ -35,7 +35,6 @@ class OptimizerWatch:
         self.first_commits: int | None = None
         self.first_updates = 0
         self.has_commits = False
-        self.has_warned = False
         optimizer.register_step_post_hook(self._count)
 
     def _count(self, optimizer: Optimizer, *_: Any) -> None:
@@ -83,26 +82,37 @@ def rate_factors(optimizer: Optimizer, *, base_rate: float) -> list[float]:
     """Each parameter group's rate as a multiple of the plan's, from the rates it began with.
 
     ``base_rate`` is the baseline's: a group that began there has factor 1, and one at twice that
-    rate 2. If no group did, the largest rate counts as the baseline's, with a warning; rates of 0
-    throughout count as equal. timm's ``lr_scale`` multiplies a group's factor.
+    rate 2. If no group did, the largest rate counts as the baseline's; rates of 0 throughout count
+    as equal. timm's ``lr_scale`` multiplies a group's factor.
     """
     for group in optimizer.param_groups:
         rate = group["lr"]
         group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
     rates = [float(group["initial_lr"]) for group in optimizer.param_groups]
-    near = [rate for rate in rates if math.isclose(rate, base_rate, rel_tol=_SAME_RATE)]
-    unit = near[0] if near else max(rates)
-    counter = watch(optimizer)
-    if unit and not near and not counter.has_warned:
-        counter.has_warned = True
+    unit = _unit(rates, base_rate)
+    factors = [rate / unit for rate in rates] if unit else [1.0] * len(rates)
+    scales = [float(group.get("lr_scale", 1)) for group in optimizer.param_groups]
+    return [factor * scale for factor, scale in zip(factors, scales, strict=True)]
+
+
+def warn_of_rate(optimizer: Optimizer, *, base_rate: float) -> None:
+    """Warn the caller's caller if no group began at the baseline's rate, and some at another."""
+    unit = _unit([float(group["lr"]) for group in optimizer.param_groups], base_rate)
+    if unit and not _is_same(unit, base_rate):
         warnings.warn(
             f"optimizer: it began at a rate of {unit:g}, which is not used: the plan's follow its "
             f"baseline's {base_rate:g}; give both the same",
             stacklevel=3,
         )
-    factors = [rate / unit for rate in rates] if unit else [1.0] * len(rates)
-    scales = [float(group.get("lr_scale", 1)) for group in optimizer.param_groups]
-    return [factor * scale for factor, scale in zip(factors, scales, strict=True)]
+
+
+def _unit(rates: list[float], base_rate: float) -> float:
+    """The rate that counts as the baseline's."""
+    return next((rate for rate in rates if _is_same(rate, base_rate)), max(rates))
+
+
+def _is_same(rate: float, base_rate: float) -> bool:
+    return math.isclose(rate, base_rate, rel_tol=_SAME_RATE)
 
 
 def set_rates(optimizer: Optimizer, learning_rate: float, factors: list[float]) -> None:

@@ -17,7 +17,13 @@ from vcycle.models import set_dropout_seeds, set_norm_group, set_token_share
 from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.apply_step import check_batch_norms, check_parts
-from vcycle.train.optimizer_watch import rate_factors, set_rates, step_was_skipped, watch
+from vcycle.train.optimizer_watch import (
+    rate_factors,
+    set_rates,
+    step_was_skipped,
+    warn_of_rate,
+    watch,
+)
 
 
 class PlanLR(LRScheduler):
@@ -60,6 +66,8 @@ class PlanLR(LRScheduler):
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         if trained:
             trained[-1].register_post_accumulate_grad_hook(self._note_gradients)
+        if last_epoch == -1:
+            warn_of_rate(optimizer, base_rate=plan.baseline.learning_rate.base)
         self._factors(optimizer)  # keeps the initial rates, which torch asks for if it resumes
         super().__init__(optimizer, last_epoch)
 
@@ -93,9 +101,6 @@ class PlanLR(LRScheduler):
         And, with a ``model``, if its layers would not see the batch's parts as one; its dropout
         then has the seeds of the batch's clips.
         """
-        if self.model is not None and batch.part is not None:
-            check_parts(self.model, batch.part)
-            set_dropout_seeds(self.model, batch.part.dropout_seeds)
         if self.last_epoch >= len(self.plan) or batch.step != self.due:
             raise ValueError(
                 f"batch of step {batch.step.index}, {batch.step.batch_size} x {batch.step.shape}: "
@@ -103,6 +108,9 @@ class PlanLR(LRScheduler):
                 f"{self.due.shape}); give PlanSampler and PlanLR one plan, and call "
                 f"scheduler.step() once after each optimizer step"
             )
+        if self.model is not None and batch.part is not None:
+            check_parts(self.model, batch.part)
+            set_dropout_seeds(self.model, batch.part.dropout_seeds)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers: the steps done, and of what plan."""

@@ -189,11 +189,10 @@ def fit_budget(
     config = replace(config, evaluation=replace(config.evaluation, times=count))
     left = seconds - count * one - final
     longest = _longest(config, times, left)
-    choices = [config]
-    if config.schedule_notes and config.multigrid.anneal is not None:
-        off = replace(config, multigrid=config.multigrid.with_schedule("off"))
-        choices.append(off)
-    if longest is not None and len(choices) > 1:
+    off = replace(config, multigrid=config.multigrid.with_schedule("off"))
+    is_chosen = bool(config.schedule_notes) and config.multigrid.anneal is not None
+    choices = (config, off) if is_chosen else (config,)
+    if longest is not None and is_chosen:
         plan, plain = longest.plan(), _longest(off, times, left)
         config = timed(
             config,
