@@ -259,6 +259,15 @@ def test_another_rate_than_the_baselines_is_warned_of_once():
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([rate, rate / 4])
 
 
+def test_apply_step_knows_what_rate_the_scheduler_found():
+    """It has set another before the first step; a warning would fail here."""
+    model = network()
+    optimizer = optimizer_of(model, 0.1, 0.3)
+    vcycle.PlanLR(optimizer, PLAN, model)
+    assert optimizer.param_groups[0]["lr"] == PLAN[0].learning_rate != 0.1
+    vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
+
+
 def test_what_is_no_plan_is_refused():
     with pytest.raises(TypeError, match=r"plan Baseline.*: give a vcycle\.Plan"):
         vcycle.PlanLR(optimizer_of(network(), 0.1), BASELINE)

@@ -85,10 +85,7 @@ def rate_factors(optimizer: Optimizer, *, base_rate: float) -> list[float]:
     rate 2. If no group did, the largest rate counts as the baseline's; rates of 0 throughout count
     as equal. timm's ``lr_scale`` multiplies a group's factor.
     """
-    for group in optimizer.param_groups:
-        rate = group["lr"]
-        group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
-    rates = [float(group["initial_lr"]) for group in optimizer.param_groups]
+    rates = _initial_rates(optimizer)
     unit = _unit(rates, base_rate)
     factors = [rate / unit for rate in rates] if unit else [1.0] * len(rates)
     scales = [float(group.get("lr_scale", 1)) for group in optimizer.param_groups]
@@ -97,13 +94,21 @@ def rate_factors(optimizer: Optimizer, *, base_rate: float) -> list[float]:
 
 def warn_of_rate(optimizer: Optimizer, *, base_rate: float) -> None:
     """Warn the caller's caller if no group began at the baseline's rate, and some at another."""
-    unit = _unit([float(group["lr"]) for group in optimizer.param_groups], base_rate)
+    unit = _unit(_initial_rates(optimizer), base_rate)
     if unit and not _is_same(unit, base_rate):
         warnings.warn(
             f"optimizer: it began at a rate of {unit:g}, which is not used: the plan's follow its "
             f"baseline's {base_rate:g}; give both the same",
             stacklevel=3,
         )
+
+
+def _initial_rates(optimizer: Optimizer) -> list[float]:
+    """What each parameter group began at, which it keeps as torch's schedulers do."""
+    for group in optimizer.param_groups:
+        rate = group["lr"]
+        group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
+    return [float(group["initial_lr"]) for group in optimizer.param_groups]
 
 
 def _unit(rates: list[float], base_rate: float) -> float:
