@@ -27,8 +27,9 @@ from vcycle.demo.comparison import demo_configs
 from vcycle.devices.fabric import Fabric
 from vcycle.models import build_model, convert_batch_norm, set_norm_group
 from vcycle.train.clock import HostClock
-from vcycle.train.optim import make_optimizer, set_learning_rate
+from vcycle.train.optim import make_optimizer
 from vcycle.train.progress import Display
+from vcycle.train.rates import set_learning_rate
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.step_log import StepLog, StepTime
 

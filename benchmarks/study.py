@@ -26,9 +26,9 @@ from typing import Any
 
 from rich.console import Console
 
-from study_file import Study, read_study
+from study_file import Study, read_study, row_name
 from study_results import collect
-from study_runs import StudyFolder, row_name, run_study
+from study_runs import StudyFolder, run_study
 from study_timing import check_times, time_steps
 
 PROOF = Path(__file__).parent.resolve() / "study" / "proof.yaml"

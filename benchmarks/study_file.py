@@ -133,14 +133,24 @@ class Run:
     @property
     def name(self) -> str:
         """Its folder under the study's, and what ``--only`` selects by."""
-        if self.role == "tuning":
-            return f"{self.point}/rate{self.rate:g}"
-        return f"{self.point}/seed{self.seed}-fold{self.fold}"
+        return run_name(self.point, rate=self.rate, seed=self.seed, fold=self.fold)
 
     @property
     def part(self) -> str:
         """Which part of the data set it trains and validates on."""
         return "tuning" if self.role == "tuning" else f"fold{self.fold}"
+
+
+def run_name(point: str, *, rate: float | None, seed: int, fold: int | None) -> str:
+    """Of the run that tries a ``rate``, or of the final one of a seed and fold."""
+    return f"{point}/seed{seed}-fold{fold}" if rate is None else f"{point}/rate{rate:g}"
+
+
+def row_name(row: Mapping[str, Any]) -> str:
+    """The name of the run whose row of the study's table that is."""
+    point = f"{row['dataset']}/{row['regime']}/{row['method']}-{row['length']:g}"
+    tried = row["rate"] if row["role"] == "tuning" else None
+    return run_name(point, rate=tried, seed=row["seed"], fold=row["fold"])
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import torch
 from rich.console import Console
 
 from study_data import prepare_parts
-from study_file import Run, Study, at_full_shape
+from study_file import Run, Study, at_full_shape, row_name
 from study_provenance import commit, machine
 from study_rates import best_rate, wanted_rates
 from study_trials import during
@@ -169,14 +169,6 @@ def _read_row(file: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return row if isinstance(row, dict) and {"rate", "top1", "loss"} <= row.keys() else None
-
-
-def row_name(row: dict[str, Any]) -> str:
-    """The name of a row's run."""
-    part = f"seed{row['seed']}-fold{row['fold']}"
-    if row["role"] == "tuning":
-        part = f"rate{row['rate']:g}"
-    return f"{row['dataset']}/{row['regime']}/{row['method']}-{row['length']:g}/{part}"
 
 
 def run_study(folder: StudyFolder, runs: list[Run], *, console: Console) -> None:

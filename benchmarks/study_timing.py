@@ -58,19 +58,19 @@ def time_steps(folder: StudyFolder, runs: list[Run]) -> None:
     """
     file = folder.path / "steps.json"
     rows = folder.own("steps")
-    for name in dict.fromkeys(run.task.name for run in runs):
-        asked = {run.method.name for run in runs if run.task.name == name}
-        if asked <= {row["method"] for row in rows if _task_of(row) == name}:
+    for task in {run.task.name: run.task for run in runs}.values():
+        asked = {run.method.name for run in runs if run.task.name == task.name}
+        if asked <= {row["method"] for row in rows if task.has(row)}:
             continue
-        asked |= {row["method"] for row in folder.steps() if _task_of(row) == name}
+        asked |= {row["method"] for row in folder.steps() if task.has(row)}
         firsts: dict[str, Run] = {}
         for run in folder.study.runs():
-            if run.task.name == name and run.method.name in asked:
+            if run.task.name == task.name and run.method.name in asked:
                 firsts.setdefault(run.method.name, run)
-        others = [row for row in rows if _task_of(row) != name]
+        others = [row for row in rows if not task.has(row)]
         rows = [*others, *_rows(folder, list(firsts.values()))]
         write_atomic(file, json.dumps(rows, indent=1) + "\n")
-        print(f"{name}: {', '.join(firsts)} timed", flush=True)
+        print(f"{task.name}: {', '.join(firsts)} timed", flush=True)
 
 
 def check_times(folder: StudyFolder, runs: list[Run]) -> None:
@@ -115,10 +115,6 @@ def _is_repeatable(folder: StudyFolder, run: Run) -> bool:
     return row is not None and "failed" not in row and folder.config(run) is not None
 
 
-def _task_of(row: dict[str, Any]) -> str:
-    return f"{row['dataset']}/{row['regime']}"
-
-
 def timed_alike(study: Study, run: Run, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The timed mini-batches of a run's task that differ from its own in the schedule alone."""
 
@@ -129,9 +125,7 @@ def timed_alike(study: Study, run: Run, rows: list[dict[str, Any]]) -> list[dict
 
     known = {method.name: way(method) for method in study.methods}
     return [
-        row
-        for row in rows
-        if _task_of(row) == run.task.name and known.get(row["method"]) == way(run.method)
+        row for row in rows if run.task.has(row) and known.get(row["method"]) == way(run.method)
     ]
 
 

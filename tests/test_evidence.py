@@ -41,7 +41,8 @@ def share_of(config: RunConfig, note: str) -> float:
     """Of the baseline's steps; the recipe gives ``note`` as its reason."""
     reason, long = config.schedule_notes
     assert note in reason
-    assert f"{MOST_BASELINE_STEPS:,} steps" in long
+    longest = MOST_STEPS if config.optimizer.name == "muon" else MOST_BASELINE_STEPS
+    assert f"{longest:,} steps" in long
     return len(config.plan()) / config.baseline.steps
 
 
@@ -217,6 +218,7 @@ def test_the_longest_baselines_that_it_came_to_and_stayed_below() -> None:
             (came_to if row["top1"]["factor"] else below).add(of_baseline)
     assert max(came_to) == MOST_BASELINE_STEPS
     assert max(below) == TOO_LONG
+    assert max(p["steps"] for p in POINTS if p["method"] == "baseline-muon") == MOST_STEPS
 
 
 def test_it_was_ahead_of_a_baseline_of_equal_time_wherever_they_were_compared() -> None:

@@ -16,10 +16,10 @@ from rich.console import Console
 
 import study_runs
 from study import main
-from study_file import Method, Study, read_study
+from study_file import Method, Study, read_study, row_name
 from study_provenance import machine
 from study_results import collect, summary
-from study_runs import StudyFolder, row_name, run_study
+from study_runs import StudyFolder, run_study
 from study_timing import check_times, time_steps
 from vcycle.train.nonfinite import Diverged
 

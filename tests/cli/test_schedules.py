@@ -143,7 +143,7 @@ def test_a_pass_begins_where_the_network_can_see_clips(values: Values, capsys) -
 def test_a_short_schedule_that_is_asked_for_is_warned_of(values: Values) -> None:
     short = ("scratch", "--num-videos", "60", "--epochs", "29")
     assert any(note.startswith("schedule off: 218 steps") for note in values(*short)["notes"])
-    few = "schedule as asked: 79 steps are few: an anneal of fewer than 221 was never compared"
+    few = "schedule as asked: 79 steps are few: no pass of fewer than 221 was compared"
     notes = values(*short, "--schedule", "anneal")["notes"]
     assert any(note.startswith(few) for note in notes)
     notes = values(*short, "--schedule", "paper")["notes"]
@@ -172,6 +172,33 @@ def test_what_the_study_says_of_an_asked_schedule_is_of_its_network_and_length(
         assert [note.startswith(begin) for note, begin in zip(found, begins, strict=True)] == [
             True for _ in begins
         ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "note"),
+    [
+        (["--schedule", "pass"], "schedule as asked: under Muon none but the anneal was tried"),
+        (["--schedule", "anneal"], None),
+        (["--schedule", "pass", "--optimizer.name", "adamw"], None),
+        (
+            ["--multigrid.batch_exponent", "0.5"],
+            "batch exponent 0.5 as asked: at the same cost 1/2 was no better than 1, which is "
+            "equation 1",
+        ),
+        (
+            ["--schedule", "anneal", "--epochs", "50"],
+            "not shown for a baseline this long: under Muon the longest that the anneal was "
+            "compared with had 1,500 steps",
+        ),
+    ],
+)
+def test_what_is_asked_for_is_told_what_was_tried(
+    flags: list[str], note: str | None, values: Values
+) -> None:
+    of_recipe = ("scratch", "--num-videos", "300", "--model", "resnet3d_tiny", "--shape", "8x96x96")
+    found = values(*of_recipe, "--epochs", "40", *flags)["notes"]
+    said = [each for each in found if "as asked: " in each or each.startswith("not shown")]
+    assert said == ([note] if note else [])
 
 
 @pytest.mark.parametrize(

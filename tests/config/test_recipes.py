@@ -154,7 +154,7 @@ def test_cosine_with_long_cycles() -> None:
     plan = recipe("k400-slowfast-r50-cosine").plan()
     for i in range(plan.warmup_steps, len(plan), 100):
         cosine = 0.8 * (1 + torch.cos(torch.tensor(torch.pi * i / len(plan), dtype=torch.float64)))
-        factor = plan.phases[plan[i].phase].base.batch_factor
+        factor = plan.phases[plan[i].phase].base.short_cycle[-1].batch_factor
         assert plan[i].learning_rate == pytest.approx(factor * float(cosine) / 2)
 
 
@@ -382,7 +382,7 @@ def test_own_videos_save_steps_down_to_the_fewest_that_were_compared(
     begins = {
         220: "schedule off: 220 steps are few",
         221: f"{start}as many steps it was ahead",
-        260: f"{start}221 steps: an anneal of fewer",
+        260: f"{start}221 steps, the fewest in which it was ahead",
         7200: f"{start}{Fraction(share).limit_denominator(10)} of the steps it",
     }
     assert why.startswith(begins.get(baseline_steps, "schedule anneal"))

@@ -23,5 +23,9 @@ class FakePlan(list):
         self.multigrid = Multigrid()
         self.baseline = Baseline(max(step.shape for step in self), 8, 1, 8, LearningRate(0.1))
 
+    @property
+    def num_clips(self):
+        return sum(step.batch_size for step in self)
+
     def mini_batches(self):
         return list({(step.shape, step.batch_size): step for step in self}.values())

@@ -191,6 +191,19 @@ def test_wrapped_models_and_models_that_have_a_module(small: SmallNet, tmp_path:
             torch.testing.assert_close(own, list(small.state_dict().values()), rtol=0, atol=0)
 
 
+def test_parts_that_were_wrapped_one_by_one(small: SmallNet, tmp_path: Path) -> None:
+    """As ``torch.compile`` and FSDP leave the names of a model's blocks."""
+    keys = small.state_dict()
+    for part in ("_orig_mod", "_fsdp_wrapped_module"):
+        torch.save({_within(key, part): value for key, value in keys.items()}, tmp_path / "a.pth")
+        assert set(load_weights(SmallNet(), tmp_path / "a.pth").matched) == set(keys)
+
+
+def _within(key: str, part: str) -> str:
+    first, rest = key.split(".", 1)
+    return f"{first}.{part}.{rest}"
+
+
 def test_wrappers_and_containers(small: SmallNet, tmp_path: Path) -> None:
     state = {key: value + 1 for key, value in small.state_dict().items()}
     wrapped = {f"module._orig_mod.{key}": value.half() for key, value in state.items()}

@@ -156,7 +156,7 @@ def test_the_long_cycle_scales_any_rate(decay: str) -> None:
         Multigrid(rate_exponent=0.5),
     )
     for step in plan[::13]:
-        factor = plan.phases[step.phase].base.batch_factor
+        factor = plan.phases[step.phase].base.short_cycle[-1].batch_factor
         progress = step.index / len(plan)
         assert step.learning_rate == pytest.approx(
             rate.at(stage=0, progress=progress) * factor**0.5

@@ -112,15 +112,13 @@ def test_wrong_batches() -> None:
         augment(replace(batch, part=None), ALL, num_classes=5)
     odd = noise_for(batch_of(PLAN[0], micro_batches=8, batches=((8, 4), (64, 8))))
     with pytest.raises(
-        ValueError, match="batches of 8 clips each of 8 parts has 1; choose a batch"
+        ValueError, match="8 processes x micro-batches take 1 each of a batch of 8; choose"
     ):
         augment(odd, ALL, num_classes=5)
-    check_pairs(ALL, PLAN, num_parts=4)
-    with pytest.raises(
-        ValueError, match=r"8 processes x micro-batches take 1 of 8 clips at .* pairs"
-    ):
-        check_pairs(ALL, PLAN, num_parts=8)
-    check_pairs(vcycle.Augmentation(num_ops=2), PLAN, num_parts=8)
+    check_pairs(ALL, [64, 8], num_parts=4)
+    with pytest.raises(ValueError, match="mixed in pairs, and 8 processes x micro-batches take 1"):
+        check_pairs(ALL, [64, 8], num_parts=8)
+    check_pairs(vcycle.Augmentation(num_ops=2), [64, 8], num_parts=8)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape, ShapeRule
 from vcycle.train import loop, stop
 from vcycle.train.run import train
-from vcycle.train.start import check_parts
+from vcycle.train.start import check_batch_division
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -379,7 +379,7 @@ def test_batches_that_processes_cannot_share_are_refused_before_any_is_timed(
     fabric: Any = SimpleNamespace(world_size=processes)
     network = torch.nn.Linear(1, 1)
     with pytest.raises(ValueError, match=problem) if problem else nullcontext():
-        check_parts(config, config.plan(), network, fabric)
+        check_batch_division(config, config.plan(), network, fabric)
 
 
 class Remembering(torch.nn.Sequential):

@@ -129,7 +129,7 @@ def test_a_budget_for_few_steps_is_the_baselines_unless_a_schedule_was_asked_for
     [
         (1e-6, 1.0, None),
         (5.0, 1.0, "; decoding its clips takes long, which `vcycle data prepare` may shorten"),
-        (1e-6, 20.0, "never ahead of the baseline"),
+        (1e-6, 20.0, "a smaller share than was shown to come to its accuracy"),
     ],
 )
 def test_a_budget_is_the_baselines_where_far_more_of_its_steps_fit(

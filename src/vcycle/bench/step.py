@@ -37,7 +37,8 @@ from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.clock import Clock, clock_of
 from vcycle.train.compiling import compile_blocks
-from vcycle.train.optim import fuses, make_optimizer, set_learning_rate
+from vcycle.train.optim import fuses, make_optimizer
+from vcycle.train.rates import set_learning_rate
 from vcycle.train.recording import Recorder, make_recorder
 from vcycle.train.rehearsed_steps import random_pixels
 

@@ -169,8 +169,8 @@ def _measured(file: Path, config: RunConfig) -> tuple[Sequence[cost.MeasuredStep
 def plan_values(report: PlanReport) -> dict[str, Any]:
     """What ``--json`` prints: plain values of the plan and of what it costs.
 
-    ``compute_reduction`` is in ``compute_unit``: ``multiply-adds`` of the model, or ``pixels`` of
-    its clips if they have not been counted.
+    ``compute``, ``baseline_compute`` and their ratio are in ``compute_unit``: ``multiply-adds`` of
+    the model, or ``pixels`` of its clips if they have not been counted.
     """
     config, plan = report.config, report.plan
     computed, unit = compute(plan, config.model)
@@ -179,6 +179,8 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
         "flags": list(report.flags),
         "model": config.model.name,
         **plan.to_dict(),
+        "compute": computed.plan,
+        "baseline_compute": computed.baseline,
         "compute_reduction": computed.reduction,
         "compute_unit": unit,
         "frame_reduction": cost.frames(plan).reduction,

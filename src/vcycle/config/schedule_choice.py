@@ -95,10 +95,14 @@ _TOO_LONG = (
     f"not shown for a baseline this long: under AdamW the anneal came to those of up to "
     f"{MOST_BASELINE_STEPS:,} steps, and stayed below one of {TOO_LONG:,}"
 )
+_TOO_LONG_FOR_MUON = (
+    f"not shown for a baseline this long: under Muon the longest that the anneal was compared with "
+    f"had {MOST_STEPS:,} steps"
+)
 _BATCHES = "batches by equation 1 (by its root was no better)"
 _NOT_COMPARED = (
-    f"an anneal of fewer than {FEWEST_STEPS} was never compared with a baseline of equal time, in "
-    f"more than one seed"
+    f"no pass of fewer than {FEWEST_STEPS} was compared with a baseline of equal time in more than "
+    f"one seed"
 )
 
 
@@ -146,14 +150,24 @@ def planned(
     elif kept == steps:
         why = f"in as many steps {evidence.timed}, with {evidence.among}"
     elif kept > share:
-        why = f"in {kept:,} steps: {_NOT_COMPARED}"
+        why = (
+            f"in {kept:,} steps, the fewest in which it was ahead of a baseline of equal time in "
+            f"more than one seed"
+        )
     else:
         why = f"in {evidence.share} of the steps {evidence.found}, with {evidence.among}"
     multigrid = replace(Multigrid.named("anneal"), steps=kept)
     notes = [f"schedule anneal, one pass from coarse to fine, {_BATCHES}: {why}"]
-    if steps > MOST_BASELINE_STEPS and not is_timed:
-        notes.append(_TOO_LONG)
+    if not is_timed:
+        notes += _too_long(steps, is_muon=evidence is _MUON)
     return multigrid, tuple(notes)
+
+
+def _too_long(baseline_steps: int, *, is_muon: bool) -> list[str]:
+    """That a baseline is longer than any that the anneal came to, if it is."""
+    if is_muon:
+        return [_TOO_LONG_FOR_MUON] if baseline_steps > MOST_STEPS else []
+    return [_TOO_LONG] if baseline_steps > MOST_BASELINE_STEPS else []
 
 
 def as_asked(config: RunConfig, num_steps: int, *, is_own: bool) -> list[str]:
@@ -164,8 +178,10 @@ def as_asked(config: RunConfig, num_steps: int, *, is_own: bool) -> list[str]:
     cycle, steps, entry = config.multigrid.long_cycle, config.baseline.steps, config.model.entry
     is_transformer = entry is not None and entry.family == "VideoTransformer"
     least_share = _TRANSFORMER_SHARE if is_transformer else LEAST_SHARE
+    is_muon, exponent = config.optimizer.name == "muon", config.multigrid.batch_exponent
+    anneal = config.multigrid.anneal
     notes = []
-    if config.multigrid.anneal is not None and is_own and num_steps < FEWEST_STEPS:
+    if anneal is not None and is_own and num_steps < FEWEST_STEPS:
         notes.append(f"schedule as asked: {num_steps:,} steps are few: {_NOT_COMPARED}")
     elif cycle is not None and (cycle.once or is_own) and num_steps < least_share * steps:
         kind = "a single pass" if cycle.once else "the paper's cycles"
@@ -173,8 +189,15 @@ def as_asked(config: RunConfig, num_steps: int, *, is_own: bool) -> list[str]:
             f"schedule as asked: in {num_steps / steps:.0%} of the baseline's steps {kind} mostly "
             f"fell short of its accuracy"
         )
-    if is_own and config.multigrid.anneal is not None and steps > MOST_BASELINE_STEPS:
-        notes.append(_TOO_LONG)
+    if is_own and is_muon and (anneal is None or anneal.share == 1):
+        notes.append("schedule as asked: under Muon none but the anneal was tried")
+    if is_own and exponent != 1:
+        notes.append(
+            f"batch exponent {exponent:g} as asked: at the same cost 1/2 was no better than 1, "
+            f"which is equation 1"
+        )
+    if is_own and anneal is not None:
+        notes += _too_long(steps, is_muon=is_muon)
     return notes
 
 
@@ -204,7 +227,7 @@ def timed(
     elif num_steps * whole < multigrid.steps * baseline_steps:
         why = (
             f"{num_steps:,} steps of the anneal or {baseline_steps:,} of the baseline fit into the "
-            f"time: so small a share was never ahead of the baseline"
+            f"time, a smaller share than was shown to come to its accuracy"
         )
         if waits:
             why += "; decoding its clips takes long, which `vcycle data prepare` may shorten"

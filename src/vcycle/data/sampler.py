@@ -181,10 +181,9 @@ class PlanSampler(Sampler[list[ClipRequest]]):
 
     def _run(self) -> dict[str, int]:
         """What a state to resume from must agree in."""
-        last = self.plan[len(self.plan) - 1]
         return {
             "steps": len(self.plan),
-            "clips": last.first_sample + last.batch_size,
+            "clips": self.plan.num_clips,
             "num_videos": self.num_videos,
             "seed": self.seed,
             "micro_batches": self.micro_batches,

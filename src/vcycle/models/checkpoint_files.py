@@ -8,7 +8,6 @@ detected from the content, not from the name.
 
 from __future__ import annotations
 
-import re
 import warnings
 import zipfile
 from pathlib import Path
@@ -19,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from vcycle.models.entries import KINETICS_PAGE
+from vcycle.models.wrapped import without_wrappers
 
 MAX_BYTES = 8 * 2**30
 """Larger files are refused. The limit is over 30 times the size of the largest model here."""
@@ -121,11 +121,6 @@ def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]
         keys = ", ".join(shown(key) for key in list(content)[:3]) or "nothing"
         raise ValueError(f"{path}: holds no state dict (its keys: {keys}); {PUBLISHED}")
     return state, tuple(others)
-
-
-def without_wrappers(key: str) -> str:
-    """``key`` without the prefixes of ``DistributedDataParallel`` and ``torch.compile``."""
-    return re.sub(r"^(?:module\.|_orig_mod\.)+", "", key)
 
 
 def shown(key: object) -> str:

@@ -34,7 +34,6 @@ class ModelEntry:
         arguments: of that class, besides ``num_classes``.
         aliases: other names of the same network: those of the released checkpoints (slow frames x
             stride) and of the paper's runs.
-        least_frames: fewest frames that it takes, for a network without alpha.
         kinetics_file: the file of PyTorchVideo's model zoo that holds its Kinetics-400 weights.
         rates: by an optimizer's name, the one at which it trains the anneal best on 8 clips a step,
             of those that the study tried. A network that it did not try is trained with SGD.
@@ -44,7 +43,6 @@ class ModelEntry:
     family: Family
     arguments: Mapping[str, Any] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
-    least_frames: int = 1
     kinetics_file: str | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
 
@@ -67,7 +65,8 @@ class ModelEntry:
         if isinstance(alpha, int) and alpha >= 1:
             return ShapeRule(frame_multiple=alpha, min_frames=alpha)
         pools = options.get("pool_frames", self.arguments.get("pool_frames"))
-        return ShapeRule(min_frames=self.least_frames if pools is not False else 1)
+        halves_frames = self.family in ("I3D", "C2D") and pools is not False  # after res2
+        return ShapeRule(min_frames=2 if halves_frames else 1)
 
     @property
     def image_resnet(self) -> str | None:
@@ -157,18 +156,10 @@ def _slowfast(
     return ModelEntry(name, "SlowFast", arguments, aliases, kinetics_file=file, rates=rates or {})
 
 
-def _i3d(name: str, *aliases: str, file: str | None = None, **arguments: Any) -> ModelEntry:
-    # Frames are halved after res2.
-    return ModelEntry(name, "I3D", arguments, aliases, least_frames=2, kinetics_file=file)
-
-
-def _slow(name: str, *aliases: str, file: str | None = None, **arguments: Any) -> ModelEntry:
-    return ModelEntry(name, "Slow", arguments, aliases, kinetics_file=file)
-
-
-def _c2d(name: str, *aliases: str, file: str | None = None, **arguments: Any) -> ModelEntry:
-    # Frames are halved after res2.
-    return ModelEntry(name, "C2D", arguments, aliases, least_frames=2, kinetics_file=file)
+def _resnet(
+    family: Family, name: str, *aliases: str, file: str | None = None, **arguments: Any
+) -> ModelEntry:
+    return ModelEntry(name, family, arguments, aliases, kinetics_file=file)
 
 
 _R101_50 = (6, 6)
@@ -215,19 +206,19 @@ MODELS = (
         temporal_blocks_res4=_R101_50,
         file="SLOWFAST_16x8_R101_50_50.pyth",
     ),
-    _i3d("i3d_r50", "i3d_r50_8x8", "i3d_r50_16f_paper", file="I3D_8x8_R50.pyth"),
-    _i3d("i3d_r101", "i3d_r101_8x8", depth=101),
-    _i3d("i3d_nl_r50", "i3d_nln_r50_16f_dot_paper", nonlocal_kind="dot_product"),
-    _i3d("i3d_nl_r101", depth=101, nonlocal_kind="dot_product"),
-    _i3d("i3d_nln_r50_8x8", nonlocal_kind="softmax"),
-    _i3d("i3d_nln_r101_8x8", depth=101, nonlocal_kind="softmax"),
-    _slow("slow_r50", "slow_r50_4x16", "slow_r50_8x8", file="SLOW_8x8_R50.pyth"),
-    _slow("slow_r101", depth=101),
-    _slow("slow_nln_r50_8x8", nonlocal_kind="dot_product"),
-    _c2d("c2d_r50", "c2d_r50_8x8", file="C2D_8x8_R50.pyth"),
-    _c2d("c2d_r101", depth=101),
-    _c2d("c2d_nln_r50_8x8", nonlocal_kind="softmax"),
-    _c2d("c2d_nopool_r50_8x8", pool_frames=False),
+    _resnet("I3D", "i3d_r50", "i3d_r50_8x8", "i3d_r50_16f_paper", file="I3D_8x8_R50.pyth"),
+    _resnet("I3D", "i3d_r101", "i3d_r101_8x8", depth=101),
+    _resnet("I3D", "i3d_nl_r50", "i3d_nln_r50_16f_dot_paper", nonlocal_kind="dot_product"),
+    _resnet("I3D", "i3d_nl_r101", depth=101, nonlocal_kind="dot_product"),
+    _resnet("I3D", "i3d_nln_r50_8x8", nonlocal_kind="softmax"),
+    _resnet("I3D", "i3d_nln_r101_8x8", depth=101, nonlocal_kind="softmax"),
+    _resnet("Slow", "slow_r50", "slow_r50_4x16", "slow_r50_8x8", file="SLOW_8x8_R50.pyth"),
+    _resnet("Slow", "slow_r101", depth=101),
+    _resnet("Slow", "slow_nln_r50_8x8", nonlocal_kind="dot_product"),
+    _resnet("C2D", "c2d_r50", "c2d_r50_8x8", file="C2D_8x8_R50.pyth"),
+    _resnet("C2D", "c2d_r101", depth=101),
+    _resnet("C2D", "c2d_nln_r50_8x8", nonlocal_kind="softmax"),
+    _resnet("C2D", "c2d_nopool_r50_8x8", pool_frames=False),
 )
 """Every network, once."""
 

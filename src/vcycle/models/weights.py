@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vcycle.models.checkpoint_files import read_state_dict, shown, without_wrappers
+from vcycle.models.checkpoint_files import read_state_dict, shown
 from vcycle.models.checkpoint_names import from_image_resnet, from_pytorchvideo
+from vcycle.models.wrapped import without_wrappers
 
 OWN, PYTORCHVIDEO, IMAGE = "the model's own names", "PyTorchVideo names", "2D ResNet, inflated"
 

@@ -14,6 +14,8 @@ _WRAPPERS = (
 """Classes of torch and Lightning Fabric that hold a model as ``module``."""
 _PARTS = ("_orig_mod.", "_fsdp_wrapped_module.")
 """What torch puts into the names of parameters of wrapped parts."""
+_WHOLE = "module."
+"""What it puts before those of a wrapped model."""
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -31,3 +33,11 @@ def plain_name(name: str) -> str:
     for part in _PARTS:
         name = name.replace(part, "")
     return name
+
+
+def without_wrappers(key: str) -> str:
+    """Of a state dict, without what wrappers of the model and of its parts put into it."""
+    key = plain_name(key)
+    while key.startswith(_WHOLE):
+        key = key.removeprefix(_WHOLE)
+    return key

@@ -43,11 +43,6 @@ class BaseShape:
         """The base shape itself."""
         return self.short_cycle[-1].shape
 
-    @property
-    def batch_factor(self) -> int:
-        """Of the base shape itself, relative to B."""
-        return self.short_cycle[-1].batch_factor
-
     def at(self, step: int) -> ShortShape:
         """What the short cycle visits at ``step`` of the whole run: its counter never restarts."""
         return self.short_cycle[step % len(self.short_cycle)]

@@ -7,7 +7,9 @@ get out of step; a batch that is not the next one of the plan is refused.
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import nn
 from torch.optim import Optimizer
@@ -27,19 +29,30 @@ from vcycle.models import (
 )
 from vcycle.models.frozen import is_in_training
 from vcycle.schedule.plan import Step
-from vcycle.train.optimizer_watch import (
-    OptimizerWatch,
-    inner_optimizer,
-    rate_factors,
-    set_rates,
-    step_was_skipped,
-    warn_of_rate,
-    watch,
-)
+from vcycle.train.optimizer_watch import inner_optimizer, step_was_skipped, watch
+from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
 _MOST_UNCOMMITTED = 10
 """Steps of an optimizer before statistics that nobody applied are taken for forgotten."""
 _PLACE = "plan_place"  # in the first parameter group, so that a checkpoint of the optimizer has it
+
+
+@dataclass
+class _Pace:
+    """How often an optimizer had stepped, all steps and those that updated, when a batch last came.
+
+    ``first_commits`` and ``first_updates``: how often a model's collected statistics had been
+    applied, and the optimizer had updated, when a batch first came.
+    """
+
+    steps: int | None = None
+    updates: int = 0
+    first_commits: int | None = None
+    first_updates: int = 0
+    has_commits: bool = False
+
+
+_paces: WeakKeyDictionary[Optimizer, _Pace] = WeakKeyDictionary()
 
 
 def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
@@ -64,9 +77,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
             f"batch {type(batch).__name__}: give the loader's batch as it is; make the loader "
             f"DataLoader(dataset, batch_sampler=vcycle.PlanSampler(...), collate_fn=vcycle.collate)"
         )
-    if batch.part is None:
-        raise ValueError("batch: it is an evaluation's and has no step; train on PlanSampler's")
-    part, step = batch.part, batch.part.step
+    step, part = batch.step, batch.part
+    assert part is not None  # or there were no step
     if len(batch) != part.num_clips:
         raise ValueError(
             f"batch of {len(batch)} clips: {part} has {part.num_clips} for this process; keep "
@@ -79,12 +91,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     if part.micro_batch == 0:
         check_batch_norms(model, step.norm_group)
         check_parts(model, part)
-        _check_commits(model, watch(inner))
-        set_rates(
-            inner,
-            step.learning_rate,
-            rate_factors(inner, base_rate=base_rate),
-        )
+        _check_commits(model, inner)
+        set_rates(inner, step.learning_rate, rate_factors(inner, base_rate=base_rate))
         set_norm_group(model, step.norm_group)
         set_token_share(model, step.token_share)
     set_dropout_seeds(model, part.dropout_seeds)
@@ -99,6 +107,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
 def _check_order(part: StepPart, optimizer: Optimizer) -> None:
     """Raise ValueError unless this micro-batch follows the last, and the optimizer kept pace."""
     step, counter = part.step, watch(optimizer)
+    pace = _paces.setdefault(optimizer, _Pace())
     place = optimizer.param_groups[0].get(_PLACE)
     if place is not None:
         last, micro_batch, micro_batches, first_sample, end_sample, seed, *run = place
@@ -114,7 +123,7 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
             )
         if micro_batch + 1 == micro_batches:
             due = (last + 1, 0, end_sample)
-        elif counter.at_last_batch is None:  # a new optimizer, without the gradients until there
+        elif pace.steps is None:  # a new optimizer, without the gradients until there
             due = (last, 0, first_sample)
         else:
             due = (last, micro_batch + 1, first_sample)
@@ -127,11 +136,9 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
             )
     elif part.micro_batch:
         raise ValueError(f"batch of {part}: begin at the first micro-batch of a step")
-    has_stepped = counter.at_last_batch != counter.num_steps
-    times = 0
-    if counter.at_last_batch is not None:
-        times = counter.num_updates - counter.updates_at_last_batch
-    if part.micro_batch and counter.at_last_batch is not None and has_stepped:
+    has_stepped = pace.steps != counter.num_steps
+    times = 0 if pace.steps is None else counter.num_updates - pace.updates
+    if part.micro_batch and pace.steps is not None and has_stepped:
         raise ValueError(
             f"batch of {part}: the optimizer has stepped since micro-batch {part.micro_batch - 1}; "
             f"let it step after {part.micro_batches} micro-batches (if batch.part.is_last), as "
@@ -148,8 +155,7 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
             f"after {part.micro_batches} batches, or give PlanSampler the micro_batches that it "
             f"accumulates"
         )
-    counter.at_last_batch = counter.num_steps
-    counter.updates_at_last_batch = counter.num_updates
+    pace.steps, pace.updates = counter.num_steps, counter.num_updates
 
 
 def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
@@ -179,21 +185,22 @@ def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
         )
 
 
-def _check_commits(model: nn.Module, counter: OptimizerWatch) -> None:
+def _check_commits(model: nn.Module, optimizer: Optimizer) -> None:
     """Raise ValueError if the optimizer has often stepped, and collected statistics never moved.
 
     Not at once: another optimizer may train the norms, and step more rarely.
     """
-    if counter.has_commits:
+    pace, updates = _paces[optimizer], watch(optimizer).num_updates
+    if pace.has_commits:
         return
     commits = num_commits(model)
     if commits is None:
         return
-    if counter.first_commits is None:
-        counter.first_commits, counter.first_updates = commits, counter.num_updates
-    counter.has_commits = commits != counter.first_commits
-    steps = counter.num_updates - counter.first_updates
-    if not counter.has_commits and steps >= _MOST_UNCOMMITTED:
+    if pace.first_commits is None:
+        pace.first_commits, pace.first_updates = commits, updates
+    pace.has_commits = commits != pace.first_commits
+    steps = updates - pace.first_updates
+    if not pace.has_commits and steps >= _MOST_UNCOMMITTED:
         raise ValueError(
             f"model: the running statistics that it collected in {steps} steps were not applied; "
             f"call vcycle.defer_statistics(model, optimizer) with the optimizer that trains it, or "

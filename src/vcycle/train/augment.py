@@ -8,6 +8,7 @@ processes and micro-batches, give every clip the same.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,6 @@ from torch.nn import functional as F
 from vcycle.config.augmentation import Augmentation
 from vcycle.data.batch import Batch
 from vcycle.data.request import StepPart
-from vcycle.schedule.plan import Plan
 from vcycle.train.mixing import box, mix
 from vcycle.train.randaugment import check_clips_and_seeds, randaugment
 
@@ -34,19 +34,13 @@ def augment(batch: Batch, settings: Augmentation, *, num_classes: int) -> Batch:
     mixed, labels become (N, classes) float32, the shares of classes that ``F.cross_entropy`` takes
     as well; else they are as before. What is off costs nothing.
 
-    Raises ValueError if the batch is an evaluation's, or is to be mixed and the smallest of its
-    plan has an odd number of clips.
+    Raises ValueError if the batch is an evaluation's, or is to be mixed and a part of one of its
+    plan's has an odd number of clips.
     """
     part = batch.part
     if part is None:
         raise ValueError("batch: it is an evaluation's; augment those of PlanSampler")
-    odd = [each for each, _ in part.batches if each // part.num_parts % 2]
-    if settings.mixes and odd:
-        raise ValueError(
-            f"mixup, cutmix: clips are mixed in pairs, and of the plan's batches of {odd[0]} clips "
-            f"each of {part.num_parts} parts has {odd[0] // part.num_parts}; choose a batch size, "
-            f"processes and micro-batches that leave each an even number"
-        )
+    check_pairs(settings, [size for size, _ in part.batches], num_parts=part.num_parts)
     strength = _strength(part) if settings.grow else 1.0
     clips, labels = batch.clips, batch.labels
     if settings.num_ops:
@@ -96,13 +90,13 @@ def erase(clips: Tensor, seeds: NDArray[np.uint64], *, share: float) -> Tensor:
     return out
 
 
-def check_pairs(settings: Augmentation, plan: Plan, *, num_parts: int) -> None:
-    """Raise ValueError if clips are mixed in pairs, which a plan's batches in parts would split."""
-    for kind in plan.mini_batches():
-        clips = kind.batch_size // num_parts
-        if settings.mixes and clips % 2:
+def check_pairs(settings: Augmentation, batch_sizes: Iterable[int], *, num_parts: int) -> None:
+    """Raise ValueError if clips are mixed in pairs, which batches in parts would split."""
+    for size in batch_sizes if settings.mixes else ():
+        clips = size // num_parts
+        if clips % 2:
             raise ValueError(
-                f"augmentation.mixup, augmentation.cutmix: {num_parts} processes x micro-batches "
-                f"take {clips} of {kind.batch_size} clips at {kind.shape} each, and clips are "
-                f"mixed in pairs; choose counts that leave each an even number"
+                f"augmentation.mixup, augmentation.cutmix: clips are mixed in pairs, and "
+                f"{num_parts} processes x micro-batches take {clips} each of a batch of {size}; "
+                f"choose a batch size and counts that leave each an even number"
             )

@@ -31,9 +31,10 @@ from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.clock import clock_of
 from vcycle.train.gradients import Gradients
 from vcycle.train.nonfinite import BuffersBefore, NonFinite
-from vcycle.train.optim import clip_gradients, set_learning_rate
+from vcycle.train.optim import clip_gradients
 from vcycle.train.optimizer_watch import inner_optimizer, watch
 from vcycle.train.progress import Display
+from vcycle.train.rates import set_learning_rate
 from vcycle.train.start import Run
 from vcycle.train.step_log import StepLog
 

@@ -1,4 +1,4 @@
-"""The optimizer of a run, the rate of a step, and the clipping of its gradients.
+"""The optimizer of a run, and the clipping of its gradients.
 
 In: a model and its Optimizer configuration. Out: one torch optimizer for the whole run; no phase
 rebuilds it.
@@ -59,12 +59,6 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
     pairs = zip(state["param_groups"], optimizer.param_groups, strict=True)
     groups = [{**saved, "fused": group.get("fused")} for saved, group in pairs]
     optimizer.load_state_dict({**state, "param_groups": groups})
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Give every parameter group the rate of this step, times its ``lr_scale`` if it has one."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate * group.get("lr_scale", 1)
 
 
 def clip_gradients(

@@ -17,13 +17,8 @@ from vcycle.models import set_dropout_seeds, set_norm_group, set_token_share
 from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.apply_step import check_batch_norms, check_parts
-from vcycle.train.optimizer_watch import (
-    rate_factors,
-    set_rates,
-    step_was_skipped,
-    warn_of_rate,
-    watch,
-)
+from vcycle.train.optimizer_watch import step_was_skipped, watch
+from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
 
 class PlanLR(LRScheduler):

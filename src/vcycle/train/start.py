@@ -131,7 +131,7 @@ def start(
     fused = fuses(fabric.device, config.precision)
     model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer, fused=fused))
     stop_broadcasting_buffers(model)
-    check_parts(config, plan, network, fabric)
+    check_batch_division(config, plan, network, fabric)
     average = WeightAverage(network, decay=config.ema_decay) if config.ema_decay else None
     dataset = identity(manifest)
     first_step, first_seconds, has_norms = 0, 0.0, False
@@ -226,7 +226,7 @@ def _restore(
     return state["next_step"], state["seconds"], state["has_norms"]
 
 
-def check_parts(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabric) -> None:
+def check_batch_division(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabric) -> None:
     """Raise ValueError unless processes and micro-batches share every batch in whole norm groups.
 
     A group may also be split evenly over processes, but not over micro-batches. A model without
@@ -251,7 +251,8 @@ def check_parts(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabri
 
 def check_extras(config: RunConfig, plan: Plan, manifest: Manifest, fabric: Fabric) -> None:
     """Raise ValueError if augmentation or the loss do not fit the videos or the processes."""
-    check_pairs(config.augmentation, plan, num_parts=fabric.world_size * config.micro_batches)
+    sizes = [kind.batch_size for kind in plan.mini_batches()]
+    check_pairs(config.augmentation, sizes, num_parts=fabric.world_size * config.micro_batches)
     if config.label_smoothing and manifest.multi_label:
         raise ValueError(
             f"label_smoothing {config.label_smoothing}: these videos may show several classes, "

@@ -105,10 +105,9 @@ class StepTimes:
 
     def phase(self, phase: Phase) -> float:
         """Seconds of a phase, without validations."""
-        period = phase.base.short_cycle
-        each = [self.step(Kind.of(short)) for short in period]
-        rest = range(phase.first_step, phase.first_step + phase.steps % len(period))
-        return phase.steps // len(period) * sum(each) + sum(each[k % len(period)] for k in rest)
+        counts = phase.base.counts(phase.first_step, phase.end_step)
+        shapes = zip(counts, phase.base.short_cycle, strict=True)
+        return sum(count * self.step(Kind.of(short)) for count, short in shapes)
 
     def plan(self, plan: Plan) -> float:
         """Seconds of all steps, without validations."""
