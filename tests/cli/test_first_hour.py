@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import torch
 
 from vcycle.cli.main import main
 from vcycle.cli.own_data import manifest_of
-from vcycle.cli.run_folders import last_run_folder, run_folder
+from vcycle.cli.run_folders import last_run_folder, remove_unused, run_folder
 from vcycle.cli.train import parse_time
 from vcycle.config import schedule_choice
 from vcycle.config.fields import config_text, read_values
@@ -209,8 +211,8 @@ def test_the_last_run_is_gone_on_with_whatever_was_deleted(
         (Path("runs") / name).mkdir(parents=True)
         (Path("runs") / name / "config.yaml").touch()
     Path("runs/a[b]-3").mkdir()
-    Path("runs/a[b]-3/.lock").touch()  # which nothing has begun to fill
-    assert run_folder("a[b]") == Path("runs/a[b]-3")
+    Path("runs/a[b]-3/.lock").touch()  # which a run has not begun to fill
+    assert run_folder("a[b]") == Path("runs/a[b]-4")
     assert last_run_folder("a[b]") == Path("runs/a[b]-2")
 
 
@@ -286,14 +288,67 @@ def test_a_run_that_was_interrupted_and_is_another_is_named(
     with monkeypatch.context() as patch:
         interrupt_after(3, patch)
         assert main(command) == 130
-    (first, *_) = (strokes / "left_loop").iterdir()
-    for number in range(4):
-        (first.with_name(f"more_{number}.mp4")).write_bytes(first.read_bytes())
-    capsys.readouterr()
-    assert main([*command, "--dry-run"]) == 0
+    (first, second, *_) = sorted((strokes / "left_loop").iterdir())
+    more = [first.with_name(f"more_{number}.mp4") for number in range(4)]
+    others, as_before = [(path, first.read_bytes()) for path in more], second.read_bytes()
+    for changed in (others, [(second, first.read_bytes())]):  # as many videos as before
+        for path, content in changed:
+            path.write_bytes(content)
+        capsys.readouterr()
+        assert main([*command, "--dry-run"]) == 0
+        out = capsys.readouterr().out
+        assert "runs/strokes-1 is not complete, and began with other settings or videos" in out
+        assert "run folder runs/strokes-2" in out
+        assert not Path("runs/strokes-2").exists()
+        for path in more:
+            path.unlink(missing_ok=True)
+    second.unlink()
+    assert main(["train", "--resume", "runs/strokes-1"]) == 0
     out = capsys.readouterr().out
-    assert "runs/strokes-1 is not complete, and began with other settings or videos" in out
-    assert "run folder runs/strokes-2" in out
+    assert "runs/strokes-1: its videos have changed; it goes on with those it had" in out
+    assert "1 video could not be read" in out
+    second.write_bytes(as_before)
+    assert main([*command, "--dry-run"]) == 0  # complete
+    assert "run folder runs/strokes-2" in capsys.readouterr().out
+
+
+def test_commands_that_begin_at_once_have_a_folder_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: run_folder("a", reserves=True), range(8)))
+    assert sorted(folders) == [Path(f"runs/a-{number}") for number in range(1, 9)]
+    assert last_run_folder("a") is None
+    Path("runs/a-8/.lock").touch()
+    Path("runs/a-7/config.yaml").touch()
+    for folder in folders:
+        remove_unused(folder)
+    assert list(Path("runs").iterdir()) == [Path("runs/a-7")]
+    assert run_folder("a") == Path("runs/a-8")
+
+
+def test_a_folder_that_another_command_indexes_is_waited_for(
+    strokes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = (
+        "import sys; from pathlib import Path; from vcycle.datasets.journal import Journal; "
+        "journal = Journal(Path(sys.argv[1])); journal.__enter__(); print('locked', flush=True); "
+        "sys.stdin.readline()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(strokes / "probes.jsonl")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        release = threading.Timer(1.0, holder.kill)
+        release.start()
+        assert main(["train", "strokes", *SMALL, "--dry-run"]) == 0
+    assert f"{strokes}: another run is indexing it; waiting for that" in capsys.readouterr().out
 
 
 def test_weights_of_a_run_bring_their_network(

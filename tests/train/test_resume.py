@@ -190,6 +190,7 @@ def test_a_checkpoint_of_another_run_is_refused(
     train(other, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     (tmp_path / "run" / "config.yaml").write_text(config_text(config))
+    shutil.rmtree(tmp_path / "run" / "videos")
     with pytest.raises(ValueError, match=r"^checkpoint .*resume with the same, or") as caught:
         train(config, tmp_path / "run", resume="auto")
     message = str(caught.value)
@@ -258,7 +259,9 @@ def test_a_model_whose_code_changed_is_refused(config: RunConfig, tmp_path: Path
         sys.path.remove(str(tmp_path))
 
 
-def test_moved_videos_are_the_same_videos(config: RunConfig, tmp_path: Path) -> None:
+def test_moved_videos_are_the_same_videos(
+    config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = short(config)
     train(config, tmp_path / "run")
     with pytest.raises(ValueError, match="not empty"):
@@ -273,6 +276,11 @@ def test_moved_videos_are_the_same_videos(config: RunConfig, tmp_path: Path) -> 
     (tmp_path / "run" / "result.json").unlink()
     table = (moved / "manifest.csv").read_text().splitlines(keepends=True)
     (moved / "manifest.csv").write_text("".join([table[0], *table[2:], table[1]]))
+    result = train(other, tmp_path / "run", resume=True)  # with the videos that it kept
+    assert "its videos have changed; it goes on with those it had" in capsys.readouterr().out
+    assert result["steps"] == 4
+    for name in ("result.json", "videos/manifest.csv"):
+        (tmp_path / "run" / name).unlink()
     with pytest.raises(ValueError, match=r"manifest\.videos_sha256 is "):
         train(other, tmp_path / "run", resume=True)
     for file in (tmp_path / "run").glob("**/*.pt"):

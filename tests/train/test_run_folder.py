@@ -20,6 +20,7 @@ from vcycle.config.run import Data, Model, Optimizer, RunConfig
 from vcycle.data.bad_videos import BadVideos, TooManyBadVideos
 from vcycle.data.json_lines import read_rows
 from vcycle.data.loader import Loader
+from vcycle.data.manifest import Manifest
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
@@ -33,6 +34,7 @@ CONFIG = RunConfig(
     data=Data("videos"),
     model=Model("resnet3d_tiny"),
 )
+VIDEOS = Manifest(Path("videos"), ("one", "two"), ())
 
 
 def test_bad_videos_are_counted_over_all_processes(
@@ -126,7 +128,7 @@ def test_auto_begins_where_nothing_is_and_where_a_kill_left_no_checkpoint(tmp_pa
         assert RunFolder(path).begin(CONFIG, resume=resume) == "new"
     (path / ".config.yaml.123").write_text("reci")  # of a write that was killed
     assert RunFolder(path).begin(CONFIG, resume="auto") == "new"
-    RunFolder(path).start(CONFIG, CONFIG.plan(), first_step=0)
+    RunFolder(path).start(CONFIG, CONFIG.plan(), VIDEOS, first_step=0, predicted_seconds=1.0)
     assert RunFolder(path).begin(CONFIG, resume="auto") == "new"
     with pytest.raises(ValueError, match="not empty"):
         RunFolder(path).begin(CONFIG, resume=False)
@@ -181,7 +183,7 @@ def test_a_folder_is_locked_from_the_beginning_and_again_free_if_nothing_came_of
     path = tmp_path / "runs" / "begun"
     with closing(RunFolder(path)) as folder:
         folder.begin(CONFIG, resume=False)
-        folder.start(CONFIG, CONFIG.plan(), first_step=0)
+        folder.start(CONFIG, CONFIG.plan(), VIDEOS, first_step=0, predicted_seconds=1.0)
     assert (path / "config.yaml").exists()
     assert lock_elsewhere(path) == ""
     dry = RunFolder(tmp_path / "dry")
@@ -255,8 +257,8 @@ def test_the_result_of_an_earlier_run_is_none_of_one_that_begins(tmp_path: Path)
         (tmp_path / name).write_text("{}")
     with zipfile.ZipFile(tmp_path / "checkpoint.pt", "w"):
         pass  # intact
-    RunFolder(tmp_path).start(CONFIG, CONFIG.plan(), first_step=5)
+    RunFolder(tmp_path).start(CONFIG, CONFIG.plan(), VIDEOS, first_step=5, predicted_seconds=1.0)
     assert (tmp_path / "scores.csv").exists()
     assert not (tmp_path / "result.json").exists()
-    RunFolder(tmp_path).start(CONFIG, CONFIG.plan(), first_step=0)
+    RunFolder(tmp_path).start(CONFIG, CONFIG.plan(), VIDEOS, first_step=0, predicted_seconds=1.0)
     assert not (tmp_path / "scores.csv").exists()

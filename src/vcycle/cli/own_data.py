@@ -62,6 +62,7 @@ def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
             Choices(flip),
             num_workers=process_cores(),
             progress=progress,
+            waits=True,
         )
     print(indexed)
     print(indexed.report(), flush=True)

@@ -18,7 +18,9 @@ from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import read_config, read_values
 from vcycle.config.run import RunConfig
 from vcycle.config.sizing import fits_text
+from vcycle.data.manifest import Manifest
 from vcycle.schedule.multigrid import Multigrid
+from vcycle.train.lock import LOCK_NAME
 
 
 def choose_folder(
@@ -44,8 +46,7 @@ def choose_folder(
     if last is not None and (last / "config.yaml").is_file():
         with suppress(ValueError):  # of another version, or damaged: another run
             fitted = _fitted(last, config, seconds)
-            differing = _differences(last, fitted or config)
-            if not differing:
+            if not _differs(last, fitted or config):
                 options.resume = "auto"
                 return last, fitted or config, fitted is not None
             if is_first():
@@ -55,7 +56,7 @@ def choose_folder(
                 )
     if options.resume is True:
         raise ValueError("--resume: there is no run to go on with; give --resume RUN")
-    return run_folder(name), config, False
+    return run_folder(name, reserves=not options.dry_run and is_first()), config, False
 
 
 def _fitted(folder: Path, config: RunConfig, seconds: float | None) -> RunConfig | None:
@@ -93,28 +94,55 @@ def _fitted_schedule(config: RunConfig, before: RunConfig) -> Multigrid:
     return replace(multigrid, steps=before.multigrid.steps)
 
 
-def _differences(folder: Path, config: RunConfig) -> list[str]:
-    """What makes the run in a folder another one, if anything does."""
+def _differs(folder: Path, config: RunConfig) -> bool:
+    """Whether the run in a folder is another one, by its settings or its videos."""
     with starting_pytorch():
-        from vcycle.train.same_run import config_differences
+        from vcycle.train.run_folder import VIDEOS
+        from vcycle.train.same_run import config_differences, identity
 
-    return config_differences(read_values(folder / "config.yaml"), config)
+    if config_differences(read_values(folder / "config.yaml"), config):
+        return True
+    kept = folder / VIDEOS
+    now = Manifest.read(config.data.given_manifest())
+    return (kept / "manifest.csv").is_file() and identity(Manifest.read(kept)) != identity(now)
 
 
-def run_folder(name: str) -> Path:
-    """The folder after the last of runs/NAME-1, NAME-2, ... that a run has begun to fill."""
-    return Path("runs", f"{name}-{_last_number(name) + 1}")
+def run_folder(name: str, *, reserves: bool = False) -> Path:
+    """The folder after the last of runs/NAME-1, NAME-2, ...; made at once if it ``reserves`` it."""
+    number = max(_numbers(name), default=0) + 1
+    while True:
+        folder = Path("runs", f"{name}-{number}")
+        if not reserves:
+            return folder
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:  # another command was faster
+            number += 1
+        else:
+            return folder
 
 
 def last_run_folder(name: str) -> Path | None:
-    """That last folder, if there is one and its run is not complete."""
-    last = Path("runs", f"{name}-{_last_number(name)}")
+    """The last of those folders that a run has begun to fill, if it is not complete."""
+    begun = [
+        number
+        for number, folder in _numbers(name).items()
+        if any(file.name != LOCK_NAME for file in folder.glob("*"))
+    ]
+    last = Path("runs", f"{name}-{max(begun, default=0)}")
     return last if last.is_dir() and not (last / "result.json").exists() else None
 
 
-def _last_number(name: str) -> int:
-    """Of those folders; 0 if there is none."""
+def remove_unused(folder: Path) -> None:
+    """Remove a run folder in which no run has left anything."""
+    with suppress(OSError):
+        if all(file.name == LOCK_NAME for file in folder.iterdir()):
+            (folder / LOCK_NAME).unlink(missing_ok=True)
+            folder.rmdir()
+
+
+def _numbers(name: str) -> dict[int, Path]:
+    """Of those folders."""
     folders = Path("runs").glob(f"{glob.escape(name)}-*")
-    begun = (each for each in folders if any(file.name != ".lock" for file in each.glob("*")))
-    numbers = (each.name.removeprefix(f"{name}-") for each in begun)
-    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+    numbered = ((each.name.removeprefix(f"{name}-"), each) for each in folders if each.is_dir())
+    return {int(number): folder for number, folder in numbered if number.isdecimal()}

@@ -17,7 +17,7 @@ from vcycle.cli.launched import is_first, is_launched, is_one_of_several
 from vcycle.cli.own_data import manifest_of, short_name
 from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.plan import PlanReport, plan_text
-from vcycle.cli.run_folders import choose_folder
+from vcycle.cli.run_folders import choose_folder, remove_unused
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import check_own_code, read_config, read_values
 from vcycle.config.flag_parser import FlagParser
@@ -100,7 +100,11 @@ def run_train_command(options: argparse.Namespace) -> None:
             check_weights(config)
     if num_gpus is not None and num_gpus > 1:
         launch(num_gpus, options.words + ([] if names_its_folder else ["--folder", str(folder)]))
-    _train(config, folder, options, seconds, is_own=config.recipe in USER_RECIPES)
+    try:
+        _train(config, folder, options, seconds, is_own=config.recipe in USER_RECIPES)
+    finally:
+        if options.folder is None and is_first():
+            remove_unused(folder)
 
 
 def parse_time(text: str) -> float:

@@ -73,6 +73,7 @@ def index_videos(
     ray: str | None = None,
     limit_seconds: float = 60.0,
     progress: Callable[[int, int], None] | None = None,
+    waits: bool = False,
 ) -> Indexed:
     """Probe every listed video and write the manifest to ``directory`` (the videos' by default).
 
@@ -80,8 +81,8 @@ def index_videos(
     they may unless classes tell left from right. ``source`` is kept (see ``Choices``). A video that
     takes longer than ``limit_seconds`` to probe is bad. With the address of a cluster, ``ray``, its
     CPUs do the work instead of ``num_workers`` processes; all nodes see the videos under the same
-    path. Raises ValueError if no video decodes, if another run is writing there, or if
-    a file that it would replace is somebody else's.
+    path. Raises ValueError if no video decodes, if another run is writing there, unless it
+    ``waits`` for that to end, or if a file that it would replace is somebody else's.
     """
     check_num_workers(num_workers)
     out = Path(directory) if directory is not None else listing.root
@@ -89,7 +90,7 @@ def index_videos(
     out.mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):
         raise ValueError(f"{out}: cannot be written to; give another folder with --out")
-    with Journal(out / _JOURNAL) as journal:
+    with Journal(out / _JOURNAL, waits=waits) as journal:
         remove_partials(out, (*MANIFEST_FILES, CHOICES_FILE))
         choices = Choices(flip, source=source).with_earlier(Choices.read(out))
         found = _probe_all(

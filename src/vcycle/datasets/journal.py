@@ -21,16 +21,17 @@ Row = dict[str, Any]
 class Journal:
     """``rows`` reads those of earlier runs; ``add`` appends one. One process has it open.
 
-    Entering raises ValueError if another run has it open.
+    Entering raises ValueError if another run has it open, unless it ``waits`` for that to end.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, waits: bool = False) -> None:
         self.path = path
+        self._waits = waits
 
     def __enter__(self) -> Journal:
         self._file = self.path.open("a+", encoding="utf-8", errors="replace", buffering=1)
         try:
-            _lock(self._file, self.path)
+            _lock(self._file, self.path, waits=self._waits)
         except ValueError:
             self._file.close()
             raise
@@ -66,7 +67,7 @@ def _row(line: str) -> Row | None:
     return row if isinstance(row, dict) else None
 
 
-def _lock(file: TextIO, path: Path) -> None:
+def _lock(file: TextIO, path: Path, *, waits: bool) -> None:
     """Lock the file until this process ends; workers do not inherit the lock."""
     if sys.platform == "win32":
         return
@@ -75,6 +76,10 @@ def _lock(file: TextIO, path: Path) -> None:
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
+        if waits:
+            print(f"{path.parent}: another run is indexing it; waiting for that", flush=True)
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            return
         raise ValueError(
             f"{path.parent}: another run is writing there; wait for it or choose another folder"
         ) from None

@@ -85,6 +85,7 @@ def train(
             files.start(
                 run.config,
                 run.plan,
+                run.manifest,
                 first_step=run.first_step,
                 predicted_seconds=run.prediction.steps,
             )

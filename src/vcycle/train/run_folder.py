@@ -3,6 +3,7 @@
     config.yaml        the resolved configuration
     plan.json          the plan's totals and phases
     dataset.json       which videos it is validated on, and how
+    videos/            the manifest that it began with, which holds until its end
     multiply_adds.json of one clip of each shape, forward, if they can be counted
     metrics.jsonl      a line a step
     phases.jsonl       a line a phase: what limited it, the model or the loader
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -44,8 +46,10 @@ from vcycle.train.same_run import check_config, identity
 Resume: TypeAlias = bool | Literal["auto"]
 
 _ROWS = ("metrics.jsonl", "phases.jsonl", "validation.jsonl", "nonfinite.jsonl")
+VIDEOS = "videos"
 _NAMES = (
     *("config.yaml", "plan.json", "dataset.json", "multiply_adds.json"),
+    *(f"{VIDEOS}/{name}" for name in ("manifest.csv", "classes.txt", "listed.csv")),
     *(*_ROWS, "starts.jsonl", "bad_videos.json", "scores.csv", "result.json"),
 )
 
@@ -104,6 +108,18 @@ class RunFolder:
             return "complete"
         return "resumed" if has_checkpoint(self.path) else "new"
 
+    def videos(self, now: Manifest, *, place: str | None) -> Manifest:
+        """Those that the run began with; ``now`` if they are kept nowhere, or lay elsewhere.
+
+        ``now`` is what their manifest in ``place`` lists by now.
+        """
+        try:
+            before = read_saved(self.path / "config.yaml")["data"]["manifest"]
+            kept = Manifest.read(self.path / VIDEOS)
+        except (OSError, ValueError, LookupError, TypeError):
+            return now
+        return replace(kept, root=now.root) if place == before else now
+
     def result(self) -> dict[str, Any]:
         """The totals of a complete run."""
         return dict(json.loads((self.path / "result.json").read_text()))
@@ -129,9 +145,10 @@ class RunFolder:
         self,
         config: RunConfig,
         plan: Plan,
+        videos: Manifest,
         *,
         first_step: int,
-        predicted_seconds: float | None = None,
+        predicted_seconds: float,
     ) -> None:
         """Fill the folder that ``begin`` locked, and forget what was logged from ``first_step`` on.
 
@@ -145,6 +162,7 @@ class RunFolder:
         (self.path / "result.json").unlink(missing_ok=True)
         if first_step == 0:
             (self.path / "scores.csv").unlink(missing_ok=True)
+        videos.write(self.path / VIDEOS)
         write_atomic(self.path / "config.yaml", config_text(config))
         earlier = self.predicted_seconds() if first_step else None
         predicted = predicted_seconds if earlier is None else earlier

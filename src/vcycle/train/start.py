@@ -109,6 +109,11 @@ def start(
     activity.begin(f"building {config.model.name}")
     plan = config.plan()
     manifest = read_manifest(config)
+    if resume:
+        before = folder.videos(manifest, place=config.data.manifest)
+        if identity(before) != identity(manifest):
+            fabric.print(f"{folder.path}: its videos have changed; it goes on with those it had")
+            manifest = before
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
     # What is measured below takes a while, and would be for nothing.
     on_device = config.data.decoder == "nvdec"
