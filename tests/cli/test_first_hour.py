@@ -404,10 +404,9 @@ def test_a_name_that_is_none_does_not_wait_for_an_index(
         (["--resume", "strokes", "--time=5m"], "with its own plan; leave out --time"),
         (["--resume", "strokes"], "--resume strokes: no config.yaml in it"),
         (["--resume", "nowhere"], "--resume nowhere: not found; give a folder of vcycle train"),
-        (
-            ["strokes", "--group-pattern", "x"],
-            "no flag of vcycle train, but of `vcycle data index folder`",
-        ),
+        (["strokes", "--group-pattern", "x"], "group_pattern 'x': has no group; put what names"),
+        (["strokes", "--val-share", "2"], "val_share 2.0: give a share from 0 to 1"),
+        (["scratch", "--val-share", "0.2"], "--val-share: it is for a folder or table of videos"),
         (["strokes", "--resume", "strokes"], "it names the run; leave out strokes"),
         (["--resume"], "--resume: give --resume RUN, or the whole command that began the run"),
         (["strokes", "--data.stride", "0"], "data.stride 0: give at least 1 frame"),

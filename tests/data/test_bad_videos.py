@@ -19,9 +19,17 @@ def test_one_is_always_accepted_and_each_counts_once():
     with pytest.raises(TooManyBadVideos) as caught:
         videos.add(bad(5))
     assert str(caught.value) == (
-        "2 of 10 videos cannot be read, more than the accepted 0.0%; fix or remove them, or accept "
-        "more:\n  3.mp4: not found\n  5.mp4: not found"
+        "2 of 10 videos cannot be read, more than the accepted 0.0%; put them right, or accept "
+        "more with --data.max_bad_share:\n  3.mp4: not found\n  5.mp4: not found"
     )
+
+
+def test_the_first_of_many_are_listed():
+    with pytest.raises(TooManyBadVideos) as caught:
+        BadVideos(num_videos=1000, max_share=0.01).add(bad(*range(500)))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 12
+    assert lines[-2:] == ["  9.mp4: not found", "  and 490 more"]
 
 
 def test_as_many_as_the_share_are_accepted():

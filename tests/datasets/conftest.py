@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import tarfile
 
 import pytest
 
@@ -28,6 +30,24 @@ def put(small_video, tmp_path):
         return tmp_path / "videos"
 
     return place
+
+
+@pytest.fixture
+def pack(tmp_path, small_video):
+    """Writes a tar of files; ``None`` stands for the video."""
+
+    def pack(name, files):
+        path = tmp_path / "shards" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(path, "w") as tar:
+            for file, content in files.items():
+                content = small_video.read_bytes() if content is None else content
+                info = tarfile.TarInfo(file)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+        return tmp_path / "shards"
+
+    return pack
 
 
 @pytest.fixture

@@ -42,6 +42,25 @@ def test_kinetics(put, tmp_path):
         list_kinetics(root, table)
 
 
+def test_kinetics_takes_the_part_that_is_listed_of_a_whole_video(put, tmp_path):
+    """Not of a file that is that part already, under the video's name."""
+    root = put("run/whole.mp4", "run/part.mp4")  # of less than half a second
+    table = tmp_path / "kinetics.csv"
+    table.write_text(
+        "label,youtube_id,time_start,time_end,split\n"
+        "run,whole,0.1,0.2,train\nwalk,whole,0.2,0.3,train\nwalk,part,44,54,train\n"
+    )
+    videos = index_videos(list_kinetics(root, table), num_workers=0).manifest.videos
+    assert [(each.path, each.labels, each.start_seconds, each.end_seconds) for each in videos] == [
+        ("run/whole.mp4", (0,), 0.1, 0.2),
+        ("run/whole.mp4", (1,), 0.2, 0.3),
+        ("run/part.mp4", (1,), 0.0, 0.0),
+    ]
+    table.write_text("label,youtube_id,time_start,time_end,split\nrun,whole,4,4,train\n")
+    with pytest.raises(ValueError, match=r"time_end 4\.0: is not after time_start 4\.0"):
+        list_kinetics(root, table)
+
+
 def test_kinetics_finds_videos_beside_a_stray_image_and_by_links(put, tmp_path):
     root = put("store/x/abc_000000_000010.mp4", "train/contact_sheet.png")
     (root / "train" / "run").symlink_to(root / "store")

@@ -13,6 +13,7 @@ from vcycle.datasets.mirroring import names_of_sides
         *("left_serve", "serve-right", "turnLeft", "RIGHT TURN", "lefthand", "RightHanded swing"),
         *("Pulling something from left to right", "to the left", "step leftwards", "leftmost"),
         *("nach links", "rechts abbiegen", "linker Arm", "tourner à gauche", "a la derecha"),
+        *("左に曲がる", "向右转", "왼손", "오른손"),
         *("spin clockwise", "counter-clockwise", "anticlockwise", "counterclockwise spin"),
     ],
 )

@@ -67,6 +67,30 @@ def test_groups_stay_on_one_side(put):
     assert in_val.isdisjoint(path.split("_")[2] for path in paths(listing, "train"))
 
 
+@pytest.mark.parametrize("form", ["folders", "table", "shards"])
+def test_videos_for_validation_are_of_train_if_there_are_others_for_testing_alone(put, pack, form):
+    places = [("train", f"{k}") for k in range(20)] + [("test", f"t{k}") for k in range(4)]
+    if form == "folders":
+        top = put(*(f"{split}/{name}/{k}.mp4" for name in ("a", "b") for split, k in places))
+    elif form == "table":
+        top = put(*(f"{name}{k}.mp4" for name in ("a", "b") for _, k in places))
+        rows = [f"{name}{k}.mp4,{name},{split}" for name in ("a", "b") for split, k in places]
+        (top / "metadata.csv").write_text("\n".join(["file_name,label,split", *rows]))
+    else:
+        for split in ("train", "test"):
+            files = {}
+            for name in ("a", "b"):
+                for k in (k for each, k in places if each == split):
+                    files |= {f"{name}{k}.mp4": None, f"{name}{k}.cls": name.encode()}
+            top = pack(f"{split}-000.tar", files).parent
+    for val_share, sizes in ((0.1, (36, 4, 8)), (0.25, (30, 10, 8)), (0.0, (40, 0, 8))):
+        listing = list_folder(top, val_share=val_share)
+        splits = [entry.split for entry in listing.entries]
+        assert tuple(splits.count(name) for name in ("train", "val", "test")) == sizes
+        notes = [note for note in listing.notes if note.startswith("no split is for validation")]
+        assert len(notes) == (val_share > 0)
+
+
 def test_a_pattern_for_videos_that_have_splits_is_noted(put):
     listing = list_folder(put("train/run/a_1.mp4", "val/run/b_1.mp4"), group_pattern="_(.)")
     assert listing.notes == (

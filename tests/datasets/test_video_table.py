@@ -61,6 +61,19 @@ def test_several_labels_and_numbered_classes(put):
     assert index_videos(listing, num_workers=0).manifest.multi_label
 
 
+def test_what_a_label_may_mean_is_said(put):
+    root = put("a.mp4", "b.mp4", "c.mp4")
+    (root / "t.csv").write_text("Path, Label\na.mp4,run;walk\nb.mp4, walk\n")
+    listing = list_table(root / "t.csv", val_share=0)
+    assert listing.classes == ("run;walk", "walk")
+    assert listing.notes == ("class 'run;walk' is one class; for several, call the column labels",)
+    (root / "t.csv").write_text("path,labels\na.mp4,run\nb.mp4,walk\nc.mp4,\n")
+    (note,) = list_table(root / "t.csv", val_share=0).notes
+    assert note == (
+        "1 video with no or several labels, such as c.mp4: each class is scored by itself (mAP)"
+    )
+
+
 def test_paths_are_found_wherever_they_are(put, tmp_path):
     root = put("a b.mp4", "run/c.mp4")
     table = tmp_path / "lists" / "t.csv"

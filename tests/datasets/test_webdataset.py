@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tarfile
 
 import numpy as np
 import pytest
@@ -15,24 +13,6 @@ from vcycle.data.grid import Box, Grid
 from vcycle.data.metadata import Location
 from vcycle.datasets.index import index_videos
 from vcycle.datasets.own_videos import list_folder
-
-
-@pytest.fixture
-def pack(tmp_path, small_video):
-    """Writes a tar of files; ``None`` stands for the video."""
-
-    def pack(name, files):
-        path = tmp_path / "shards" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(path, "w") as tar:
-            for file, content in files.items():
-                content = small_video.read_bytes() if content is None else content
-                info = tarfile.TarInfo(file)
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
-        return tmp_path / "shards"
-
-    return pack
 
 
 def test_labels_are_read_from_any_of_their_files(pack):

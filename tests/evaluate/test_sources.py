@@ -140,11 +140,13 @@ def test_a_run_folder_without_its_checkpoint(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(trained_run / "config.yaml", tmp_path)
-    missing = f"run folder {tmp_path}: no checkpoint.pt in it; give a folder of vcycle train"
+    missing = f"run folder {tmp_path}: no checkpoint.pt in it; give a folder of"
     assert missing in error_of([str(tmp_path)], capsys)
     whole = (trained_run / "checkpoint.pt").read_bytes()
     (tmp_path / "checkpoint.pt").write_bytes(whole[: len(whole) // 2])
     assert "it is damaged" in error_of([str(tmp_path)], capsys)
+    error = error_of([str(tmp_path), "--best"], capsys)
+    assert "no best.pt in it; it has no validation yet; leave out --best" in error
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])

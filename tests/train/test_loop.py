@@ -22,6 +22,7 @@ import pytest
 import torch
 
 from vcycle.config.run import Evaluation, Model, Optimizer, RunConfig
+from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import Grid
 from vcycle.data.json_lines import read_rows
@@ -263,6 +264,22 @@ def test_a_bad_validation_video_is_left_out_of_the_score(config: RunConfig, tmp_
     assert result["videos"] == 11
     assert result["bad_videos"] == 1
     assert list(json.loads((tmp_path / "run" / "bad_videos.json").read_text())) == ["val/00003.mp4"]
+
+
+def test_the_steps_before_too_many_bad_videos_are_kept(config: RunConfig, tmp_path: Path) -> None:
+    copy = tmp_path / "videos"
+    shutil.copytree(config.data.manifest, copy)
+    for number in (3, 17):
+        (copy / "train" / f"{number:05}.mp4").unlink()
+    data = replace(config.data, manifest=str(copy))
+    config = replace(config, data=data, multigrid=Multigrid.off(norm_group=4))
+    with pytest.raises(TooManyBadVideos, match="2 of 24 videos cannot be read"):
+        train(config, tmp_path / "run")
+    steps = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"] == len(steps) > 0
+    assert len(json.loads((tmp_path / "run" / "bad_videos.json").read_text())) == 2
+    more = replace(config, data=replace(config.data, max_bad_share=0.1))
+    assert train(more, tmp_path / "run", resume=True)["bad_videos"] == 2
 
 
 def test_two_micro_batches_and_worker_processes_change_nothing_but_rounding(

@@ -125,6 +125,16 @@ def test_a_validations_line_has_the_loss_that_came_last() -> None:
     assert "2 s trained, loss 1.250, top1 50.0%" in file.getvalue()
 
 
+def test_a_validations_line_says_if_rare_classes_are_missed() -> None:
+    file = io.StringIO()
+    display = display_of(file)
+    row = {"step": 3, "seconds": 2.0, "top1": 0.9, "coverage": 1.0, "mean_class_accuracy": 0.5}
+    display.validation(row)
+    assert "top1 90.0%, mean class accuracy 50.0%" in file.getvalue()
+    display.validation({**row, "mean_class_accuracy": 0.88})
+    assert file.getvalue().count("mean class") == 1
+
+
 def test_a_terminals_lines_break_between_words_but_for_commands() -> None:
     file = io.StringIO()
     with Activity(Console(file=file, width=24, force_terminal=True), live=False) as activity:

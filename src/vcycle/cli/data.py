@@ -36,7 +36,9 @@ def _add_synth(synth: argparse.ArgumentParser) -> None:
 
 
 def _add_index(index: argparse.ArgumentParser) -> None:
-    datasets = index.add_subparsers(title="datasets", required=True, dest="dataset")
+    datasets = index.add_subparsers(
+        title="datasets", required=True, dest="dataset", metavar=" | ".join(_DATASETS)
+    )
     for name, (about, root, own) in _DATASETS.items():
         dataset = datasets.add_parser(name, help=about)
         dataset.add_argument("root", metavar=root[0], help=root[1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -17,11 +18,12 @@ from vcycle.cli.waiting import starting_pytorch
 from vcycle.data.cores import process_cores
 from vcycle.data.manifest import Manifest
 from vcycle.data.tables import counted
+from vcycle.datasets.choices import Choices
 from vcycle.datasets.folders import plain_path
 from vcycle.report.progress_bar import progress_bar
 
 
-def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
+def manifest_of(path: Path, chosen: Choices = Choices()) -> Path:
     """The folder of the manifest of what the user named, made or brought up to date.
 
     A folder is indexed again only if its manifest was made from it, not from a table or a
@@ -31,7 +33,6 @@ def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder, and no recipe either")
     with starting_pytorch():
-        from vcycle.datasets.choices import Choices
         from vcycle.datasets.mirroring import mirroring
         from vcycle.datasets.own_videos import index_own_videos
 
@@ -41,8 +42,10 @@ def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
         return _made_before(path, folder)
     is_of_this_folder = Choices.read(folder).source == "."
     if path.name == "manifest.csv" or (_has_manifest(folder) and not is_of_this_folder):
-        if flip is not None:
-            raise ValueError(f"--flip: {folder} has its manifest; index its videos again with it")
+        for name, value in asdict(chosen).items():
+            if value not in (None, ""):
+                flag = f"--{name.replace('_', '-')}"
+                raise ValueError(f"{flag}: {folder} has its manifest; index its videos with it")
         manifest = Manifest.read(folder)
         print(
             f"{counted(len(manifest), 'video')} of {counted(manifest.num_classes, 'class')} in "
@@ -59,7 +62,7 @@ def manifest_of(path: Path, *, flip: bool | None = None) -> Path:
         indexed = index_own_videos(
             path,
             out,
-            Choices(flip),
+            chosen,
             num_workers=process_cores(),
             progress=progress,
             waits=True,
@@ -81,12 +84,20 @@ def _has_manifest(folder: Path) -> bool:
 
 
 def _place_of_manifest(path: Path) -> Path:
-    """Beside the videos, or if that is read-only a hidden folder under ``runs``, one a path."""
+    """Beside the videos, or if that is read-only a hidden folder under ``runs``, one a path.
+
+    Among the user's caches if nothing can be written there either.
+    """
     beside = path if path.is_dir() else path.parent
     if _is_writable(beside):
         return beside
     number = hashlib.sha256(os.fsencode(plain_path(path))).hexdigest()[:8]
-    return Path("runs").absolute() / ".manifests" / f"{short_name(path)}-{number}"
+    here = Path("runs") if Path("runs").is_dir() else Path()
+    if _is_writable(here):
+        folder = Path("runs").absolute() / ".manifests"
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vcycle"
+    return folder / f"{short_name(path)}-{number}"
 
 
 def _is_writable(folder: Path) -> bool:

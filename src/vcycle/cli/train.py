@@ -27,6 +27,8 @@ from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import Model, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.data.tables import counted
+from vcycle.datasets.choices import Choices
+from vcycle.evaluate.metric_names import BY_CLASS, misses_rare_classes
 from vcycle.schedule.arguments import nearest
 from vcycle.schedule.multigrid import Multigrid
 
@@ -48,6 +50,14 @@ def add_train_flags(parser: FlagParser) -> None:
         "--flip",
         action=argparse.BooleanOptionalAction,
         help="mirror clips of VIDEOS, or not; kept for the next time",
+    )
+    parser.add_argument(
+        "--val-share", type=float, help="of each class of VIDEOS, without a split (0.1); kept, too"
+    )
+    parser.add_argument(
+        "--group-pattern",
+        metavar="REGEX",
+        help="what is the same in the parentheses stays on one side of the split; kept, too",
     )
     parser.add_argument(
         "--resume",
@@ -74,8 +84,10 @@ def run_train_command(options: argparse.Namespace) -> None:
     if videos is not None:
         _check_names(options)
         _use_videos(options, videos)
-    elif options.flip is not None:
-        raise ValueError("--flip: it is for a folder or table of videos; leave it out")
+    else:
+        for flag in ("--flip", "--val-share", "--group-pattern"):
+            if getattr(options, flag[2:].replace("-", "_")) is not None:
+                raise ValueError(f"{flag}: it is for a folder or table of videos; leave it out")
     use_model_of_weights(options)
     if options.recipe not in USER_RECIPES:
         options.gpus = None  # the batch is the recipe's, on any number
@@ -142,7 +154,8 @@ def _use_videos(options: argparse.Namespace, videos: Path) -> None:
         raise ValueError("--folder: several processes need one given; add --folder RUN")
     if "data.manifest" in options.fields:
         raise ValueError(f"{videos} and --data: both name the videos; leave one out")
-    folder = manifest_of(videos, flip=options.flip)
+    chosen = Choices(options.flip, options.val_share, options.group_pattern)
+    folder = manifest_of(videos, chosen)
     manifest = Manifest.read(folder)
     manifest.check_classes()
     manifest.split("val")  # of those to train on the recipe will ask
@@ -281,6 +294,8 @@ def _own_model(config: RunConfig) -> str:
 def _say_end(folder: Path, result: dict[str, Any], config: RunConfig) -> None:
     """The result, where things lie, and the next command."""
     print(f"\n{_scores(result)} on {counted(result['videos'], 'validation video')}")
+    if misses_rare_classes(result):
+        print(f"mean class accuracy {result[BY_CLASS]:.1%}: rare classes are missed more often")
     if "final" in result:
         print(f"{_scores(result['final'])} by {result['final']['protocol']}")
     if result["bad_videos"]:

@@ -138,7 +138,7 @@ def planned(
     kept = share if is_timed else max(share, min(steps, FEWEST_STEPS))
     if clips > most:
         enough = most // _LARGEST_FACTOR
-        fix = f"; it is planned for batches of {enough} or fewer" if enough else ""
+        fix = f"; it is planned for batches of {enough} or fewer" if enough > 1 else ""
         return _off(
             f"the anneal's first batches of {clips:,} clips are more than twice the "
             f"{num_videos:,} videos, which was not tried{fix}"

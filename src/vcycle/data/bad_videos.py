@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_MOST_LISTED = 10
+
 
 class TooManyBadVideos(ValueError):  # noqa: N818
     """More videos are bad than a run accepts; the message lists them."""
@@ -41,11 +43,13 @@ class BadVideos:
         if len(self.reasons) > max(1, self.max_share * self.num_videos):
             raise TooManyBadVideos(
                 f"{len(self.reasons)} of {self.num_videos} videos cannot be read, more than the "
-                f"accepted {self.max_share:.1%}; fix or remove them, or accept more:"
-                f"{listed(self.reasons)}"
+                f"accepted {self.max_share:.1%}; put them right, or accept more with "
+                f"--data.max_bad_share:{listed(self.reasons)}"
             )
 
 
 def listed(reasons: dict[str, str]) -> str:
-    """A line for each path and its reason, each after a line break."""
-    return "".join(f"\n  {path}: {reason}" for path, reason in reasons.items())
+    """A line for each of the first paths and its reason, each after a line break."""
+    lines = [f"\n  {path}: {reason}" for path, reason in reasons.items()]
+    more = len(lines) - _MOST_LISTED
+    return "".join(lines[:_MOST_LISTED]) + (f"\n  and {more} more" if more > 0 else "")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vcycle.data.tables import (
     number,
@@ -39,32 +39,57 @@ def list_kinetics(root: str | os.PathLike[str], *tables: str | os.PathLike[str])
     """DeepMind's CSVs (label, youtube_id, time_start, time_end, split), of any edition.
 
     Files lie at any depth of ``root``, named ``id_start_end`` with six-digit seconds, as the usual
-    downloaders do, or ``id``. Raises ValueError if a list has no labels, as some editions' test
-    lists have none.
+    downloaders do, or ``id``: of whole videos the part that is listed is taken. Raises ValueError
+    if a list has no labels, as some editions' test lists have none.
     """
     top = dataset_folder(root)
     fix = "give DeepMind's CSV files that have labels, as published"
     columns = ("label", "youtube_id", "split")
     rows = [row for table in tables for row in parse_table(table, columns, _kinetics_row, fix=fix)]
-    classes = tuple(sorted({label for label, _, _, _ in rows}))
+    classes = tuple(sorted({row.label for row in rows}))
     numbers = {label: i for i, label in enumerate(classes)}
     files = {path.stem: path for path in videos_under(top)}
     found: list[Entry | Missing] = []
-    for label, name, segment, split in rows:
-        file = files.get(segment) or files.get(name)
-        path = plain_name(file, top) if file else None
-        found.append(Entry(path, (numbers[label],), split) if path else (segment, split))
+    for row in rows:
+        labels = (numbers[row.label],)
+        if segment := files.get(row.segment):
+            found.append(Entry(plain_name(segment, top), labels, row.split))
+        elif whole := files.get(row.name):
+            part = Entry(
+                plain_name(whole, top),
+                labels,
+                row.split,
+                start_seconds=row.start,
+                end_seconds=row.end,
+                may_be_cut=True,
+            )
+            found.append(part)
+        else:
+            found.append((row.segment, row.split))
     return make_listing(top, classes, found)
 
 
-def _kinetics_row(row: Mapping[str, str]) -> tuple[str, str, str, str]:
-    """Label, id, name of the segment's file, split."""
-    name = segment = word(row, "youtube_id")
-    start, end = row.get("time_start", ""), row.get("time_end", "")
-    if start and end:
-        times = int(number(start, "time_start")), int(number(end, "time_end"))
-        segment = f"{name}_{times[0]:06d}_{times[1]:06d}"
-    return word(row, "label"), name, segment, split_name(word(row, "split"))
+class _KineticsRow(NamedTuple):
+    """``segment`` names the file of that part of the video ``name``, in seconds; 0 if unknown."""
+
+    label: str
+    name: str
+    segment: str
+    split: str
+    start: float = 0.0
+    end: float = 0.0
+
+
+def _kinetics_row(row: Mapping[str, str]) -> _KineticsRow:
+    label, name, split = (word(row, key) for key in ("label", "youtube_id", "split"))
+    texts = row.get("time_start", ""), row.get("time_end", "")
+    if not all(texts):
+        return _KineticsRow(label, name, name, split_name(split))
+    start, end = number(texts[0], "time_start"), number(texts[1], "time_end")
+    if end <= start:
+        raise ValueError(f"time_end {end}: is not after time_start {start}")
+    segment = f"{name}_{int(start):06d}_{int(end):06d}"
+    return _KineticsRow(label, name, segment, split_name(split), start, end)
 
 
 def list_something(

@@ -178,6 +178,9 @@ def _write(
     listed = Counter(split for _, split in listing.missing)
     for entry in listing.entries:
         name, outcome = str(entry.source), found[str(entry.source)]
+        ends = outcome.duration_seconds if isinstance(outcome, VideoInfo) else 0.0
+        if entry.may_be_cut and ends < entry.end_seconds:
+            entry = replace(entry, start_seconds=0.0, end_seconds=0.0)
         if isinstance(outcome, Failed):
             bad[name] = outcome.reason
         elif entry.start_seconds >= outcome.duration_seconds > 0:
@@ -226,7 +229,8 @@ def _nothing(listing: Listing, out: Path, *, num_bad: int) -> str:
 
 
 def _video(entry: Entry, info: VideoInfo, path: str, *, flip: bool) -> Video:
-    listed = {name: value for name, value in vars(entry).items() if name != "group"}
+    own = ("group", "may_be_cut")
+    listed = {name: value for name, value in vars(entry).items() if name not in own}
     return Video(**{**listed, "path": path}, flip=flip, **vars(info))
 
 

@@ -24,9 +24,10 @@ Missing = tuple[str, str]  # name and split
 class Entry:
     """One listed video: its path under the listing's root or its URI, and what was listed of it.
 
-    The fields are those of a manifest's ``Video``, and the ``group`` that stays on one side of a
-    split that was drawn, None of one that the data has. Raises ValueError if a manifest cannot name
-    the video.
+    The fields are those of a manifest's ``Video``; the ``group`` that stays on one side of a split
+    that was drawn, None of one that the data has; and whether the file may be that part already,
+    cut out: it is if it ends before the part does. Raises ValueError if a manifest cannot name the
+    video.
     """
 
     path: str
@@ -38,6 +39,7 @@ class Entry:
     start_seconds: float = 0.0
     end_seconds: float = 0.0
     group: str | None = None
+    may_be_cut: bool = False
 
     def __post_init__(self) -> None:
         check_path(self.path)

@@ -15,6 +15,7 @@ _SIDE = re.compile(
     "|(counter|anti)?clockwise|links|rechts|linke[rns]?|rechte[rns]?|gauche|droite?"
     "|izquierd[ao]|derech[ao]|sinistr[ao]|destr[ao]|esquerd[ao]|direit[ao]"
 )
+_SIDE_WITHIN = re.compile("左|右|왼|오른")  # of scripts that join it to other words
 _WORD = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])")  # of snake_case, camelCase and prose
 _OPPOSITES = (("left", "right"), ("clockwise", "counterclockwise"), ("l", "r"), ("lh", "rh"))
 
@@ -46,7 +47,9 @@ def names_of_sides(classes: Sequence[str]) -> list[str]:
 
 
 def _has_side(name: str) -> bool:
-    return any(_SIDE.fullmatch(word.lower()) for word in _WORD.findall(name))
+    words = _WORD.findall(name)
+    is_word = any(_SIDE.fullmatch(word.lower()) for word in words)
+    return is_word or _SIDE_WITHIN.search(name) is not None
 
 
 def _has_opposite(name: str, known: set[str]) -> bool:

@@ -13,8 +13,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 Labels = tuple[int, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,36 @@ class Splitting:
         one_sided = self.val_share in (0, 1)
         return list(zip(splits, [None] * len(names) if one_sided else groups, strict=True))
 
-    def unused(self, reason: str) -> tuple[str, ...]:
-        """A note that the pattern is not used, if there is one."""
-        if self.group_pattern is None:
-            return ()
-        return (f"group_pattern {self.group_pattern!r} is not used: {reason}",)
+    def with_val(
+        self,
+        splits: Sequence[str],
+        names: Sequence[str],
+        labels: Sequence[Labels],
+        groups: Sequence[str] | None = None,
+        *,
+        reason: str,
+    ) -> tuple[list[str], tuple[str, ...]]:
+        """The splits that the data has, for a ``reason``, with some of train for val if none is.
+
+        And notes on what was done.
+        """
+        if "train" not in splits or "val" in splits or not self.val_share:
+            if self.group_pattern is None:
+                return list(splits), ()
+            return list(splits), (f"group_pattern {self.group_pattern!r} is not used: {reason}",)
+        places = [place for place, split in enumerate(splits) if split == "train"]
+
+        def of_train(values: Sequence[T]) -> list[T]:
+            return [values[place] for place in places]
+
+        own_groups = None if groups is None else of_train(groups)
+        divided = self.divide(of_train(names), of_train(labels), own_groups)
+        found = dict(zip(places, (split for split, _ in divided), strict=True))
+        note = (
+            f"no split is for validation: {self.val_share:.0%} of train is, as with --val-share "
+            f"{self.val_share:g}; 0 leaves it whole"
+        )
+        return [found.get(place, split) for place, split in enumerate(splits)], (note,)
 
 
 def groups_by_pattern(names: Sequence[str], pattern: str) -> list[str]:

@@ -105,16 +105,21 @@ def _listing(top: Path, rows: Sequence[_Listed], splitting: Splitting, *, where:
     classes = sorted_classes(name for row in rows for name in row.labels)
     numbers = {name: label for label, name in enumerate(classes)}
     labels = [tuple(numbers[name] for name in row.labels) for row in rows]
-    splits: list[tuple[str, str | None]] = [(row.split, None) for row in rows]
+    notes += _notes_on_labels(rows, classes)
+    paths, groups = [row.path for row in rows], [row.group or f"/{row.path}" for row in rows]
+    splits: list[tuple[str, str | None]]
     if any(row.split for row in rows):
-        notes += splitting.unused("the table has splits")
         if without := [row.path for row in rows if not row.split]:
             raise ValueError(
                 f"{where}: {without[0]} has no split and others have; give each one a split"
             )
+        own, more = splitting.with_val(
+            [row.split for row in rows], paths, labels, groups, reason="the table has splits"
+        )
+        splits = [(split, None) for split in own]
+        notes += more
     else:
-        groups = [row.group or f"/{row.path}" for row in rows]
-        splits = splitting.divide([row.path for row in rows], labels, groups)
+        splits = splitting.divide(paths, labels, groups)
     found: list[Entry | Missing] = []
     for row, row_labels, (split, group) in zip(rows, labels, splits, strict=True):
         entry = Entry(
@@ -129,6 +134,20 @@ def _listing(top: Path, rows: Sequence[_Listed], splitting: Splitting, *, where:
         is_there = not place.is_local or Path(place.uri).exists()
         found.append(entry if is_there else (row.path, split))
     return replace(make_listing(top, classes, found), notes=notes)
+
+
+def _notes_on_labels(rows: Sequence[_Listed], classes: Sequence[str]) -> tuple[str, ...]:
+    """That classes are scored each by itself, and why; that a name may have been meant as two."""
+    notes = []
+    others = [row.path for row in rows if len(row.labels) != 1]
+    if others:
+        notes.append(
+            f"{counted(len(others), 'video')} with no or several labels, such as {others[0]}: each "
+            f"class is scored by itself (mAP)"
+        )
+    if joined := [name for name in classes if ";" in name]:
+        notes.append(f"class {quoted(joined[0])} is one class; for several, call the column labels")
+    return tuple(notes)
 
 
 def _once(rows: Sequence[_Listed]) -> tuple[list[_Listed], tuple[str, ...]]:
@@ -151,7 +170,7 @@ def _once(rows: Sequence[_Listed]) -> tuple[list[_Listed], tuple[str, ...]]:
 
 def _read(table: Path, folder: Path) -> list[_Listed]:
     def parse(row: Row) -> _Listed:
-        return _listed(row, folder)
+        return _listed({name.strip().lower(): value for name, value in row.items()}, folder)
 
     suffix = table.suffix.lower()
     if suffix == ".csv":

@@ -55,12 +55,9 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     """
     dataset_folder(top)
     splits = {shard: _split_of(shard.relative_to(top)) for shard in shards}
-    notes: tuple[str, ...] = ()
-    if any(splits.values()):
-        notes = splitting.unused("the names of shards tell the splits")
-        for shard, split in splits.items():
-            if not split:
-                raise ValueError(f"{shard}: names no split and other shards do; rename it")
+    for shard, split in splits.items():
+        if any(splits.values()) and not split:
+            raise ValueError(f"{shard}: names no split and other shards do; rename it")
     found = [(shard, sample) for shard in shards for sample in _samples(shard)]
     if not found:
         raise ValueError(f"{top}: holds {counted(len(shards), 'tar')} without a video; {_FIX}")
@@ -68,9 +65,14 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     numbers = {name: label for label, name in enumerate(classes)}
     paths = [plain_name(shard, top) for shard, _ in found]
     labels = [tuple(numbers[name] for name in sample.labels) for _, sample in found]
-    chosen: list[tuple[str, str | None]] = [(splits[shard], None) for shard, _ in found]
-    if not any(splits.values()):
-        names = [f"{path}/{sample.key}" for path, (_, sample) in zip(paths, found, strict=True)]
+    names = [f"{path}/{sample.key}" for path, (_, sample) in zip(paths, found, strict=True)]
+    notes: tuple[str, ...] = ()
+    chosen: list[tuple[str, str | None]]
+    if any(splits.values()):
+        given, why = [splits[shard] for shard, _ in found], "the names of shards tell the splits"
+        own, notes = splitting.with_val(given, names, labels, reason=why)
+        chosen = [(split, None) for split in own]
+    else:
         chosen = splitting.divide(names, labels)
     entries = tuple(
         Entry(path, label, split, offset=sample.offset, num_bytes=sample.num_bytes, group=group)

@@ -1,7 +1,7 @@
 """What an evaluation says beyond its accuracies: by class, and how sure it is.
 
-In: the VideoScores of all videos. Out: mean class accuracy, the confusion matrix, and for every
-metric a 95% bootstrap interval over videos: the videos that were scored stand for all such videos.
+In: the VideoScores of all videos. Out: the confusion matrix, and for every metric a 95% bootstrap
+interval over videos: the videos that were scored stand for all such videos.
 """
 
 from __future__ import annotations
@@ -9,15 +9,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vcycle.evaluate.metrics import Floats, VideoScores, hits, mean_average_precision
+from vcycle.evaluate.metric_names import BY_CLASS
+from vcycle.evaluate.metrics import (
+    Floats,
+    VideoScores,
+    hits,
+    mean_average_precision,
+    mean_class_accuracy,
+)
 
 RESAMPLES = 1000
 
 
 def details(collected: VideoScores) -> dict[str, Any]:
-    """Mean class accuracy and confusion matrix (rows: true class), if each video has one label.
+    """The confusion matrix (rows: true class), if each video has one label.
 
     And ``intervals``: metric -> the 2.5% and 97.5% quantiles over resampled videos. Classes without
     a video do not count. Empty if no video was scored.
@@ -29,30 +35,15 @@ def details(collected: VideoScores) -> dict[str, Any]:
         return {}
     rng = np.random.default_rng(0)  # the same videos always have the same intervals
     counts = rng.multinomial(len(labels), np.full(len(labels), 1 / len(labels)), size=RESAMPLES)
-    once = np.ones((1, len(labels)))
     if collected.multi_label:
         return {"intervals": {"map": _interval(mean_average_precision(scores, labels, counts))}}
     num_classes = scores.shape[1]
     correct = hits(scores, labels)
     intervals = {name: _interval(counts @ right / len(labels)) for name, right in correct.items()}
-    by_class = "mean_class_accuracy"
-    intervals[by_class] = _interval(mean_class_accuracy(correct["top1"], labels, counts))
+    intervals[BY_CLASS] = _interval(mean_class_accuracy(correct["top1"], labels, counts))
     confusion = np.zeros((num_classes, num_classes), dtype=int)
     np.add.at(confusion, (labels, scores.argmax(1)), 1)
-    return {
-        by_class: float(mean_class_accuracy(correct["top1"], labels, once)[0]),
-        "intervals": intervals,
-        "confusion": confusion.tolist(),
-    }
-
-
-def mean_class_accuracy(correct: Floats, labels: NDArray[np.int64], counts: Any) -> Floats:
-    """(resamples,) from (videos,) hits and (resamples, videos) counts; over classes drawn."""
-    one_hot = np.eye(labels.max() + 1)[labels]  # (videos, classes)
-    drawn = counts @ one_hot
-    hits = counts @ (one_hot * correct[:, None])
-    means: Floats = np.nanmean(np.where(drawn > 0, hits / np.maximum(drawn, 1), np.nan), axis=1)
-    return means
+    return {"intervals": intervals, "confusion": confusion.tolist()}
 
 
 def _interval(samples: Floats) -> list[float]:

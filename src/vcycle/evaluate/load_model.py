@@ -133,4 +133,7 @@ def find_checkpoint(path: str | Path, *, best: bool = False, averaged: bool = Tr
     for file in (path / each for each in names):
         if file.is_file():
             return file
-    raise ValueError(f"run folder {path}: no {name}.pt in it; give a folder of vcycle train")
+    problem = "give a folder of vcycle train, after its first checkpoint"
+    if best and (path / "checkpoint.pt").is_file():
+        problem = "it has no validation yet; leave out --best"
+    raise ValueError(f"run folder {path}: no {name}.pt in it; {problem}")

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+BY_CLASS = "mean_class_accuracy"
 METRICS = {
     "top1": "top-1 accuracy",
     "top5": "top-5 accuracy",
-    "mean_class_accuracy": "mean class accuracy",
+    BY_CLASS: "mean class accuracy",
     "map": "mean average precision",
 }
+
+
+_FAR_BELOW = 0.05
+
+
+def misses_rare_classes(row: Mapping[str, Any]) -> bool:
+    """Whether the mean of the classes' own accuracies is far below that of all videos."""
+    return bool(row.get(BY_CLASS, 1.0) < row.get("top1", 0.0) - _FAR_BELOW)
 
 
 def metric_of(row: Mapping[str, Any]) -> str:

@@ -74,10 +74,12 @@ class VideoScores:
             once = np.ones((1, len(labels)))
             mean = mean_average_precision(scores.double().numpy(), labels.numpy(), once)
             return {"videos": int(seen.sum()), "map": float(mean[0])}
-        accuracies = {
-            name: float(right.sum()) / max(len(labels), 1)
-            for name, right in hits(scores.numpy(), labels.numpy()).items()
-        }
+        right = hits(scores.numpy(), labels.numpy())
+        accuracies = {name: float(each.sum()) / max(len(labels), 1) for name, each in right.items()}
+        if len(labels):
+            once = np.ones((1, len(labels)))
+            by_class = mean_class_accuracy(right["top1"], labels.numpy(), once)
+            accuracies["mean_class_accuracy"] = float(by_class[0])
         shares = scores / self.num_views[seen].unsqueeze(1)  # (videos, classes): each sums to 1
         loss = float(F.nll_loss(shares.clamp_min(_LEAST_SHARE).log(), labels))
         return {"videos": int(seen.sum()), **accuracies, "loss": loss}
@@ -86,13 +88,21 @@ class VideoScores:
 def hits(scores: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> dict[str, Floats]:
     """``top1`` and ``top5`` -> (videos,) 1 if a video's class is among so many best, else 0.
 
-    From (videos, classes) scores; of equal ones the first class is the better. Fewer than five
-    classes have no top5.
+    From (videos, classes) scores; of equal ones the first class is the better. Up to five classes
+    have no top5.
     """
     is_right = np.argsort(-scores, axis=1, kind="stable") == labels[:, None]  # (videos, classes)
-    return {
-        f"top{k}": is_right[:, :k].any(1).astype(np.float64) for k in (1, 5) if k <= scores.shape[1]
-    }
+    names = ("top1", "top5") if scores.shape[1] > 5 else ("top1",)
+    return {name: is_right[:, : int(name[3:])].any(1).astype(np.float64) for name in names}
+
+
+def mean_class_accuracy(correct: Floats, labels: NDArray[np.int64], counts: Any) -> Floats:
+    """(resamples,) from (videos,) hits and (resamples, videos) counts; over classes drawn."""
+    one_hot = np.eye(labels.max() + 1)[labels]  # (videos, classes)
+    drawn = counts @ one_hot
+    right = counts @ (one_hot * correct[:, None])
+    means: Floats = np.nanmean(np.where(drawn > 0, right / np.maximum(drawn, 1), np.nan), axis=1)
+    return means
 
 
 def mean_average_precision(scores: Floats, labels: NDArray[np.int64], counts: Any) -> Floats:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.batch import Batch
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.randomness import indexed_seeds
@@ -108,7 +109,13 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
 
             # Forward and backward, micro-batch by micro-batch.
             waits = []
-            loss = gradients.step(step, seeds[next_step].tolist(), load)  # and how many were right
+            try:
+                loss = gradients.step(step, seeds[next_step].tolist(), load)  # and how many right
+            except TooManyBadVideos:  # of one process, which could write for itself alone
+                if fabric.world_size == 1 and next_step > run.first_step:
+                    nonfinite.check_weights(next_step=next_step)
+                    save(run, next_step=next_step, seconds=log.seconds)
+                raise
             records = _still_records(gradients, records, display)
 
             # Update, unless a step that is not finite is to leave no trace.

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vcycle.data.loader_stats import LoaderStats
-from vcycle.evaluate.metric_names import METRICS
+from vcycle.evaluate.metric_names import BY_CLASS, METRICS, misses_rare_classes
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.activity import Activity
 from vcycle.train.step_log import StepLoss, StepTime
@@ -161,7 +161,12 @@ class Display:
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""
-        scores = ", ".join(f"{key} {row[key]:.1%}" for key in METRICS if key in row)
+        hidden = () if misses_rare_classes(row) else (BY_CLASS,)
+        scores = ", ".join(
+            f"{METRICS[key] if key == BY_CLASS else key} {row[key]:.1%}"
+            for key in METRICS
+            if key in row and key not in hidden
+        )
         if row["coverage"] < 1:
             scores += f" (on {row['coverage']:.1%} of the listed videos)"
         left = self._left.seconds()
