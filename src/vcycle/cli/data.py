@@ -91,6 +91,16 @@ _DATASETS: dict[str, tuple[str, tuple[str, str], _Flags]] = {
         ("TABLE", "with columns path and label; split, group, start and end if there are any"),
         [("--videos", {"help": "the folder that paths start from; the table's own"}), *_DIVIDE],
     ),
+    "lists": (
+        "a list of paths and classes for each split, as MMAction and VideoMAE have them",
+        ("ROOT", "the folder that paths start from"),
+        [
+            ("--train", {"required": True, "metavar": "FILE"}),
+            ("--val", {"required": True, "metavar": "FILE"}),
+            ("--test", {"metavar": "FILE"}),
+            ("--classes", {"metavar": "FILE", "help": "the name of each class, a line each"}),
+        ],
+    ),
     "kinetics": (
         "Kinetics, from DeepMind's CSVs",
         _VIDEOS,
@@ -171,9 +181,14 @@ def _index(options: argparse.Namespace) -> None:
 
 def _published(options: argparse.Namespace) -> Listing:
     from vcycle.datasets import annotations
+    from vcycle.datasets.split_lists import list_splits
 
     root = options.root
     match options.dataset:
+        case "lists":
+            lists = {"train": options.train, "val": options.val, "test": options.test}
+            given = {split: file for split, file in lists.items() if file is not None}
+            return list_splits(root, given, classes=options.classes)
         case "kinetics":
             return annotations.list_kinetics(root, *options.tables)
         case "something":

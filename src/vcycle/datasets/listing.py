@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from vcycle.data.manifest import check_class, check_path
 from vcycle.data.metadata import FOLDER_FRAME_RATE, Location
@@ -98,6 +99,16 @@ def dataset_folder(path: str | os.PathLike[str]) -> Path:
     with placed(str(folder), "rename it"):
         check_line(str(folder.absolute()), "its path")
     return folder
+
+
+def local_path(text: str, folder: Path) -> str:
+    """A path under ``folder`` as it is, any other as a URI."""
+    if "://" in text:
+        return text
+    text = text.replace("\\", "/") if os.sep == "\\" else text
+    if not text.startswith("/") and ".." not in text.split("/"):
+        return text
+    return f"file://{quote(os.path.abspath(folder / text))}"  # noqa: PTH100  a link stays a link
 
 
 def split_name(name: str) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from vcycle.data.manifest import MANIFEST_FILES, check_class, check_path, locate
 from vcycle.data.tables import (
@@ -33,6 +32,7 @@ from vcycle.datasets.listing import (
     Listing,
     Missing,
     dataset_folder,
+    local_path,
     make_listing,
     sorted_classes,
     split_name,
@@ -234,7 +234,7 @@ def _listed(row: Row, folder: Path) -> _Listed:
         raise ValueError(
             f"no column {', '.join(_PATHS[:-1])} or {_PATHS[-1]}; it has {_names(row)}"
         )
-    path = _path(_text(row, column), folder)
+    path = local_path(_text(row, column), folder)
     check_path(path)
     if not path.strip():
         raise ValueError(f"no {column}")
@@ -264,16 +264,6 @@ def _labels(row: Row) -> tuple[str, ...]:
     for name in labels:
         check_class(name)
     return labels
-
-
-def _path(text: str, folder: Path) -> str:
-    """A path under ``folder`` as it is, any other as a URI."""
-    if "://" in text:
-        return text
-    text = text.replace("\\", "/") if os.sep == "\\" else text
-    if not text.startswith("/") and ".." not in text.split("/"):
-        return text
-    return f"file://{quote(os.path.abspath(folder / text))}"  # noqa: PTH100  a link stays a link
 
 
 def _text(row: Row, column: str) -> str:
