@@ -34,7 +34,13 @@ def headline(values: Row) -> str:
     longest, shorter = _SHARES
     surely = _within(anneals, longest, "low")
     average = [each for each in _within(anneals, longest, "factor") if each not in surely]
-    short = [task_name(row) for row in anneals if task_name(row) not in surely + average]
+    others = [row for row in anneals if task_name(row) not in surely + average]
+    fewer = [
+        f"{task_name(row)} ({factor:.1f}x)"
+        for row in others
+        if (factor := row["top1"]["steps"]["factor"]) is not None
+    ]
+    short = [task_name(row) for row in others if row["top1"]["steps"]["factor"] is None]
     tuned = [row for row in values["iso"] if row["method"] == "anneal-retuned"]
     retuned = [each for each in _within(tuned, longest, "factor") if each in short]
     lines = [
@@ -48,6 +54,8 @@ def headline(values: Row) -> str:
     ]
     if average:
         lines.append(f"- on average, but in fewer resamples, in {', '.join(average)}")
+    if fewer:
+        lines.append(f"- saving less than {1 / longest:.1f}x in steps, in {', '.join(fewer)}")
     if short:
         lines.append(f"- not in {', '.join(short)}")
     if retuned:

@@ -208,9 +208,11 @@ def choices_table() -> str:
         (f"`{resnet.name}`, random weights", "any", scratch(resnet, many, "muon")),
         ("the same with AdamW or SGD", f"{many} or more", scratch(resnet, many)),
         (f"`{transformer.name}`, random weights", f"{many} or more", scratch(transformer, many)),
-        ("either of these two with AdamW", "fewer", scratch(resnet, few)),
+        (f"`{resnet.name}` with AdamW", "fewer", scratch(resnet, few)),
         (f"`{resnet.name}` with SGD", "fewer", scratch(resnet, few, "sgd")),
-        ("any other network, random weights", "any", scratch(other, many)),
+        (f"`{transformer.name}`, random weights", "fewer", scratch(transformer, few)),
+        ("any other network, random weights", f"{many} or more", scratch(other, many)),
+        ("any other network, random weights", "fewer", scratch(other, few)),
         ("any network, other weights", f"{many} or more", from_other_weights(many)),
         ("any network, other weights", "fewer", from_other_weights(few)),
     ]

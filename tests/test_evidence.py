@@ -100,6 +100,22 @@ def test_few_videos_under_sgd() -> None:
     assert shorter["top1"] > baseline["top1"]
 
 
+def test_a_slowfast_and_a_transformer_on_few_videos() -> None:
+    for model, found in ((SLOWFAST, "it passed"), (TRANSFORMER, "it came to")):
+        config = scratch(num_videos=60, model=model, optimizer="adamw", asked=LONG)
+        share = share_of(config, f"{found} the baseline's accuracy on average, with a ")
+        assert share == pytest.approx(5 / 9, abs=1e-3)
+        assert "60 to 70 videos" in config.schedule_notes[0]
+        regime = "slowfast" if model == SLOWFAST else "transformer"
+        anneal, baseline = anneal_of(f"weizmann10/{regime}", share)
+        assert (anneal["top1"] - baseline["top1"] > 0.05) == (model == SLOWFAST)
+        assert anneal["top1"] > baseline["top1"]
+        assert anneal["loss"] < baseline["loss"]
+    points = (("anneal", 0.369), ("baseline", 0.5), ("baseline", 1))
+    short, half, whole = means("weizmann10/slowfast", "top1", *points)
+    assert whole < half < short
+
+
 def test_a_slowfast() -> None:
     note = "it came near the baseline's accuracy, and passed it at a rate chosen for that length"
     share = share_of(scratch(num_videos=300, model=SLOWFAST, asked=LONG), note)
@@ -115,7 +131,8 @@ def test_a_slowfast() -> None:
     assert 0.06 < retuned - anneal < 0.07
     _, retuned, whole = means("isl_emergency8/slowfast", "loss", *lengths)
     assert retuned < whole
-    rates = {p["method"]: p["rate"] for p in POINTS if p["regime"] == "slowfast"}
+    task = ("isl_emergency8", "slowfast")
+    rates = {p["method"]: p["rate"] for p in POINTS if (p["dataset"], p["regime"]) == task}
     assert rates["anneal-retuned"] == rates["anneal"] / 2 == find_model(SLOWFAST).rates["adamw"]
 
 
@@ -190,6 +207,24 @@ def test_beside_short_baselines_the_shortest_anneals_came_to_their_accuracy() ->
     assert {row["top1"]["factor"] > 1 for row in rows if row["baseline_length"] == 0.5} == {True}
 
 
+def test_beside_a_baseline_of_a_third_of_the_steps() -> None:
+    third = {(p["dataset"], p["regime"]): p for p in POINTS if p["length"] == 0.294}
+    costs = []
+    for task in dict.fromkeys((p["dataset"], p["regime"]) for p in POINTS):
+        (baseline,) = (
+            p
+            for p in POINTS
+            if (p["dataset"], p["regime"], p["method"], p["length"]) == (*task, "baseline", 0.294)
+        )
+        own = [p for p in ANNEALS if (p["dataset"], p["regime"]) == task and p["runs"] >= 3]
+        shortest = min(own, key=lambda p: p["length"])
+        assert shortest["top1"] > baseline["top1"]
+        costs.append(shortest["multiply_adds"] / baseline["multiply_adds"])
+    assert len(costs) == len({(p["dataset"], p["regime"]) for p in third.values()}) == 11
+    assert sum(0.95 < cost < 1.05 for cost in costs) == 6
+    assert sum(0.45 < cost < 0.67 for cost in costs) == 5
+
+
 def test_in_less_than_the_least_share_passes_mostly_fell_short() -> None:
     """Of any single pass, at equal or fewer seconds than three eighths of the baseline's steps."""
     passes = [p for p in POINTS if p["method"] in ("pass", "anneal") and p["runs"] > 1]
@@ -238,6 +273,8 @@ def test_it_was_ahead_of_a_baseline_of_equal_time_wherever_they_were_compared() 
         (scratch, SLOWFAST, 300, "isl_emergency8/slowfast", True),
         (scratch, RESNET, 60, "weizmann10/scratch", False),
         (scratch, RESNET, 60, "weizmann10/sgd", False),
+        (scratch, SLOWFAST, 60, "weizmann10/slowfast", False),
+        (scratch, TRANSFORMER, 60, "weizmann10/transformer", True),
         (finetune, RESNET, 300, "isl_emergency8/finetune", True),
         (finetune, RESNET, 60, "weizmann10/finetune", False),
     ],
@@ -298,16 +335,19 @@ def test_three_schedules_of_five_ninths_of_the_steps() -> None:
     for task in (
         *("isl_emergency8/scratch", "generated/scratch", "isl_emergency8/sgd"),
         *("weizmann10/scratch", "weizmann10/finetune", "isl_emergency8/slowfast"),
-        "weizmann10/sgd",
+        *("weizmann10/sgd", "weizmann10/slowfast", "weizmann10/transformer"),
+        "isl_emergency8/finetune",
     ):
         _, paper, once, anneal = means(task, "loss", *points)
-        assert anneal < once < paper
+        is_alike = task == "weizmann10/transformer"
+        assert anneal < once
+        assert abs(once - paper) < 0.01 if is_alike else once < paper
         baseline, paper, once, anneal = means(task, "top1", *points)
-        assert paper < once
+        assert paper < once or task == "isl_emergency8/finetune"
         assert once < anneal or task in ("isl_emergency8/sgd", "isl_emergency8/slowfast")
-        assert once >= baseline - 1e-6
+        assert once >= baseline - 1e-6 or is_alike
         reached.append(paper >= baseline)
-    assert reached == [True, True, True, False, False, False, False]
+    assert reached == [True, True, True, *(6 * [False]), True]
     baseline, paper, once, anneal = means("isl_emergency8/sgd", "top1", *points)
     assert 0.01 < once - anneal < 0.025
     baseline, paper, once, anneal = means("isl_emergency8/slowfast", "top1", *points)

@@ -110,17 +110,19 @@ def test_the_headline_counts_tasks_by_their_intervals(task_tables: dict) -> None
     rows += [iso_row("d", None, None, None, 0.0), iso_row("e", 1.5, 1.4, None, 1.0), iso_row("f")]
     rows += [{**rows[0], "method": "pass"}]
     on_cpu = [iso_row("a", 4.0, 2.0, None, 1.0)]
-    rows += [{**iso_row("e", 2.0, 1.5, None, 1.0), "method": "anneal-retuned"}]
+    rows += [iso_row("h", None, None, None, 0.2)]
+    rows += [{**iso_row("h", 2.0, 1.5, None, 1.0), "method": "anneal-retuned"}]
     rows += [{**iso_row("a", 2.0, 1.5, None, 1.0), "method": "anneal-retuned"}]
     text = task_tables["headline"]({"iso": rows, "iso_cpu": on_cpu})
-    assert "- in 2 of 6 tasks (1 of 1 on a, 1 of 1 on b, 0 of 1 on c, " in text
+    assert "- in 2 of 7 tasks (1 of 1 on a, 1 of 1 on b, 0 of 1 on c, " in text
     assert (
         " in steps or above: a/r, b/r (in three eighths or fewer in 1 of these, "
         "by the CPUs' runs alone in 0)\n" in text
     )
     assert "- on average, but in fewer resamples, in c/r, g/r\n" in text
-    assert "\n- not in d/r, e/r at the rate that another length chose; at one" in text
-    assert text.endswith(", in e/r, too")
+    assert "\n- saving less than 1.8x in steps, in e/r (1.5x)\n" in text
+    assert "\n- not in d/r, h/r at the rate that another length chose; at one" in text
+    assert text.endswith(", in h/r, too")
 
 
 def test_where_the_papers_cycles_came_to_the_baseline(task_tables: dict) -> None:
