@@ -9,8 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +17,14 @@ import torch
 
 from vcycle.cli.main import main
 from vcycle.cli.own_data import manifest_of
-from vcycle.cli.run_folders import last_run_folder, remove_unused, run_folder
+from vcycle.cli.run_folders import last_run_folder, locked_folder, run_folder
 from vcycle.cli.train import parse_time
 from vcycle.config import schedule_choice
 from vcycle.config.fields import config_text, read_values
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
+from vcycle.datasets import journal
+from vcycle.datasets.choices import Choices
 from vcycle.train.progress import Display
 from vcycle.train.step_log import StepTime
 
@@ -211,8 +211,8 @@ def test_the_last_run_is_gone_on_with_whatever_was_deleted(
         (Path("runs") / name).mkdir(parents=True)
         (Path("runs") / name / "config.yaml").touch()
     Path("runs/a[b]-3").mkdir()
-    Path("runs/a[b]-3/.lock").touch()  # which a run has not begun to fill
-    assert run_folder("a[b]") == Path("runs/a[b]-4")
+    Path("runs/a[b]-3/.lock").touch()  # which nothing has begun to fill
+    assert run_folder("a[b]") == Path("runs/a[b]-3")
     assert last_run_folder("a[b]") == Path("runs/a[b]-2")
 
 
@@ -303,10 +303,19 @@ def test_a_run_that_was_interrupted_and_is_another_is_named(
         for path in more:
             path.unlink(missing_ok=True)
     second.unlink()
+    assert main([*command, "--folder", "runs/strokes-1"]) == 2
+    error = capsys.readouterr().err
+    assert "began with other videos; --resume runs/strokes-1 goes on with those" in error
     assert main(["train", "--resume", "runs/strokes-1"]) == 0
     out = capsys.readouterr().out
     assert "runs/strokes-1: its videos have changed; it goes on with those it had" in out
     assert "1 video could not be read" in out
+    (strokes / "another").mkdir()
+    (strokes / "another" / "x.mp4").write_bytes(as_before)
+    manifest_of(strokes)
+    assert main(["eval", "runs/strokes-1", "--best"]) == 0  # of the videos that it began with
+    assert "mean class accuracy" in capsys.readouterr().out
+    shutil.rmtree(strokes / "another")
     second.write_bytes(as_before)
     assert main([*command, "--dry-run"]) == 0  # complete
     assert "run folder runs/strokes-2" in capsys.readouterr().out
@@ -315,26 +324,69 @@ def test_a_run_that_was_interrupted_and_is_another_is_named(
 def test_commands_that_begin_at_once_have_a_folder_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As long as they have left nothing there, their locks say so; then what they left does."""
     monkeypatch.chdir(tmp_path)
-    with ThreadPoolExecutor(8) as pool:
-        folders = list(pool.map(lambda _: run_folder("a", reserves=True), range(8)))
-    assert sorted(folders) == [Path(f"runs/a-{number}") for number in range(1, 9)]
-    assert last_run_folder("a") is None
-    Path("runs/a-8/.lock").touch()
-    Path("runs/a-7/config.yaml").touch()
-    for folder in folders:
-        remove_unused(folder)
-    assert list(Path("runs").iterdir()) == [Path("runs/a-7")]
-    assert run_folder("a") == Path("runs/a-8")
+    code = (
+        "import sys; from vcycle.cli.run_folders import locked_folder; "
+        "folder, lock = locked_folder('a'); print(folder, flush=True); "
+        "(folder / sys.stdin.readline().strip()).touch(); lock.release()"
+    )
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    found = {other.stdout.readline().strip() for other in others if other.stdout is not None}
+    assert found == {"runs/a-1", "runs/a-2", "runs/a-3"}
+    for name, other in zip((".lock", "config.yaml", ".lock"), others, strict=True):
+        other.communicate(f"{name}\n")
+    (kept,) = Path("runs").iterdir()  # what was not used is removed
+    assert (kept / "config.yaml").is_file()
+    assert last_run_folder("a") == kept
+    folder, lock = locked_folder("a")
+    assert folder == run_folder("a") != kept
+    lock.release()
 
 
-def test_a_folder_that_another_command_indexes_is_waited_for(
-    strokes: Path, capsys: pytest.CaptureFixture[str]
+def test_a_run_that_fails_or_is_dry_leaves_no_folder(
+    strokes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert main(["train", "strokes", *SMALL, "--data.decoder", "nvdec"]) == 2
+    assert list(Path("runs").glob("*")) == []
+    assert main(["train", "strokes", *SMALL, "--dry-run", "--val-share", "0.3"]) == 0
+    assert "--val-share is kept in the index of" in capsys.readouterr().out
+    assert list(Path("runs").glob("*")) == []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for chosen in (Choices(group_pattern="clip_(.)"), Choices(val_share=0.4), Choices(flip=True)):
+        with pytest.raises(ValueError, match=r"several processes cannot index .*strokes again"):
+            manifest_of(Path("strokes"), chosen)
+    assert manifest_of(Path("strokes"), Choices(val_share=0.3)) == strokes
+
+
+def test_a_link_to_nowhere_is_no_endless_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs").symlink_to(tmp_path / "gone")
+    with pytest.raises(FileExistsError):
+        locked_folder("a")
+
+
+def test_what_needs_no_locks_starts_without_them(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['fcntl'] = None; import vcycle.cli.main"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+def test_a_folder_that_another_command_indexes_is_waited_for_and_its_choices_hold(
+    strokes: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest_of(strokes)
     code = (
         "import sys; from pathlib import Path; from vcycle.datasets.journal import Journal; "
-        "journal = Journal(Path(sys.argv[1])); journal.__enter__(); print('locked', flush=True); "
-        "sys.stdin.readline()"
+        "from vcycle.datasets.choices import Choices; journal = Journal(Path(sys.argv[1])); "
+        "journal.__enter__(); print('locked', flush=True); sys.stdin.readline(); "
+        "Choices(val_share=0.4).keep(Path(sys.argv[1]).parent)"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(strokes / "probes.jsonl")],
@@ -344,11 +396,18 @@ def test_a_folder_that_another_command_indexes_is_waited_for(
     )
     with holder:
         assert holder.stdout is not None
+        assert holder.stdin is not None
         assert holder.stdout.readline() == "locked\n"
-        release = threading.Timer(1.0, holder.kill)
-        release.start()
-        assert main(["train", "strokes", *SMALL, "--dry-run"]) == 0
+
+        def say(text: str, **_: object) -> None:
+            print(text)
+            if text.endswith("waiting for that"):
+                holder.communicate("\n")
+
+        monkeypatch.setattr(journal, "print", say, raising=False)
+        manifest_of(strokes)
     assert f"{strokes}: another run is indexing it; waiting for that" in capsys.readouterr().out
+    assert len(Manifest.read(strokes).split("val")) == 8
 
 
 def test_weights_of_a_run_bring_their_network(

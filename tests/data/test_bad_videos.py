@@ -19,7 +19,7 @@ def test_one_is_always_accepted_and_each_counts_once():
     with pytest.raises(TooManyBadVideos) as caught:
         videos.add(bad(5))
     assert str(caught.value) == (
-        "2 of 10 videos cannot be read, more than the accepted 0.0%; put them right, or accept "
+        "2 of 10 videos cannot be read, more than the accepted 0.0%; fix them, or accept "
         "more with --data.max_bad_share:\n  3.mp4: not found\n  5.mp4: not found"
     )
 

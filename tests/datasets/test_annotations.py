@@ -8,6 +8,7 @@ import av
 import numpy as np
 import pytest
 
+from tests.encode import encode, numbered_frames
 from vcycle.data.manifest import Manifest
 from vcycle.datasets.annotations import (
     list_charades,
@@ -44,17 +45,19 @@ def test_kinetics(put, tmp_path):
 
 def test_kinetics_takes_the_part_that_is_listed_of_a_whole_video(put, tmp_path):
     """Not of a file that is that part already, under the video's name."""
-    root = put("run/whole.mp4", "run/part.mp4")  # of less than half a second
+    root = put("run/part.mp4", "run/near.mp4")
+    encode(root / "run" / "whole.mp4", numbered_frames(59, 32, 48))  # 5.9 s
     table = tmp_path / "kinetics.csv"
     table.write_text(
         "label,youtube_id,time_start,time_end,split\n"
-        "run,whole,0.1,0.2,train\nwalk,whole,0.2,0.3,train\nwalk,part,44,54,train\n"
+        "run,whole,1,2,train\nwalk,whole,4,6,train\nwalk,part,44,54,train\nrun,near,0,1,train\n"
     )
     videos = index_videos(list_kinetics(root, table), num_workers=0).manifest.videos
     assert [(each.path, each.labels, each.start_seconds, each.end_seconds) for each in videos] == [
-        ("run/whole.mp4", (0,), 0.1, 0.2),
-        ("run/whole.mp4", (1,), 0.2, 0.3),
+        ("run/whole.mp4", (0,), 1.0, 2.0),
+        ("run/whole.mp4", (1,), 4.0, pytest.approx(5.9)),  # lists have whole seconds
         ("run/part.mp4", (1,), 0.0, 0.0),
+        ("run/near.mp4", (0,), 0.0, 0.0),
     ]
     table.write_text("label,youtube_id,time_start,time_end,split\nrun,whole,4,4,train\n")
     with pytest.raises(ValueError, match=r"time_end 4\.0: is not after time_start 4\.0"):

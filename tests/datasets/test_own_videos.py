@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -89,6 +90,26 @@ def test_videos_for_validation_are_of_train_if_there_are_others_for_testing_alon
         assert tuple(splits.count(name) for name in ("train", "val", "test")) == sizes
         notes = [note for note in listing.notes if note.startswith("no split is for validation")]
         assert len(notes) == (val_share > 0)
+
+
+def test_what_is_drawn_of_train_keeps_groups_together_and_every_class(put):
+    names = [f"train/{name}/g{k % 5}_{k}.mp4" for name in ("a", "b") for k in range(20)]
+    top = put(*names, "test/a/x.mp4", "test/b/x.mp4")
+    listing = list_folder(top, val_share=0.2, group_pattern="(g[0-9])_")
+    sides = {(re.search(r"g\d", each.path)[0], each.split) for each in listing.entries[2:]}
+    assert len(sides) == 5
+    assert {split for _, split in sides} == {"train", "val"}
+    places = [f"{split}/{name}" for split in ("train", "test") for name in "ab"]
+    few = put(*(f"few/{place}/{k}.mp4" for place in places for k in range(4)))
+    listing = list_folder(few / "few", val_share=0.1)
+    for entry in listing.entries:
+        if entry.split == "val":
+            (few / "few" / entry.path).write_bytes(b"damaged")
+    splits = Counter(
+        (video.labels, video.split)
+        for video in index_videos(listing, num_workers=0).manifest.videos
+    )
+    assert splits[(0,), "val"] == splits[(1,), "val"] == 1
 
 
 def test_a_pattern_for_videos_that_have_splits_is_noted(put):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from vcycle.cli.main import main
@@ -14,7 +16,7 @@ def test_any_mark_parts_a_path_from_its_class(put, tmp_path, mark):
     root = put("run/a b.mp4", "walk/c,d.mp4", "e.mp4")
     absolute = root / "e.mp4"
     train = tmp_path / "train.txt"
-    train.write_text(f"run/a b.mp4{mark}0\n\nwalk/c,d.mp4{mark}3\ngone.mp4{mark}1\n")
+    train.write_text(f"run/a b.mp4{mark}00\n\nwalk/c,d.mp4{mark}3\ngone.mp4{mark}1\n")
     (tmp_path / "val.txt").write_text(f"{absolute}{mark}1\n")
     listing = list_splits(root, {"train": train, "val": tmp_path / "val.txt"})
     assert listing.classes == ("0", "1", "2", "3")
@@ -24,44 +26,51 @@ def test_any_mark_parts_a_path_from_its_class(put, tmp_path, mark):
         (f"file://{absolute}", (1,), "val"),
     ]
     assert listing.missing == (("gone.mp4", "train"),)
+    assert listing.notes == ()
 
 
-def test_names_of_classes_and_folders_of_frames(put, tmp_path):
+@pytest.mark.parametrize("mark", [" ", ","])
+def test_names_of_classes_and_folders_of_frames(put, tmp_path, mark):
     root = put("a.mp4", "b.mp4")
     (root / "frames 1").mkdir()
     train, names = tmp_path / "train.txt", tmp_path / "names.txt"
-    train.write_text("a.mp4 1\nframes 1 120 0\n")
+    train.write_text(f"a.mp4{mark}1\nframes 1{mark}120{mark}0\na.mp4{mark}0\n")
     names.write_text("running fast\n7\n\n")
     listing = list_splits(root, {"train": train}, classes=names)
     assert listing.classes == ("running fast", "7")
     assert [(each.path, each.labels) for each in listing.entries] == [
         ("a.mp4", (1,)),
         ("frames 1", (0,)),
+        ("a.mp4", (0,)),
     ]
-    train.write_text("a.mp4 walk\nb.mp4 run\n")
+    assert listing.notes == ("1 video on several lines, such as a.mp4",)
+    train.write_text("a.mp4,walk fast\nb.mp4,run\n")
     listing = list_splits(root, {"train": train})
-    assert (listing.classes, listing.entries[0].labels) == (("run", "walk"), (1,))
+    assert (listing.classes, listing.entries[0].labels) == (("run", "walk fast"), (1,))
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "names", "message"),
     [
-        ("a.mp4\n", "train.txt line 1: 'a.mp4' is one word; give a path and a class on each line"),
-        ("\n", "train.txt: list no video; give a path and a class on each line"),
-        ("a.mp4 2\n", "train.txt: class '2' of a.mp4 is none of the 2 in "),
-        ("a.mp4 run\n", "train.txt: class 'run' of a.mp4 is none of the 2 in "),
+        ("a.mp4\n", None, "train.txt line 1: 'a.mp4' is one word; give a path and a class on"),
+        ("\n", None, "train.txt: list no video; give a path and a class on each line"),
+        ("a.mp4 0 1\n", None, "line 1: 'a.mp4 0 1' names several classes, which `vcycle data in"),
+        ("path label\na.mp4 1\n", None, "class 'label' of path: others have numbers; give a num"),
+        ("a.mp4 1000000000000\n", None, "class 1000000000000: numbers of classes go up to 999,9"),
+        ("a.mp4 2\n", "x\ny\n", "train.txt: class '2' of a.mp4 is none of the 2 in "),
+        ("a.mp4 run\n", "x\ny\n", "train.txt: class 'run' of a.mp4 is none of the 2 in "),
+        ("a.mp4 1\n", "x\n\ny\n", "names.txt line 2: names no class; give each class a line"),
+        ("a.mp4 1\n", "x\ny\nx\n", "names.txt line 3: names class 'x' again; give each class"),
     ],
 )
-def test_mistakes_in_lists(put, tmp_path, text, message):
+def test_mistakes_in_lists(put, tmp_path, text, names, message):
     root = put("a.mp4")
     (tmp_path / "train.txt").write_text(text)
-    (tmp_path / "names.txt").write_text("x\ny\n")
-    (tmp_path / "large.txt").write_text("a.mp4 1000000000000\n")
-    with pytest.raises(ValueError, match="numbers of classes go up to 999,999"):
-        list_splits(root, {"train": tmp_path / "large.txt"})
-    with pytest.raises(ValueError) as caught:  # noqa: PT011  compared below
-        list_splits(root, {"train": tmp_path / "train.txt"}, classes=tmp_path / "names.txt")
-    assert message in str(caught.value)
+    classes = tmp_path / "names.txt" if names else None
+    if names:
+        classes.write_text(names)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        list_splits(root, {"train": tmp_path / "train.txt"}, classes=classes)
     assert "\n" not in str(caught.value)
 
 

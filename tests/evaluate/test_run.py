@@ -134,6 +134,11 @@ def test_other_videos_than_the_run_validated_on_are_said(
     config = read_config(run / "config.yaml")
     data = replace(config.data, manifest=str(videos))
     (run / "config.yaml").write_text(config_text(replace(config, data=data)))
+    assert main(["eval", str(run), "--json"]) == 0  # of the manifest that it keeps
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["videos"] == 12
+    assert "warning" not in captured.err
+    shutil.rmtree(run / "manifest")
     assert main(["eval", str(run), "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["videos"] == num_videos

@@ -25,7 +25,7 @@ def image(uri: str) -> Image.Image:
 
 
 def videos_of(folder: Path) -> ValidationVideos:
-    return ValidationVideos(small_run(folder), identity(Manifest.read(folder).split("val")))
+    return ValidationVideos(folder, small_run(folder), identity(Manifest.read(folder).split("val")))
 
 
 def test_a_clip_is_shown_as_the_model_gets_it(synthetic_videos: Path) -> None:
@@ -57,15 +57,15 @@ def test_no_frames_if_the_videos_are_gone_changed_or_broken(
     known = identity(Manifest.read(folder).split("val"))
     for file in folder.glob("val/*.mp4"):
         file.write_bytes(b"no video")
-    broken = ValidationVideos(small_run(folder), known)
+    broken = ValidationVideos(folder, small_run(folder), known)
     assert broken.sampled([Shape(4, 16, 16)]) is None
     assert "do not decode" in broken.reason
     assert "it does not decode: " in broken.view("val/00000.mp4")
-    changed = ValidationVideos(small_run(folder), {**known, "videos_sha256": "other"})
+    changed = ValidationVideos(folder, small_run(folder), {**known, "videos_sha256": "other"})
     assert changed.sampled([Shape(4, 16, 16)]) is None
     assert "has changed since the run" in changed.reason
     shutil.rmtree(folder)
-    gone = ValidationVideos(small_run(folder), known)
+    gone = ValidationVideos(folder, small_run(folder), known)
     assert gone.sampled([Shape(4, 16, 16)]) is None
     assert "cannot be reached" in gone.reason
 

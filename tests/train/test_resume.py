@@ -190,7 +190,7 @@ def test_a_checkpoint_of_another_run_is_refused(
     train(other, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     (tmp_path / "run" / "config.yaml").write_text(config_text(config))
-    shutil.rmtree(tmp_path / "run" / "videos")
+    shutil.rmtree(tmp_path / "run" / "manifest")
     with pytest.raises(ValueError, match=r"^checkpoint .*resume with the same, or") as caught:
         train(config, tmp_path / "run", resume="auto")
     message = str(caught.value)
@@ -279,7 +279,7 @@ def test_moved_videos_are_the_same_videos(
     result = train(other, tmp_path / "run", resume=True)  # with the videos that it kept
     assert "its videos have changed; it goes on with those it had" in capsys.readouterr().out
     assert result["steps"] == 4
-    for name in ("result.json", "videos/manifest.csv"):
+    for name in ("result.json", "manifest/manifest.csv"):
         (tmp_path / "run" / name).unlink()
     with pytest.raises(ValueError, match=r"manifest\.videos_sha256 is "):
         train(other, tmp_path / "run", resume=True)

@@ -138,10 +138,10 @@ def _warn_of_other_videos(folder: Path, config: RunConfig) -> None:
     from vcycle.evaluate.setup import read_manifest
     from vcycle.train.same_run import is_of
 
-    file = (folder if folder.is_dir() else folder.parent) / "dataset.json"
+    run = folder if folder.is_dir() else folder.parent
     with suppress(OSError, ValueError, LookupError, TypeError):  # of no run, or damaged
-        validation = json.loads(file.read_text())["validation"]
-        videos = read_manifest(config).split("val")
+        validation = json.loads((run / "dataset.json").read_text())["validation"]
+        videos = read_manifest(config, run).split("val")
         if not is_of(validation, videos):
             print(
                 f"warning: the manifest in {videos.root} has changed since {folder} trained, which "

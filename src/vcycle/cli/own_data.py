@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -33,19 +32,27 @@ def manifest_of(path: Path, chosen: Choices = Choices()) -> Path:
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder, and no recipe either")
     with starting_pytorch():
+        from vcycle.datasets.index import JOURNAL
+        from vcycle.datasets.journal import JournalInUse, wait_for_others
         from vcycle.datasets.mirroring import mirroring
         from vcycle.datasets.own_videos import index_own_videos
 
     path = plain_path(path)
     folder = path.parent if path.name == "manifest.csv" else path
     if is_one_of_several():
-        return _made_before(path, folder)
+        place = _made_before(path, folder)
+        kept = Choices.read(place).given
+        for flag, value in chosen.given.items():
+            if kept.get(flag) != value:
+                raise ValueError(
+                    f"{flag}: several processes cannot index {path} again; run `vcycle data index` "
+                    f"with it first"
+                )
+        return place
     is_of_this_folder = Choices.read(folder).source == "."
     if path.name == "manifest.csv" or (_has_manifest(folder) and not is_of_this_folder):
-        for name, value in asdict(chosen).items():
-            if value not in (None, ""):
-                flag = f"--{name.replace('_', '-')}"
-                raise ValueError(f"{flag}: {folder} has its manifest; index its videos with it")
+        for flag in chosen.given:
+            raise ValueError(f"{flag}: {folder} has its manifest; index its videos again with it")
         manifest = Manifest.read(folder)
         print(
             f"{counted(len(manifest), 'video')} of {counted(manifest.num_classes, 'class')} in "
@@ -58,15 +65,16 @@ def manifest_of(path: Path, chosen: Choices = Choices()) -> Path:
     if not _is_writable(path if path.is_dir() else path.parent):
         print(f"{path} is read-only: its manifest goes to {out}")
     print(f"indexing {path}", flush=True)
-    with progress_bar("probing videos", Console()) as progress:
-        indexed = index_own_videos(
-            path,
-            out,
-            chosen,
-            num_workers=process_cores(),
-            progress=progress,
-            waits=True,
-        )
+    while True:
+        wait_for_others(out / JOURNAL)
+        try:
+            with progress_bar("probing videos", Console()) as progress:
+                indexed = index_own_videos(
+                    path, out, chosen, num_workers=process_cores(), progress=progress
+                )
+            break
+        except JournalInUse:  # which began in between, and may choose another split
+            continue
     print(indexed)
     print(indexed.report(), flush=True)
     return indexed.manifest.root

@@ -12,15 +12,18 @@ import shlex
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vcycle.cli.launched import is_first
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import read_config, read_values
 from vcycle.config.run import RunConfig
 from vcycle.config.sizing import fits_text
-from vcycle.data.manifest import Manifest
+from vcycle.evaluate.run_manifest import has_other_videos
 from vcycle.schedule.multigrid import Multigrid
-from vcycle.train.lock import LOCK_NAME
+
+if TYPE_CHECKING:
+    from vcycle.train.lock import FolderLock
 
 
 def choose_folder(
@@ -41,6 +44,11 @@ def choose_folder(
                 f"--time {options.time}: the run in {folder} began with another length; give its "
                 f"own, or another --folder"
             )
+        if has_other_videos(folder, config.data.given_manifest()):
+            raise ValueError(
+                f"--folder {folder}: its run began with other videos; --resume "
+                f"{shlex.quote(str(folder))} goes on with those, or give another --folder"
+            )
         return folder, fitted or config, fitted is not None
     last = last_run_folder(name)
     if last is not None and (last / "config.yaml").is_file():
@@ -56,7 +64,7 @@ def choose_folder(
                 )
     if options.resume is True:
         raise ValueError("--resume: there is no run to go on with; give --resume RUN")
-    return run_folder(name, reserves=not options.dry_run and is_first()), config, False
+    return run_folder(name), config, False
 
 
 def _fitted(folder: Path, config: RunConfig, seconds: float | None) -> RunConfig | None:
@@ -97,52 +105,51 @@ def _fitted_schedule(config: RunConfig, before: RunConfig) -> Multigrid:
 def _differs(folder: Path, config: RunConfig) -> bool:
     """Whether the run in a folder is another one, by its settings or its videos."""
     with starting_pytorch():
-        from vcycle.train.run_folder import VIDEOS
-        from vcycle.train.same_run import config_differences, identity
+        from vcycle.train.same_run import config_differences
 
-    if config_differences(read_values(folder / "config.yaml"), config):
-        return True
-    kept = folder / VIDEOS
-    now = Manifest.read(config.data.given_manifest())
-    return (kept / "manifest.csv").is_file() and identity(Manifest.read(kept)) != identity(now)
+    return bool(config_differences(read_values(folder / "config.yaml"), config)) or (
+        has_other_videos(folder, config.data.given_manifest())
+    )
 
 
-def run_folder(name: str, *, reserves: bool = False) -> Path:
-    """The folder after the last of runs/NAME-1, NAME-2, ...; made at once if it ``reserves`` it."""
-    number = max(_numbers(name), default=0) + 1
+def run_folder(name: str) -> Path:
+    """The folder after the last of runs/NAME-1, NAME-2, ... that a run has begun to fill."""
+    return Path("runs", f"{name}-{_last_number(name) + 1}")
+
+
+def locked_folder(name: str) -> tuple[Path, FolderLock]:
+    """The first folder after those that nobody else is about to fill; locked, until it is released.
+
+    A lock that is released in a folder without anything else removes that.
+    """
+    from vcycle.train.lock import FolderLock
+
+    number = _last_number(name)
     while True:
+        number += 1
         folder = Path("runs", f"{name}-{number}")
-        if not reserves:
-            return folder
+        lock = FolderLock(folder)
         try:
-            folder.mkdir(parents=True)
-        except FileExistsError:  # another command was faster
-            number += 1
-        else:
-            return folder
+            lock.take()
+        except ValueError:  # in use
+            continue
+        if not _has_begun(folder):
+            return folder, lock
+        lock.release()
 
 
 def last_run_folder(name: str) -> Path | None:
     """The last of those folders that a run has begun to fill, if it is not complete."""
-    begun = [
-        number
-        for number, folder in _numbers(name).items()
-        if any(file.name != LOCK_NAME for file in folder.glob("*"))
-    ]
-    last = Path("runs", f"{name}-{max(begun, default=0)}")
+    last = Path("runs", f"{name}-{_last_number(name)}")
     return last if last.is_dir() and not (last / "result.json").exists() else None
 
 
-def remove_unused(folder: Path) -> None:
-    """Remove a run folder in which no run has left anything."""
-    with suppress(OSError):
-        if all(file.name == LOCK_NAME for file in folder.iterdir()):
-            (folder / LOCK_NAME).unlink(missing_ok=True)
-            folder.rmdir()
+def _last_number(name: str) -> int:
+    """Of those folders; 0 if there is none."""
+    folders = filter(_has_begun, Path("runs").glob(f"{glob.escape(name)}-*"))
+    numbers = (each.name.removeprefix(f"{name}-") for each in folders)
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
-def _numbers(name: str) -> dict[int, Path]:
-    """Of those folders."""
-    folders = Path("runs").glob(f"{glob.escape(name)}-*")
-    numbered = ((each.name.removeprefix(f"{name}-"), each) for each in folders if each.is_dir())
-    return {int(number): folder for number, folder in numbered if number.isdecimal()}
+def _has_begun(folder: Path) -> bool:
+    return any(file.name != ".lock" for file in folder.glob("*"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from vcycle.cli.launched import is_first, is_launched, is_one_of_several
 from vcycle.cli.own_data import manifest_of, short_name
 from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.plan import PlanReport, plan_text
-from vcycle.cli.run_folders import choose_folder, remove_unused
+from vcycle.cli.run_folders import choose_folder, locked_folder
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import check_own_code, read_config, read_values
 from vcycle.config.flag_parser import FlagParser
@@ -84,10 +85,9 @@ def run_train_command(options: argparse.Namespace) -> None:
     if videos is not None:
         _check_names(options)
         _use_videos(options, videos)
-    else:
-        for flag in ("--flip", "--val-share", "--group-pattern"):
-            if getattr(options, flag[2:].replace("-", "_")) is not None:
-                raise ValueError(f"{flag}: it is for a folder or table of videos; leave it out")
+    elif given := _chosen(options).given:
+        flag = next(iter(given))
+        raise ValueError(f"{flag}: it is for a folder or table of videos; leave it out")
     use_model_of_weights(options)
     if options.recipe not in USER_RECIPES:
         options.gpus = None  # the batch is the recipe's, on any number
@@ -112,11 +112,12 @@ def run_train_command(options: argparse.Namespace) -> None:
             check_weights(config)
     if num_gpus is not None and num_gpus > 1:
         launch(num_gpus, options.words + ([] if names_its_folder else ["--folder", str(folder)]))
-    try:
+    is_chosen_here = options.folder is None and options.resume is False and not options.dry_run
+    with ExitStack() as stack:
+        if is_chosen_here and is_first():  # so that another command takes another
+            folder, lock = locked_folder(name)
+            stack.callback(lock.release)
         _train(config, folder, options, seconds, is_own=config.recipe in USER_RECIPES)
-    finally:
-        if options.folder is None and is_first():
-            remove_unused(folder)
 
 
 def parse_time(text: str) -> float:
@@ -154,13 +155,17 @@ def _use_videos(options: argparse.Namespace, videos: Path) -> None:
         raise ValueError("--folder: several processes need one given; add --folder RUN")
     if "data.manifest" in options.fields:
         raise ValueError(f"{videos} and --data: both name the videos; leave one out")
-    chosen = Choices(options.flip, options.val_share, options.group_pattern)
-    folder = manifest_of(videos, chosen)
+    folder = manifest_of(videos, _chosen(options))
     manifest = Manifest.read(folder)
     manifest.check_classes()
     manifest.split("val")  # of those to train on the recipe will ask
     options.fields = {**options.fields, "data.manifest": str(folder)}
     options.recipe = "finetune" if options.fields.get("model.weights") else "scratch"
+
+
+def _chosen(options: argparse.Namespace) -> Choices:
+    """How a folder of videos is to be indexed."""
+    return Choices(options.flip, options.val_share, options.group_pattern)
 
 
 def _check_names(options: argparse.Namespace) -> None:
@@ -269,9 +274,9 @@ def _train(
         return
     if options.dry_run:
         print(f"stopped before the first step, as asked; nothing was written to {folder}")
-        if options.flip is not None:
-            flag = "--flip" if options.flip else "--no-flip"
-            print(f"{flag} is kept in the index of {config.data.manifest}")
+        for flag, value in _chosen(options).given.items():
+            shown = "--no-flip" if value is False else flag
+            print(f"{shown} is kept in the index of {config.data.manifest}")
     elif is_own:
         _say_end(folder, result, config)
 

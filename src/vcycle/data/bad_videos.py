@@ -43,7 +43,7 @@ class BadVideos:
         if len(self.reasons) > max(1, self.max_share * self.num_videos):
             raise TooManyBadVideos(
                 f"{len(self.reasons)} of {self.num_videos} videos cannot be read, more than the "
-                f"accepted {self.max_share:.1%}; put them right, or accept more with "
+                f"accepted {self.max_share:.1%}; fix them, or accept more with "
                 f"--data.max_bad_share:{listed(self.reasons)}"
             )
 

@@ -37,6 +37,16 @@ class Choices:
         if not fit:
             raise TypeError(f"{self}: other types than choices have")
 
+    @property
+    def given(self) -> dict[str, bool | float | str]:
+        """Those that were made, by their flags."""
+        values = {
+            "--flip": self.flip,
+            "--val-share": self.val_share,
+            "--group-pattern": self.group_pattern,
+        }
+        return {flag: value for flag, value in values.items() if value is not None}
+
     @classmethod
     def read(cls, folder: Path) -> Choices:
         """The choices kept in a folder. Raises ValueError if its file is not ours."""

@@ -40,13 +40,12 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     parents = [folder for _, folder in splits] or [top]
     notes = (*_strays(top, parents), *_without_videos(top, parents))
     if splits:
-        own, more = splitting.with_val(
+        chosen, more = splitting.with_val(
             [split for split, _, _ in found],
             paths,
             labels,
             reason="the videos are in folders of splits",
         )
-        chosen: list[tuple[str, str | None]] = [(split, None) for split in own]
         notes += more
     else:
         chosen = splitting.divide(paths, labels)

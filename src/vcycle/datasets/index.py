@@ -34,7 +34,9 @@ from vcycle.datasets.on_ray import check_shared, run_anywhere
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video
 from vcycle.datasets.splits import repaired_splits
 
-_JOURNAL = "probes.jsonl"
+JOURNAL = "probes.jsonl"
+_CUT_SECONDS = 2.0
+"""By which a part that was cut out may be longer than it is listed."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,6 @@ def index_videos(
     ray: str | None = None,
     limit_seconds: float = 60.0,
     progress: Callable[[int, int], None] | None = None,
-    waits: bool = False,
 ) -> Indexed:
     """Probe every listed video and write the manifest to ``directory`` (the videos' by default).
 
@@ -81,8 +82,8 @@ def index_videos(
     they may unless classes tell left from right. ``source`` is kept (see ``Choices``). A video that
     takes longer than ``limit_seconds`` to probe is bad. With the address of a cluster, ``ray``, its
     CPUs do the work instead of ``num_workers`` processes; all nodes see the videos under the same
-    path. Raises ValueError if no video decodes, if another run is writing there, unless it
-    ``waits`` for that to end, or if a file that it would replace is somebody else's.
+    path. Raises ValueError if no video decodes, if another run is writing there, or if a file that
+    it would replace is somebody else's.
     """
     check_num_workers(num_workers)
     out = Path(directory) if directory is not None else listing.root
@@ -90,7 +91,7 @@ def index_videos(
     out.mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):
         raise ValueError(f"{out}: cannot be written to; give another folder with --out")
-    with Journal(out / _JOURNAL, waits=waits) as journal:
+    with Journal(out / JOURNAL) as journal:
         remove_partials(out, (*MANIFEST_FILES, CHOICES_FILE))
         choices = Choices(flip, source=source).with_earlier(Choices.read(out))
         found = _probe_all(
@@ -178,9 +179,8 @@ def _write(
     listed = Counter(split for _, split in listing.missing)
     for entry in listing.entries:
         name, outcome = str(entry.source), found[str(entry.source)]
-        ends = outcome.duration_seconds if isinstance(outcome, VideoInfo) else 0.0
-        if entry.may_be_cut and ends < entry.end_seconds:
-            entry = replace(entry, start_seconds=0.0, end_seconds=0.0)
+        if entry.may_be_cut and isinstance(outcome, VideoInfo):
+            entry = _cut(entry, outcome.duration_seconds)
         if isinstance(outcome, Failed):
             bad[name] = outcome.reason
         elif entry.start_seconds >= outcome.duration_seconds > 0:
@@ -208,14 +208,24 @@ def _write(
     return Indexed(manifest, listing.missing, bad, notes)
 
 
+def _cut(entry: Entry, duration: float) -> Entry:
+    """An entry of the whole file if that is the listed part already, else of the part."""
+    start, end = entry.start_seconds, entry.end_seconds
+    if duration <= max(start, end - start + _CUT_SECONDS):
+        return replace(entry, start_seconds=0.0, end_seconds=0.0)
+    return replace(entry, end_seconds=min(end, duration))
+
+
 def _divided(good: list[tuple[Entry, VideoInfo]]) -> list[tuple[Entry, VideoInfo]]:
     """With every class on both sides of a split that was drawn, if there are videos for it."""
-    groups = [entry.group for entry, _ in good if entry.group is not None]
-    if len(groups) < len(good):
-        return good
-    labels, splits = [entry.labels for entry, _ in good], [entry.split for entry, _ in good]
-    repaired = zip(good, repaired_splits(labels, groups, splits), strict=True)
-    return [(replace(entry, split=split), info) for (entry, info), split in repaired]
+    drawn = [(entry, info) for entry, info in good if entry.group is not None]
+    groups = [entry.group for entry, _ in drawn if entry.group is not None]
+    labels, splits = [entry.labels for entry, _ in drawn], [entry.split for entry, _ in drawn]
+    repaired = iter(repaired_splits(labels, groups, splits))
+    return [
+        (entry if entry.group is None else replace(entry, split=next(repaired)), info)
+        for entry, info in good
+    ]
 
 
 def _nothing(listing: Listing, out: Path, *, num_bad: int) -> str:

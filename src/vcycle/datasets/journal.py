@@ -18,20 +18,23 @@ from vcycle.data.atomic import naming
 Row = dict[str, Any]
 
 
+class JournalInUse(ValueError):  # noqa: N818
+    """Another run has the journal open."""
+
+
 class Journal:
     """``rows`` reads those of earlier runs; ``add`` appends one. One process has it open.
 
-    Entering raises ValueError if another run has it open, unless it ``waits`` for that to end.
+    Entering raises JournalInUse if another run has it open.
     """
 
-    def __init__(self, path: Path, *, waits: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._waits = waits
 
     def __enter__(self) -> Journal:
         self._file = self.path.open("a+", encoding="utf-8", errors="replace", buffering=1)
         try:
-            _lock(self._file, self.path, waits=self._waits)
+            _lock(self._file, self.path)
         except ValueError:
             self._file.close()
             raise
@@ -67,7 +70,21 @@ def _row(line: str) -> Row | None:
     return row if isinstance(row, dict) else None
 
 
-def _lock(file: TextIO, path: Path, *, waits: bool) -> None:
+def wait_for_others(path: Path) -> None:
+    """Wait until no other run has the journal open, and say so."""
+    if not path.is_file():
+        return
+    with path.open("a") as file:
+        try:
+            _lock(file, path)
+        except JournalInUse:
+            import fcntl
+
+            print(f"{path.parent}: another run is indexing it; waiting for that", flush=True)
+            fcntl.lockf(file, fcntl.LOCK_EX)
+
+
+def _lock(file: TextIO, path: Path) -> None:
     """Lock the file until this process ends; workers do not inherit the lock."""
     if sys.platform == "win32":
         return
@@ -76,11 +93,7 @@ def _lock(file: TextIO, path: Path, *, waits: bool) -> None:
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        if waits:
-            print(f"{path.parent}: another run is indexing it; waiting for that", flush=True)
-            fcntl.lockf(file, fcntl.LOCK_EX)
-            return
-        raise ValueError(
+        raise JournalInUse(
             f"{path.parent}: another run is writing there; wait for it or choose another folder"
         ) from None
     except OSError:  # a file system without locks

@@ -27,8 +27,8 @@ class Entry:
 
     The fields are those of a manifest's ``Video``; the ``group`` that stays on one side of a split
     that was drawn, None of one that the data has; and whether the file may be that part already,
-    cut out: it is if it ends before the part does. Raises ValueError if a manifest cannot name the
-    video.
+    cut out: it is if it is about as long, or ends before the part begins. Raises ValueError if a
+    manifest cannot name the video.
     """
 
     path: str

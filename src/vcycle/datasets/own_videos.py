@@ -32,7 +32,6 @@ def index_own_videos(
     num_workers: int = 1,
     ray: str | None = None,
     progress: Callable[[int, int], None] | None = None,
-    waits: bool = False,
 ) -> Indexed:
     """Index a folder of videos or a table of them, with the choices of earlier runs kept.
 
@@ -58,7 +57,6 @@ def index_own_videos(
         num_workers=num_workers,
         ray=ray,
         progress=progress,
-        waits=waits,
     )
     choices.keep(folder)
     return indexed

@@ -1,22 +1,23 @@
 """A list of videos for each split, as MMAction, PyTorchVideo and VideoMAE have them.
 
 The lists go in, a ``Listing`` comes out. A line is a path, then the number or the name of its
-class; of a folder of frames the number of these may stand between. Spaces, a tab, a comma or a
-semicolon part them.
+class; of a folder of frames the number of these may stand between. All lines of a file are parted
+alike: by tabs, semicolons or commas, or else by spaces.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from vcycle.data.manifest import check_class, check_path, locate
 from vcycle.data.metadata import Location
-from vcycle.data.tables import parse_lines, quoted, read_text
+from vcycle.data.tables import counted, parse_lines, quoted, read_text
 from vcycle.datasets.listing import (
     Entry,
     Listing,
@@ -27,8 +28,7 @@ from vcycle.datasets.listing import (
     sorted_classes,
 )
 
-_LAST = re.compile(r"(.+?)[ \t]*[ \t,;][ \t]*([^\s,;]+)")
-"""All but the last word, and that."""
+_MARKS = ("\t", ";", ",")
 _MOST_CLASSES = 1_000_000
 _FIX = "give a path and a class on each line"
 
@@ -53,43 +53,55 @@ def list_splits(
     file and line, if a line is no path and class.
     """
     top = dataset_folder(root)
-    lines = [
-        line
-        for split, file in lists.items()
-        for line in parse_lines(file, partial(_line, split=split, top=top), fix=_FIX)
-    ]
+    lines = [line for split, file in lists.items() for line in _read(file, split, top)]
     if not lines:
         raise ValueError(f"{', '.join(map(str, lists.values()))}: list no video; {_FIX}")
-    names = _names(lines, classes)
+    names = _by_number(lines) if classes is None else _named(classes)
     numbers = {name: number for number, name in enumerate(names)}
     found: list[Entry | Missing] = []
     for line in lines:
-        if not line.is_there:
-            found.append((line.path, line.split))
-            continue
-        by_number = classes is not None and line.label.isdecimal() and line.label not in numbers
-        label = int(line.label) if by_number else numbers.get(line.label, len(names))
-        if label >= len(names):
+        number = numbers.get(line.label, int(line.label) if line.label.isdecimal() else -1)
+        if not 0 <= number < len(names):
             raise ValueError(
                 f"{lists[line.split]}: class {quoted(line.label)} of {line.path} is none of the "
                 f"{len(names)} in {classes}; correct it"
             )
-        found.append(Entry(line.path, (label,), line.split))
-    return make_listing(top, names, found)
+        entry = Entry(line.path, (number,), line.split) if line.is_there else None
+        found.append(entry or (line.path, line.split))
+    times = Counter(line.path for line in lines)
+    again = [path for path in times if times[path] > 1]
+    notes = [f"{counted(len(again), 'video')} on several lines, such as {p}" for p in again[:1]]
+    return replace(make_listing(top, names, found), notes=tuple(notes))
 
 
-def _line(text: str, *, split: str, top: Path) -> _Line:
-    parts = _LAST.fullmatch(text.strip())
-    if parts is None:
-        raise ValueError(f"{quoted(text)} is one word")
-    path, label = parts.groups()
+def _read(file: str | os.PathLike[str], split: str, top: Path) -> list[_Line]:
+    texts = [text for text in read_text(file, fix=_FIX).split("\n") if text.strip()]
+    mark = next((mark for mark in _MARKS if all(mark in text for text in texts)), None)
+    return parse_lines(file, partial(_line, mark=mark, split=split, top=top), fix=_FIX)
+
+
+def _line(text: str, *, mark: str | None, split: str, top: Path) -> _Line:
+    path, label = _parted(text, mark)
     check_class(label)
-    counted = _LAST.fullmatch(path)
-    if not _is_there(path, top) and counted and counted[2].isdecimal():
-        path = counted[1]  # a folder of so many frames
+    if not _is_there(path, top):
+        before, number = _parted(path, mark) if len(path.split(mark)) > 1 else (path, "")
+        if number.isdecimal() and _is_there(before, top):
+            if not Path(locate(top, Location(local_path(before, top))).uri).is_dir():
+                raise ValueError(
+                    f"{quoted(text)} names several classes, which `vcycle data index table` takes"
+                )
+            path = before  # a folder of so many frames
     path = local_path(path, top)
     check_path(path)
     return _Line(path, label, split, _is_there(path, top))
+
+
+def _parted(text: str, mark: str | None) -> tuple[str, str]:
+    """All but the last word, and that."""
+    parts = text.strip().rsplit(mark, 1)
+    if len(parts) < 2 or not all(part.strip() for part in parts):
+        raise ValueError(f"{quoted(text)} is one word")
+    return parts[0].strip(), parts[1].strip()
 
 
 def _is_there(path: str, top: Path) -> bool:
@@ -97,16 +109,28 @@ def _is_there(path: str, top: Path) -> bool:
     return not place.is_local or Path(place.uri).exists()
 
 
-def _names(lines: list[_Line], classes: str | os.PathLike[str] | None) -> tuple[str, ...]:
-    """Of all classes, by number."""
-    if classes is not None:
-        names = [line.strip() for line in read_text(classes, fix=_FIX).splitlines()]
-        return tuple(name for name in names if name)
-    labels = sorted_classes(line.label for line in lines)
-    if not all(label.isdecimal() for label in labels):
-        return labels
-    if int(labels[-1]) >= _MOST_CLASSES:
+def _by_number(lines: Sequence[_Line]) -> tuple[str, ...]:
+    """The names of all classes: their numbers, if these are what lines have."""
+    numbered = [line for line in lines if line.label.isdecimal()]
+    if not numbered:
+        return sorted_classes(line.label for line in lines)
+    if other := next((line for line in lines if not line.label.isdecimal()), None):
         raise ValueError(
-            f"class {labels[-1]}: numbers of classes go up to {_MOST_CLASSES - 1:,}; give others"
+            f"class {quoted(other.label)} of {other.path}: others have numbers; give a number, or "
+            f"leave out the line if it is a header"
         )
-    return tuple(str(number) for number in range(int(labels[-1]) + 1))
+    most = max(int(line.label) for line in numbered)
+    if most >= _MOST_CLASSES:
+        raise ValueError(
+            f"class {most}: numbers of classes go up to {_MOST_CLASSES - 1:,}; give others"
+        )
+    return tuple(map(str, range(most + 1)))
+
+
+def _named(file: str | os.PathLike[str]) -> tuple[str, ...]:
+    names = [line.strip() for line in read_text(file, fix=_FIX).rstrip().split("\n")]
+    for number, name in enumerate(names, start=1):
+        if not name or name in names[: number - 1]:
+            problem = "names no class" if not name else f"names class {quoted(name)} again"
+            raise ValueError(f"{file} line {number}: {problem}; give each class a line")
+    return tuple(names)

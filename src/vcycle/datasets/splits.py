@@ -58,15 +58,15 @@ class Splitting:
         groups: Sequence[str] | None = None,
         *,
         reason: str,
-    ) -> tuple[list[str], tuple[str, ...]]:
+    ) -> tuple[list[tuple[str, str | None]], tuple[str, ...]]:
         """The splits that the data has, for a ``reason``, with some of train for val if none is.
 
-        And notes on what was done.
+        Each with the group of a video that was drawn; and notes on what was done.
         """
         if "train" not in splits or "val" in splits or not self.val_share:
-            if self.group_pattern is None:
-                return list(splits), ()
-            return list(splits), (f"group_pattern {self.group_pattern!r} is not used: {reason}",)
+            note = f"group_pattern {self.group_pattern!r} is not used: {reason}"
+            notes = () if self.group_pattern is None else (note,)
+            return [(split, None) for split in splits], notes
         places = [place for place, split in enumerate(splits) if split == "train"]
 
         def of_train(values: Sequence[T]) -> list[T]:
@@ -74,12 +74,12 @@ class Splitting:
 
         own_groups = None if groups is None else of_train(groups)
         divided = self.divide(of_train(names), of_train(labels), own_groups)
-        found = dict(zip(places, (split for split, _ in divided), strict=True))
+        found = dict(zip(places, divided, strict=True))
         note = (
             f"no split is for validation: {self.val_share:.0%} of train is, as with --val-share "
             f"{self.val_share:g}; 0 leaves it whole"
         )
-        return [found.get(place, split) for place, split in enumerate(splits)], (note,)
+        return [found.get(place, (split, None)) for place, split in enumerate(splits)], (note,)
 
 
 def groups_by_pattern(names: Sequence[str], pattern: str) -> list[str]:

@@ -107,16 +107,14 @@ def _listing(top: Path, rows: Sequence[_Listed], splitting: Splitting, *, where:
     labels = [tuple(numbers[name] for name in row.labels) for row in rows]
     notes += _notes_on_labels(rows, classes)
     paths, groups = [row.path for row in rows], [row.group or f"/{row.path}" for row in rows]
-    splits: list[tuple[str, str | None]]
     if any(row.split for row in rows):
         if without := [row.path for row in rows if not row.split]:
             raise ValueError(
                 f"{where}: {without[0]} has no split and others have; give each one a split"
             )
-        own, more = splitting.with_val(
+        splits, more = splitting.with_val(
             [row.split for row in rows], paths, labels, groups, reason="the table has splits"
         )
-        splits = [(split, None) for split in own]
         notes += more
     else:
         splits = splitting.divide(paths, labels, groups)

@@ -67,11 +67,9 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     labels = [tuple(numbers[name] for name in sample.labels) for _, sample in found]
     names = [f"{path}/{sample.key}" for path, (_, sample) in zip(paths, found, strict=True)]
     notes: tuple[str, ...] = ()
-    chosen: list[tuple[str, str | None]]
     if any(splits.values()):
         given, why = [splits[shard] for shard, _ in found], "the names of shards tell the splits"
-        own, notes = splitting.with_val(given, names, labels, reason=why)
-        chosen = [(split, None) for split in own]
+        chosen, notes = splitting.with_val(given, names, labels, reason=why)
     else:
         chosen = splitting.divide(names, labels)
     entries = tuple(

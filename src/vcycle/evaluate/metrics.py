@@ -92,8 +92,8 @@ def hits(scores: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> dict[s
     have no top5.
     """
     is_right = np.argsort(-scores, axis=1, kind="stable") == labels[:, None]  # (videos, classes)
-    names = ("top1", "top5") if scores.shape[1] > 5 else ("top1",)
-    return {name: is_right[:, : int(name[3:])].any(1).astype(np.float64) for name in names}
+    best = {"top1": 1, "top5": 5} if scores.shape[1] > 5 else {"top1": 1}
+    return {name: is_right[:, :k].any(1).astype(np.float64) for name, k in best.items()}
 
 
 def mean_class_accuracy(correct: Floats, labels: NDArray[np.int64], counts: Any) -> Floats:

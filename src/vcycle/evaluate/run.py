@@ -50,6 +50,7 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """The scores of the weights at ``path`` on a split of the configuration's manifest.
 
+    That is the one that the run began with, unless the configuration names another.
     ``path`` is a file (see ``sources``), or a run folder, of which the newest checkpoint is taken,
     with ``best`` that with the best validation. With ``shapes`` the result also has a row for each,
     under ``shapes``: its scores, the multiply-adds of a clip, the milliseconds of the network on a
@@ -57,7 +58,7 @@ def evaluate_run(
     good. ``scores_file`` gets a line of CSV a video, at the baseline's shape. Raises ValueError if
     the weights are of another model or of other classes.
     """
-    manifest = read_manifest(config)
+    manifest = read_manifest(config, path if path.is_dir() else path.parent)
     videos = manifest.split(split)
     fabric = make_fabric(config)
     with ending_together(fabric, advice="the same command begins again"):

@@ -18,6 +18,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.decode.remote import check_store
 from vcycle.data.manifest import Manifest
 from vcycle.devices.fabric import Fabric
+from vcycle.evaluate.run_manifest import kept_manifest
 from vcycle.models import (
     SubBatchNorm3d,
     build_model,
@@ -29,13 +30,15 @@ from vcycle.models import (
 )
 
 
-def read_manifest(config: RunConfig) -> Manifest:
-    """The run's manifest.
+def read_manifest(config: RunConfig, run: Path | None = None) -> Manifest:
+    """The manifest of a configuration; as it was when ``run`` began, if that folder keeps it.
 
     Raises ValueError if none is given, it is not enough to train on, or a store of its videos
     cannot be read.
     """
-    manifest = Manifest.read(config.data.given_manifest())
+    file = config.data.given_manifest()
+    kept = None if run is None else kept_manifest(run, file)
+    manifest = Manifest.read(file) if kept is None else kept
     manifest.check_classes()
     some = manifest.videos[:: max(1, len(manifest) // 20)]
     places = [manifest.locate(video) for video in some]

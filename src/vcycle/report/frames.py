@@ -11,6 +11,7 @@ import base64
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class SampledVideo:
 class ValidationVideos:
     """The validation videos of a run, if they are still there; else ``reason`` says why not."""
 
-    def __init__(self, config: RunConfig, validation: dict[str, Any]) -> None:
+    def __init__(self, run: Path, config: RunConfig, validation: dict[str, Any]) -> None:
         from vcycle.evaluate.loaders import make_dataset
         from vcycle.evaluate.setup import read_manifest
         from vcycle.train.same_run import is_of
@@ -63,7 +64,7 @@ class ValidationVideos:
         self._dataset: ClipDataset | None = None
         self._config = config
         try:
-            videos = read_manifest(config).split("val")
+            videos = read_manifest(config, run).split("val")
         except (ValueError, OSError) as error:
             self.reason = f"the run's videos cannot be reached: {' '.join(str(error).split())}"
             return

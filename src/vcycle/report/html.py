@@ -56,7 +56,8 @@ def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
     runs = dict(zip(_titles(records), records, strict=True))
     configs = {title: read_config(Path(run.folder) / "config.yaml") for title, run in runs.items()}
     videos = {
-        title: ValidationVideos(configs[title], run.validation) for title, run in runs.items()
+        title: ValidationVideos(Path(run.folder), configs[title], run.validation)
+        for title, run in runs.items()
     }
     widest = max(configs, key=lambda title: len(configs[title].plan().shapes))
     links = [("summary", "Summary"), ("accuracy", "Accuracy"), ("training", "Loss and rate")]

@@ -34,8 +34,8 @@ def augment(batch: Batch, settings: Augmentation, *, num_classes: int) -> Batch:
     mixed, labels become (N, classes) float32, the shares of classes that ``F.cross_entropy`` takes
     as well; else they are as before. What is off costs nothing.
 
-    Raises ValueError if the batch is an evaluation's, or is to be mixed and a part of one of its
-    plan's has an odd number of clips.
+    Raises ValueError if the batch is an evaluation's, or is to be mixed and some batch of its plan
+    is in parts of an odd number of clips.
     """
     part = batch.part
     if part is None:

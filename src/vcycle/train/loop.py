@@ -111,8 +111,10 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             waits = []
             try:
                 loss = gradients.step(step, seeds[next_step].tolist(), load)  # and how many right
-            except TooManyBadVideos:  # of one process, which could write for itself alone
-                if fabric.world_size == 1 and next_step > run.first_step:
+            except TooManyBadVideos:  # of this process: others may not know yet
+                is_whole = fabric.world_size == config.micro_batches == 1
+                if is_whole and next_step > run.first_step:
+                    nonfinite.account(log.flush(waits=True))
                     nonfinite.check_weights(next_step=next_step)
                     save(run, next_step=next_step, seconds=log.seconds)
                 raise

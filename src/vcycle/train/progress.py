@@ -161,12 +161,10 @@ class Display:
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""
-        hidden = () if misses_rare_classes(row) else (BY_CLASS,)
-        scores = ", ".join(
-            f"{METRICS[key] if key == BY_CLASS else key} {row[key]:.1%}"
-            for key in METRICS
-            if key in row and key not in hidden
-        )
+        shown = [key for key in METRICS if key in row and key != BY_CLASS]
+        scores = ", ".join(f"{key} {row[key]:.1%}" for key in shown)
+        if misses_rare_classes(row):
+            scores += f", {METRICS[BY_CLASS]} {row[BY_CLASS]:.1%}"
         if row["coverage"] < 1:
             scores += f" (on {row['coverage']:.1%} of the listed videos)"
         left = self._left.seconds()

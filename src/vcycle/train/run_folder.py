@@ -3,7 +3,7 @@
     config.yaml        the resolved configuration
     plan.json          the plan's totals and phases
     dataset.json       which videos it is validated on, and how
-    videos/            the manifest that it began with, which holds until its end
+    manifest/          the manifest that it began with, which holds until its end
     multiply_adds.json of one clip of each shape, forward, if they can be counted
     metrics.jsonl      a line a step
     phases.jsonl       a line a phase: what limited it, the model or the loader
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -34,8 +33,9 @@ from vcycle.config.run import RunConfig
 from vcycle.data.atomic import naming, remove_partials, write_atomic
 from vcycle.data.json_lines import read_rows
 from vcycle.data.loader_stats import LoaderStats
-from vcycle.data.manifest import Manifest
+from vcycle.data.manifest import MANIFEST_FILES, Manifest
 from vcycle.evaluate.metric_names import metric_of
+from vcycle.evaluate.run_manifest import RUN_MANIFEST
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape, clip_name
 from vcycle.train.checkpoint import clear_after, has_checkpoint
@@ -46,10 +46,8 @@ from vcycle.train.same_run import check_config, identity
 Resume: TypeAlias = bool | Literal["auto"]
 
 _ROWS = ("metrics.jsonl", "phases.jsonl", "validation.jsonl", "nonfinite.jsonl")
-VIDEOS = "videos"
 _NAMES = (
     *("config.yaml", "plan.json", "dataset.json", "multiply_adds.json"),
-    *(f"{VIDEOS}/{name}" for name in ("manifest.csv", "classes.txt", "listed.csv")),
     *(*_ROWS, "starts.jsonl", "bad_videos.json", "scores.csv", "result.json"),
 )
 
@@ -87,6 +85,7 @@ class RunFolder:
             self._lock.take()
         if resume:
             remove_partials(self.path, _NAMES)
+            remove_partials(self.path / RUN_MANIFEST, MANIFEST_FILES)
         is_empty = all(each.name == LOCK_NAME for each in self.path.glob("*"))
         if not (resume or is_empty):
             raise ValueError(
@@ -107,18 +106,6 @@ class RunFolder:
         if (self.path / "result.json").is_file():
             return "complete"
         return "resumed" if has_checkpoint(self.path) else "new"
-
-    def videos(self, now: Manifest, *, place: str | None) -> Manifest:
-        """Those that the run began with; ``now`` if they are kept nowhere, or lay elsewhere.
-
-        ``now`` is what their manifest in ``place`` lists by now.
-        """
-        try:
-            before = read_saved(self.path / "config.yaml")["data"]["manifest"]
-            kept = Manifest.read(self.path / VIDEOS)
-        except (OSError, ValueError, LookupError, TypeError):
-            return now
-        return replace(kept, root=now.root) if place == before else now
 
     def result(self) -> dict[str, Any]:
         """The totals of a complete run."""
@@ -145,7 +132,7 @@ class RunFolder:
         self,
         config: RunConfig,
         plan: Plan,
-        videos: Manifest,
+        manifest: Manifest,
         *,
         first_step: int,
         predicted_seconds: float,
@@ -162,7 +149,8 @@ class RunFolder:
         (self.path / "result.json").unlink(missing_ok=True)
         if first_step == 0:
             (self.path / "scores.csv").unlink(missing_ok=True)
-        videos.write(self.path / VIDEOS)
+        if first_step == 0 or not (self.path / RUN_MANIFEST).is_dir():
+            manifest.write(self.path / RUN_MANIFEST)
         write_atomic(self.path / "config.yaml", config_text(config))
         earlier = self.predicted_seconds() if first_step else None
         predicted = predicted_seconds if earlier is None else earlier

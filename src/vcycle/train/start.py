@@ -26,6 +26,7 @@ from vcycle.evaluate.loaders import (
     make_train_loader,
     video_cache,
 )
+from vcycle.evaluate.run_manifest import has_other_videos
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
 from vcycle.schedule.plan import MiniBatch, Plan
@@ -108,12 +109,10 @@ def start(
     """
     activity.begin(f"building {config.model.name}")
     plan = config.plan()
-    manifest = read_manifest(config)
-    if resume:
-        before = folder.videos(manifest, place=config.data.manifest)
-        if identity(before) != identity(manifest):
-            fabric.print(f"{folder.path}: its videos have changed; it goes on with those it had")
-            manifest = before
+    manifest = read_manifest(config, folder.path if resume else None)
+    is_first = resume and fabric.is_global_zero
+    if is_first and has_other_videos(folder.path, config.data.given_manifest()):
+        fabric.print(f"{folder.path}: its videos have changed; it goes on with those it had")
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
     # What is measured below takes a while, and would be for nothing.
     on_device = config.data.decoder == "nvdec"

@@ -1,0 +1,55 @@
+"""The manifest that a run began with, which its folder keeps.
+
+In: a run folder, and where the run's manifest is. Out: what that listed when the run began, however
+the folder of the videos has been indexed since.
+"""
+
+from __future__ import annotations
+
+import filecmp
+from dataclasses import replace
+from pathlib import Path
+
+from vcycle.config.fields import read_saved
+from vcycle.data.manifest import Manifest
+
+RUN_MANIFEST = "manifest"
+"""In a run folder."""
+
+
+def kept_manifest(run: Path, place: str) -> Manifest | None:
+    """What ``run`` began with; None if it keeps nothing, or began with a manifest elsewhere.
+
+    Its root is still the folder of the manifest in ``place``. Raises ValueError if it is damaged.
+    """
+    folder = _kept_folder(run, place)
+    return None if folder is None else replace(Manifest.read(folder), root=_root(place))
+
+
+def has_other_videos(run: Path, place: str) -> bool:
+    """Whether the manifest in ``place`` lists other videos than ``run`` began with, or none."""
+    folder = _kept_folder(run, place)
+    if folder is None:
+        return False
+    names = ["manifest.csv", "classes.txt"]
+    same, _, _ = filecmp.cmpfiles(_root(place), folder, names, shallow=False)
+    if same == names:
+        return False
+    try:
+        one, other = Manifest.read(place), Manifest.read(folder)
+    except ValueError:
+        return True
+    return (one.classes, one.videos) != (other.classes, other.videos)
+
+
+def _kept_folder(run: Path, place: str) -> Path | None:
+    folder = run / RUN_MANIFEST
+    try:
+        began_with = read_saved(run / "config.yaml")["data"]["manifest"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return folder if began_with == place and (folder / "manifest.csv").is_file() else None
+
+
+def _root(place: str) -> Path:
+    return Path(place) if Path(place).is_dir() else Path(place).parent
