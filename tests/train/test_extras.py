@@ -144,7 +144,7 @@ def test_only_gradients_that_are_too_long_are_clipped(config: RunConfig, tmp_pat
 
 def test_what_does_not_fit_is_refused_before_step_0(config: RunConfig, tmp_path: Path) -> None:
     wrong = {
-        "take 1 of 4 clips at 8x32x32 each, and clips are mixed in pairs": replace(
+        "clips are mixed in pairs, and 4 processes x micro-batches take 1 each of a": replace(
             config,
             augmentation=Augmentation(mixup=0.8),
             accumulate=4,

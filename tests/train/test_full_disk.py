@@ -65,7 +65,7 @@ def test_a_run_on_a_full_disk_goes_on_once_there_is_room(
         full.append(found[1])
         if (run / "checkpoint.pt").exists():
             kept.append(load_checkpoint(run / "checkpoint.pt")["next_step"])
-    assert full[0] == "config.yaml"
+    assert full[0] == "manifest/classes.txt"
     assert full[2] == "checkpoints/step_00000001.safetensors"
     assert full[3] == "checkpoints/step_00000001.pt"
     assert kept == [1, 2]

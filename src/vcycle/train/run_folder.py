@@ -149,7 +149,7 @@ class RunFolder:
         (self.path / "result.json").unlink(missing_ok=True)
         if first_step == 0:
             (self.path / "scores.csv").unlink(missing_ok=True)
-        if first_step == 0 or not (self.path / RUN_MANIFEST).is_dir():
+        if first_step == 0 or not (self.path / RUN_MANIFEST / "manifest.csv").is_file():
             manifest.write(self.path / RUN_MANIFEST)
         write_atomic(self.path / "config.yaml", config_text(config))
         earlier = self.predicted_seconds() if first_step else None
