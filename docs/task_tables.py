@@ -136,12 +136,14 @@ def longer_baselines(values: Row) -> str:
         if length == 2 and task in found:
             saving = found[task]
             gained = 100 * (point["top1"] - point["whole_baseline"]["top1"])
-            reached = (
-                f"the anneal came to that with {saving['factor']:.1f} times fewer multiply-adds"
-                if saving["factor"]
-                else f"no length of the anneal that ran in as many folds came to that, the longest "
-                f"of them with {saving['bound']:.1f} times fewer multiply-adds"
-            )
+            if saving["factor"]:
+                reached = (
+                    f"the anneal came to that with {saving['factor']:.1f} times fewer multiply-adds"
+                )
+            else:
+                reached = "no length of the anneal that ran in as many folds came to that"
+                if saving["bound"] > 1.05:
+                    reached += f", the longest with {saving['bound']:.1f} times fewer multiply-adds"
             texts.append(f"{gained:.1f} points on {task}, where {reached}")
     return f"A baseline of twice the steps gains {'; and '.join(texts)}." if texts else ""
 

@@ -473,7 +473,11 @@ def test_of_a_time_in_which_far_more_of_the_baseline_s_steps_fit_it_makes_the_mo
         assert why.startswith("schedule off: 300 steps of the anneal or 801 of the baseline fit")
         assert ("vcycle data prepare" in why) == waits
     _, long = timed(config, 1501, baseline_steps=1501).schedule_notes
-    assert long.startswith("nothing is known of runs this long")
+    assert long.startswith("not shown for runs this long: the longest anneal that was ahead of a")
+    muon = recipe("scratch", num_videos=60, model="resnet3d_tiny", asked=Asked(is_timed=True))
+    assert timed(muon, 1500, baseline_steps=0) == muon
+    *_, long = timed(muon, 1501, baseline_steps=0).schedule_notes
+    assert long.startswith("nothing is known of runs this long: the longest anneal that was comp")
 
 
 @pytest.mark.parametrize(
