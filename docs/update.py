@@ -25,13 +25,13 @@ from typing import Any
 from gpu_tables import gpu_parts
 from markdown_table import table
 
-from vcycle.config.run import Model
-from vcycle.config.schedule_choice import (
+from vcycle.config.evidence import (
     MANY_VIDEOS,
     Evidence,
     from_other_weights,
     from_random_weights,
 )
+from vcycle.config.run import Model
 from vcycle.demo.comparison import RATES
 from vcycle.models.build import FAMILIES
 from vcycle.models.entries import MODELS

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -362,6 +363,22 @@ def test_a_run_that_fails_or_is_dry_leaves_no_folder(
         with pytest.raises(ValueError, match=r"several processes cannot index .*strokes again"):
             manifest_of(Path("strokes"), chosen)
     assert manifest_of(Path("strokes"), Choices(val_share=0.3)) == strokes
+
+
+def test_a_manifest_lies_among_the_caches_if_nothing_here_can_be_written(
+    strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for folder in (strokes, here):
+        folder.chmod(0o555)
+    assert manifest_of(strokes).parent == tmp_path / "cache" / "vcycle"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "expanduser", Mock(side_effect=RuntimeError))  # as without a home
+    with pytest.raises(ValueError, match="read-only, and so is this folder; start the command in"):
+        manifest_of(strokes)
 
 
 def test_a_link_to_nowhere_is_no_endless_search(

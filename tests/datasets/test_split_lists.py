@@ -60,7 +60,7 @@ def test_names_of_classes_and_folders_of_frames(put, tmp_path, mark):
         ("a.mp4 2\n", "x\ny\n", "train.txt: class '2' of a.mp4 is none of the 2 in "),
         ("a.mp4 run\n", "x\ny\n", "train.txt: class 'run' of a.mp4 is none of the 2 in "),
         ("a.mp4 1\n", "x\n\ny\n", "names.txt line 2: names no class; give each class a line"),
-        ("a.mp4 1\n", "x\ny\nx\n", "names.txt line 3: names class 'x' again; give each class"),
+        ("a.mp4 1\n", "x\ny\nx\n", "names.txt: names class 'x' 2 times; give each class a line"),
     ],
 )
 def test_mistakes_in_lists(put, tmp_path, text, names, message):

@@ -69,7 +69,7 @@ def _add_prepare(prepare: argparse.ArgumentParser) -> None:
 
 _Flags = list[tuple[str, dict[str, Any]]]
 _VIDEOS = ("ROOT", "the folder that holds the videos")
-_DIVIDE: _Flags = [
+DIVIDE: _Flags = [
     ("--val-share", {"type": float, "help": "of each class, without splits (0.1)"}),
     (
         "--group-pattern",
@@ -85,11 +85,11 @@ _SPLITS: _Flags = [
 ]
 # What each dataset is, its root, and its flags.
 _DATASETS: dict[str, tuple[str, tuple[str, str], _Flags]] = {
-    "folder": ("a folder for each class, a metadata.csv, or WebDataset shards", _VIDEOS, _DIVIDE),
+    "folder": ("a folder for each class, a metadata.csv, or WebDataset shards", _VIDEOS, DIVIDE),
     "table": (
         "a CSV, JSON-lines or Parquet table of paths and labels",
         ("TABLE", "with columns path and label; split, group, start and end if there are any"),
-        [("--videos", {"help": "the folder that paths start from; the table's own"}), *_DIVIDE],
+        [("--videos", {"help": "the folder that paths start from; the table's own"}), *DIVIDE],
     ),
     "lists": (
         "a list of paths and classes for each split, as MMAction and VideoMAE have them",

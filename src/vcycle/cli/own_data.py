@@ -101,11 +101,17 @@ def _place_of_manifest(path: Path) -> Path:
         return beside
     number = hashlib.sha256(os.fsencode(plain_path(path))).hexdigest()[:8]
     here = Path("runs") if Path("runs").is_dir() else Path()
+    name = f"{short_name(path)}-{number}"
     if _is_writable(here):
-        folder = Path("runs").absolute() / ".manifests"
-    else:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vcycle"
-    return folder / f"{short_name(path)}-{number}"
+        return Path("runs").absolute() / ".manifests" / name
+    from vcycle.data.cache import cache_folder
+
+    try:
+        return cache_folder() / name
+    except RuntimeError:
+        raise ValueError(
+            f"{path}: it is read-only, and so is this folder; start the command in another"
+        ) from None
 
 
 def _is_writable(folder: Path) -> bool:

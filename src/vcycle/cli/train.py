@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vcycle.cli.data import DIVIDE
 from vcycle.cli.gpus import check_gpus, launch
 from vcycle.cli.launched import is_first, is_launched, is_one_of_several
 from vcycle.cli.own_data import manifest_of, short_name
@@ -52,14 +53,8 @@ def add_train_flags(parser: FlagParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="mirror clips of VIDEOS, or not; kept for the next time",
     )
-    parser.add_argument(
-        "--val-share", type=float, help="of each class of VIDEOS, without a split (0.1); kept, too"
-    )
-    parser.add_argument(
-        "--group-pattern",
-        metavar="REGEX",
-        help="what is the same in the parentheses stays on one side of the split; kept, too",
-    )
+    for flag, settings in DIVIDE:
+        parser.add_argument(flag, **settings)
     parser.add_argument(
         "--resume",
         nargs="?",

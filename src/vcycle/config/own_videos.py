@@ -10,13 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from vcycle.config.evidence import Evidence, from_other_weights, from_random_weights
 from vcycle.config.run import Model, Optimizer, RunConfig
-from vcycle.config.schedule_choice import (
-    Evidence,
-    from_other_weights,
-    from_random_weights,
-    planned,
-)
+from vcycle.config.schedule_choice import planned
 from vcycle.config.sizing import Asked, epochs_text, stage_ends
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.shape import Shape
@@ -142,7 +138,10 @@ def _run(
     asked: Asked,
     steps_note: str,
 ) -> RunConfig:
-    multigrid, schedule_notes = planned(baseline, evidence, is_timed=asked.is_timed)
+    is_muon = training.optimizer.name == "muon"
+    multigrid, schedule_notes = planned(
+        baseline, evidence, is_muon=is_muon, is_timed=asked.is_timed
+    )
     network = Model(model)
     return RunConfig(
         recipe=name,

@@ -7,91 +7,16 @@ holds. Out: the anneal, in a share of the baseline's steps, or the baseline; and
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
-from vcycle.config.run import Model, RunConfig
+from vcycle.config.evidence import Evidence
+from vcycle.config.run import RunConfig
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.multigrid import Multigrid
 
 _LARGEST_FACTOR = 16
 """Equation 1 at T/4 x H/2 x W/2, the first shape of the anneal."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """The share of the baseline's steps that the anneal is to have, and what it came to.
-
-    ``found`` in that share of the steps, ``timed`` beside a baseline of the same time; ``among``
-    which network, weights and videos.
-    """
-
-    share: Fraction
-    found: str
-    among: str
-    timed: str = "it was ahead of the baseline"
-
-
-MANY_VIDEOS = 250
-"""From here on evidence counts that is from 300 to 400 videos; below, that from 60 to 70. Nothing
-was tried between."""
-_RESNET = Evidence(
-    Fraction(3, 8),
-    "it came to the baseline's accuracy",
-    "a 3D ResNet from random weights under AdamW, 300 and 400 videos",
-)
-_SGD = replace(_RESNET, among="a 3D ResNet from random weights under SGD, 300 videos")
-_MUON = Evidence(
-    Fraction(5, 9),
-    "it came near the baseline's accuracy",
-    "a 3D ResNet from random weights under Muon, 60 to 70 and 300 videos",
-    timed="it was ahead of short baselines and near the accuracy of whole ones",
-)
-_TRANSFORMER = Evidence(
-    Fraction(3, 8),
-    "it passed the baseline's accuracy",
-    "a small transformer from random weights, 300 videos",
-)
-_FEW_VIDEOS = Evidence(
-    Fraction(5, 9),
-    "it came to the baseline's accuracy on average",
-    "a 3D ResNet from random weights under AdamW, 60 to 70 videos",
-    timed="it was ahead of the baseline on average",
-)
-_FEW_VIDEOS_SGD = Evidence(
-    Fraction(3, 8),
-    "it passed the baseline's accuracy on average",
-    "a 3D ResNet from random weights under SGD, 60 to 70 videos",
-    timed="it was ahead of the baseline on average",
-)
-_FEW_VIDEOS_TRANSFORMER = Evidence(
-    Fraction(5, 9),
-    "it came to the baseline's accuracy on average",
-    "a small transformer from random weights, 60 to 70 videos",
-)
-_FEW_OTHERS = Evidence(
-    Fraction(5, 9),
-    "it passed the baseline's accuracy on average",
-    "a narrow SlowFast from random weights under AdamW, 60 to 70 videos",
-    timed="it was ahead of the baseline on average",
-)
-_OTHERS = Evidence(
-    Fraction(5, 9),
-    "it came near the baseline's accuracy, and passed it at a rate chosen for that length",
-    "a narrow SlowFast from random weights under AdamW, 300 videos",
-)
-_MANY_FROM_WEIGHTS = Evidence(
-    Fraction(5, 9),
-    "it passed the baseline's accuracy",
-    "a 3D ResNet from another task's weights under AdamW, 300 videos",
-    timed="it was ahead of the baseline",
-)
-_FEW_FROM_WEIGHTS = Evidence(
-    Fraction(5, 9),
-    "it came to the baseline's accuracy on average",
-    "a 3D ResNet from another task's weights under AdamW, 60 to 70 videos",
-    timed="it was ahead of the baseline on average, by less than folds differ by",
-)
 _MOST_CLIPS = Fraction(128, 60)
 """The largest batch that was tried, over the videos that it was drawn from."""
 FEWEST_STEPS = 221
@@ -121,26 +46,8 @@ _NOT_COMPARED = (
 )
 
 
-def from_random_weights(model: Model, num_videos: int, *, optimizer: str) -> Evidence:
-    """What is nearest to a model that an optimizer trains from random weights on so many videos."""
-    tried = {  # on few videos, on many
-        ("TinyResNet3d", "muon"): (_MUON, _MUON),
-        ("TinyResNet3d", "adamw"): (_FEW_VIDEOS, _RESNET),
-        ("TinyResNet3d", "sgd"): (_FEW_VIDEOS_SGD, _SGD),
-        ("VideoTransformer", "adamw"): (_FEW_VIDEOS_TRANSFORMER, _TRANSFORMER),
-    }
-    family = model.entry.family if model.entry is not None else ""
-    few, many = tried.get((family, optimizer), (_FEW_OTHERS, _OTHERS))
-    return few if num_videos < MANY_VIDEOS else many
-
-
-def from_other_weights(num_videos: int) -> Evidence:
-    """What is nearest to a model that is fine-tuned on so many videos."""
-    return _FEW_FROM_WEIGHTS if num_videos < MANY_VIDEOS else _MANY_FROM_WEIGHTS
-
-
 def planned(
-    baseline: Baseline, evidence: Evidence, *, is_timed: bool
+    baseline: Baseline, evidence: Evidence, *, is_muon: bool, is_timed: bool
 ) -> tuple[Multigrid, tuple[str, ...]]:
     """One coarse-to-fine pass and an anneal, or the baseline where that was not shown to do; why.
 
@@ -174,7 +81,7 @@ def planned(
     multigrid = replace(Multigrid.named("anneal"), steps=kept)
     notes = [f"schedule anneal, one pass from coarse to fine, {_BATCHES}: {why}"]
     if not is_timed:
-        notes += _too_long(steps, is_muon=evidence is _MUON)
+        notes += _too_long(steps, is_muon=is_muon)
     return multigrid, tuple(notes)
 
 

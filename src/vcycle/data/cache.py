@@ -29,6 +29,11 @@ _PARTIAL = re.compile(r"\.[0-9a-f]{64}\.\d+")
 _DIGITS = 20  # of the bytes that are held, in the file ``.size``
 
 
+def cache_folder() -> Path:
+    """``vcycle`` among the user's caches. Raises RuntimeError for a user without a home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "vcycle").expanduser()
+
+
 @dataclass(frozen=True)
 class VideoCache:
     """At most ``max_bytes`` of videos in ``folder``, and those that are being read.

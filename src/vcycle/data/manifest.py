@@ -129,7 +129,7 @@ class Manifest:
         for needed in (file, classes_file):
             if not needed.is_file():
                 raise ValueError(f"{needed}: not found; make it with `vcycle data index`")
-        classes = _read_classes(classes_file)
+        classes = read_classes(classes_file)
         videos = parse_table(
             file,
             tuple(name for name in _COLUMNS if name not in _OPTIONAL),
@@ -222,13 +222,13 @@ def check_class(name: str) -> None:
         raise ValueError("a class has no name")
 
 
-def _read_classes(file: Path) -> tuple[str, ...]:
+def read_classes(file: Path, *, fix: str = _FIX) -> tuple[str, ...]:
     """One name a line; blank lines at the end are ignored. Only a newline ends a line."""
-    text = read_text(file, fix=_FIX).rstrip("\n")
+    text = read_text(file, fix=fix).rstrip("\n")
     names = text.split("\n") if text else []
     for line, name in enumerate(names, start=1):
         if not name.strip():
-            raise ValueError(f"{file} line {line}: names no class; {_FIX}")
+            raise ValueError(f"{file} line {line}: names no class; {fix}")
     return tuple(names)
 
 

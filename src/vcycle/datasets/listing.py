@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from vcycle.data.manifest import check_class, check_path
+from vcycle.data.manifest import check_class, check_path, locate
 from vcycle.data.metadata import FOLDER_FRAME_RATE, Location
 from vcycle.data.tables import check_line, placed
 
@@ -109,6 +109,12 @@ def local_path(text: str, folder: Path) -> str:
     if not text.startswith("/") and ".." not in text.split("/"):
         return text
     return f"file://{quote(os.path.abspath(folder / text))}"  # noqa: PTH100  a link stays a link
+
+
+def is_there(path: str, top: Path) -> bool:
+    """Whether a path under ``top`` or URI exists; one in a store is taken to."""
+    place = locate(top, Location(path))
+    return not place.is_local or Path(place.uri).exists()
 
 
 def split_name(name: str) -> str:

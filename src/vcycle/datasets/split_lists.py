@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from vcycle.data.manifest import check_class, check_path, locate
+from vcycle.data.manifest import check_class, check_path, locate, read_classes
 from vcycle.data.metadata import Location
 from vcycle.data.tables import counted, parse_lines, quoted, read_text
 from vcycle.datasets.listing import (
@@ -23,6 +23,7 @@ from vcycle.datasets.listing import (
     Listing,
     Missing,
     dataset_folder,
+    is_there,
     local_path,
     make_listing,
     sorted_classes,
@@ -30,6 +31,7 @@ from vcycle.datasets.listing import (
 
 _MARKS = ("\t", ";", ",")
 _MOST_CLASSES = 1_000_000
+_FIX_CLASSES = "give each class a line"
 _FIX = "give a path and a class on each line"
 
 
@@ -37,7 +39,7 @@ class _Line(NamedTuple):
     path: str
     label: str
     split: str
-    is_there: bool
+    exists: bool
 
 
 def list_splits(
@@ -66,7 +68,7 @@ def list_splits(
                 f"{lists[line.split]}: class {quoted(line.label)} of {line.path} is none of the "
                 f"{len(names)} in {classes}; correct it"
             )
-        entry = Entry(line.path, (number,), line.split) if line.is_there else None
+        entry = Entry(line.path, (number,), line.split) if line.exists else None
         found.append(entry or (line.path, line.split))
     times = Counter(line.path for line in lines)
     again = [path for path in times if times[path] > 1]
@@ -81,19 +83,20 @@ def _read(file: str | os.PathLike[str], split: str, top: Path) -> list[_Line]:
 
 
 def _line(text: str, *, mark: str | None, split: str, top: Path) -> _Line:
-    path, label = _parted(text, mark)
+    words, label = _parted(text, mark)
     check_class(label)
-    if not _is_there(path, top):
-        before, number = _parted(path, mark) if len(path.split(mark)) > 1 else (path, "")
-        if number.isdecimal() and _is_there(before, top):
-            if not Path(locate(top, Location(local_path(before, top))).uri).is_dir():
+    path = local_path(words, top)
+    if not is_there(path, top) and len(words.split(mark)) > 1:
+        before, number = _parted(words, mark)
+        before = local_path(before, top)
+        if number.isdecimal() and is_there(before, top):
+            if not Path(locate(top, Location(before)).uri).is_dir():
                 raise ValueError(
                     f"{quoted(text)} names several classes, which `vcycle data index table` takes"
                 )
             path = before  # a folder of so many frames
-    path = local_path(path, top)
     check_path(path)
-    return _Line(path, label, split, _is_there(path, top))
+    return _Line(path, label, split, is_there(path, top))
 
 
 def _parted(text: str, mark: str | None) -> tuple[str, str]:
@@ -102,11 +105,6 @@ def _parted(text: str, mark: str | None) -> tuple[str, str]:
     if len(parts) < 2 or not all(part.strip() for part in parts):
         raise ValueError(f"{quoted(text)} is one word")
     return parts[0].strip(), parts[1].strip()
-
-
-def _is_there(path: str, top: Path) -> bool:
-    place = locate(top, Location(local_path(path, top)))
-    return not place.is_local or Path(place.uri).exists()
 
 
 def _by_number(lines: Sequence[_Line]) -> tuple[str, ...]:
@@ -128,9 +126,8 @@ def _by_number(lines: Sequence[_Line]) -> tuple[str, ...]:
 
 
 def _named(file: str | os.PathLike[str]) -> tuple[str, ...]:
-    names = [line.strip() for line in read_text(file, fix=_FIX).rstrip().split("\n")]
-    for number, name in enumerate(names, start=1):
-        if not name or name in names[: number - 1]:
-            problem = "names no class" if not name else f"names class {quoted(name)} again"
-            raise ValueError(f"{file} line {number}: {problem}; give each class a line")
-    return tuple(names)
+    names = read_classes(Path(file), fix=_FIX_CLASSES)
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f"{file}: names class {quoted(name)} {times} times; {_FIX_CLASSES}")
+    return names

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vcycle.data.manifest import MANIFEST_FILES, check_class, check_path, locate
+from vcycle.data.manifest import MANIFEST_FILES, check_class, check_path
 from vcycle.data.tables import (
     check_line,
     counted,
@@ -32,6 +32,7 @@ from vcycle.datasets.listing import (
     Listing,
     Missing,
     dataset_folder,
+    is_there,
     local_path,
     make_listing,
     sorted_classes,
@@ -128,9 +129,7 @@ def _listing(top: Path, rows: Sequence[_Listed], splitting: Splitting, *, where:
             end_seconds=row.end_seconds,
             group=group,
         )
-        place = locate(top, entry.source)
-        is_there = not place.is_local or Path(place.uri).exists()
-        found.append(entry if is_there else (row.path, split))
+        found.append(entry if is_there(row.path, top) else (row.path, split))
     return replace(make_listing(top, classes, found), notes=notes)
 
 

@@ -5,11 +5,10 @@ In: a RunConfig and a split's videos. Out: this process's share of the batches.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from vcycle.config.run import Data, RunConfig
-from vcycle.data.cache import VideoCache
+from vcycle.data.cache import VideoCache, cache_folder
 from vcycle.data.cores import default_workers
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.loader import Loader, eval_loader, train_loader
@@ -81,11 +80,11 @@ def video_cache(data: Data) -> VideoCache | None:
     """Where remote videos are kept on this machine, if they are."""
     if not data.cache_gib:
         return None
-    folder = data.cache_folder or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "vcycle")
+    folder = data.cache_folder
     try:
-        place = Path(folder).expanduser()
+        place = Path(folder).expanduser() if folder else cache_folder()
     except RuntimeError:  # a user without a home, as containers have them
-        if data.cache_folder:
+        if folder:
             raise ValueError(
                 f"data.cache_folder {folder}: there is no home directory; give another folder"
             ) from None

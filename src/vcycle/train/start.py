@@ -110,8 +110,8 @@ def start(
     activity.begin(f"building {config.model.name}")
     plan = config.plan()
     manifest = read_manifest(config, folder.path if resume else None)
-    is_first = resume and fabric.is_global_zero
-    if is_first and has_other_videos(folder.path, config.data.given_manifest()):
+    says = resume and fabric.is_global_zero
+    if says and has_other_videos(folder.path, config.data.given_manifest()):
         fabric.print(f"{folder.path}: its videos have changed; it goes on with those it had")
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
     # What is measured below takes a while, and would be for nothing.
