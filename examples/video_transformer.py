@@ -10,15 +10,24 @@ a coarse sampling grid sees the positions that its points have on the fine one. 
 its weights over positions, so the rest fits any shape whose sides are whole numbers of patches
 (16 pixels) and tubes (2 frames): give the plan multiples of those. There is no batch normalisation,
 so norm groups do nothing.
+
+The weights expect each channel normalised by its own mean and deviation, and ``vcycle train`` gives
+clips that are by one: the model changes those into these.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+
+from vcycle.data.batch import MEAN, STD
+
+# Of the channels of ImageNet's pixels, which the published weights were trained with.
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class InterpolatedEmbeddings(nn.Module):
@@ -44,13 +53,17 @@ class InterpolatedEmbeddings(nn.Module):
 
 
 class VideoMAE(VideoMAEForVideoClassification):
-    """(B, 3, T, H, W) in, (B, num_classes) out; state dict keys as in ``transformers``."""
+    """(B, 3, T, H, W) of ``vcycle.normalize`` in, (B, num_classes) out; state dict as published."""
 
     def __init__(self, config: VideoMAEConfig) -> None:
         super().__init__(config)
         self.videomae.embeddings = InterpolatedEmbeddings(self.videomae.embeddings, config)
+        mean, std = torch.tensor([IMAGENET_MEAN, IMAGENET_STD]).view(2, 3, 1, 1, 1)
+        self.register_buffer("scale", STD / std, persistent=False)
+        self.register_buffer("shift", (MEAN - mean) / std, persistent=False)
 
     def forward(self, clips: Tensor) -> Tensor:
+        clips = clips * self.scale + self.shift
         return super().forward(clips.transpose(1, 2)).logits
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from vcycle.data.batch import normalize
 from vcycle.models import build_model, check_model, convert_batch_norm, load_weights, set_norm_group
 from vcycle.schedule.shape import Shape
 
@@ -198,9 +199,12 @@ def test_a_video_transformer_at_its_own_shape_is_the_original(
     model = small_videomae().eval()
     original = transformers.VideoMAEForVideoClassification(model.config).eval()
     original.load_state_dict(model.state_dict())
-    clips = torch.randn(2, 3, 4, 32, 32)
+    pixels = torch.randint(0, 256, (2, 3, 4, 32, 32), dtype=torch.uint8)
+    clips = normalize(pixels)
     with torch.no_grad():
-        expected = original(clips.transpose(1, 2)).logits
+        # Pixels as the processor that comes with the published weights normalises them.
+        mean, std = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]]).view(2, 3, 1, 1, 1)
+        expected = original(((pixels / 255 - mean) / std).transpose(1, 2)).logits
         torch.testing.assert_close(model(clips), expected, rtol=1e-5, atol=1e-5)
         assert model(clips.flip(2)).sub(expected).abs().max() > 1e-4
 

@@ -27,6 +27,7 @@ from vcycle.models import (
     convert_dropout,
     defer_statistics,
     load_weights,
+    to_channels_last,
 )
 
 
@@ -84,5 +85,5 @@ def make_network(
     if parts > 1 or config.accumulate == "auto" or fabric.device.type != "cpu":
         defer_statistics(network)
     if config.channels_last:
-        network.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
+        to_channels_last(network)
     return network

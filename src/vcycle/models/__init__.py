@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from vcycle.models.external import check_model
     from vcycle.models.frozen import freeze
-    from vcycle.models.memory_layout import memory_format
+    from vcycle.models.memory_layout import memory_format, to_channels_last
     from vcycle.models.norm import (
         SubBatchNorm3d,
         check_norm_group,
@@ -71,6 +71,7 @@ _MODULES = {
     "set_dropout_seeds": "dropout",
     "set_norm_group": "norm",
     "set_token_share": "tokens",
+    "to_channels_last": "memory_layout",
 }
 
 __all__ = [
@@ -100,6 +101,7 @@ __all__ = [
     "set_dropout_seeds",
     "set_norm_group",
     "set_token_share",
+    "to_channels_last",
 ]
 
 
