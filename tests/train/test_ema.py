@@ -42,6 +42,17 @@ def test_the_average_follows_its_formula() -> None:
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
+def test_complex_weights_are_averaged() -> None:
+    model = nn.Conv3d(3, 4, 1, bias=False, dtype=torch.complex64)
+    average = WeightAverage(model, decay=0.9)
+    average.update(model)
+    first = model.weight.detach().clone()
+    with torch.no_grad():
+        model.weight.add_(1 + 2j)
+    average.update(model)
+    torch.testing.assert_close(average.module.weight, first + (1 - 2 / 11) * (1 + 2j))
+
+
 def test_an_average_goes_on_to_the_last_bit() -> None:
     model = network()
     whole = WeightAverage(model, decay=0.9)

@@ -142,6 +142,35 @@ def test_muon_takes_a_row_for_each_output_channel_and_steps_about_as_far_as_adam
     assert weight.detach().square().mean().sqrt() == pytest.approx(0.5 * 0.2, rel=0.3)
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
+def test_muon_makes_complex_matrices_orthogonal(shape: tuple[int, int]) -> None:
+    weight = nn.Parameter(torch.zeros(shape, dtype=torch.complex128))
+    weight.grad = torch.randn(
+        shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(0)
+    )
+    u, _, vh = torch.linalg.svd(weight.grad, full_matrices=False)
+    Muon([weight], lr=1.0).step()
+    moved = -u.mH @ weight.detach() @ vh.mH / (0.2 * 6**0.5)
+    sizes = moved.diagonal()
+    torch.testing.assert_close(moved, sizes.diag())
+    assert sizes.real.min() > 0.6
+    assert sizes.real.max() < 1.3
+    assert sizes.imag.abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", [Lamb, Muon])
+def test_complex_vectors_take_adams_steps_by_their_parts(kind: type[Optimizer]) -> None:
+    weight, theirs = (nn.Parameter(torch.zeros(5, dtype=torch.complex128)) for _ in range(2))
+    optimizers = kind([weight], lr=0.1), torch.optim.Adam([theirs], lr=0.1, eps=1e-12)
+    for number in range(3):
+        drawn = torch.Generator().manual_seed(number)
+        weight.grad = torch.randn(5, dtype=torch.complex128, generator=drawn)
+        theirs.grad = weight.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(weight, theirs, rtol=1e-4, atol=0)
+
+
 @pytest.mark.parametrize("kind", [Lars, Lamb, Muon])
 def test_going_on_from_a_state_dict_changes_nothing(kind: type[Optimizer]) -> None:
     whole, parts = model(), model()

@@ -37,7 +37,8 @@ class WeightAverage(AveragedModel):
         moved: list[tuple[Tensor, Tensor]] = []
         copied: list[tuple[Tensor, Tensor]] = []
         for each in zip(_values(self.module), _values(network), strict=True):
-            (moved if before and each[0].is_floating_point() else copied).append(each)
+            is_whole = not (each[0].is_floating_point() or each[0].is_complex())
+            (copied if is_whole or not before else moved).append(each)
         weight = 1 - min(self.decay, (1 + before) / (10 + before))
         if moved:
             torch._foreach_lerp_([ours for ours, _ in moved], [new for _, new in moved], weight)

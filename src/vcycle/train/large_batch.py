@@ -142,17 +142,24 @@ def _evaluated(closure: Callable[[], Any] | None) -> Any:
 
 
 def _adam_steps(optimizer: Optimizer, group: dict[str, Any], params: list[Tensor]) -> list[Tensor]:
-    """Adam's steps before the rate, corrected for the bias of its moments; counts the group's."""
+    """Adam's steps before the rate, corrected for the bias of its moments; counts the group's.
+
+    Of a complex number both parts are numbers of their own.
+    """
     group["num_steps"] = number = group.get("num_steps", 0) + 1
     beta1, beta2 = group["betas"]
-    grads = _gradients(params)
-    means, squares = _state(optimizer, params, ("exp_avg", "exp_avg_sq"))
+    grads = _real(_gradients(params))
+    means, squares = map(_real, _state(optimizer, params, ("exp_avg", "exp_avg_sq")))
     torch._foreach_lerp_(means, grads, 1 - beta1)
     torch._foreach_mul_(squares, beta2)
     torch._foreach_addcmul_(squares, grads, grads, value=1 - beta2)
     sizes = torch._foreach_sqrt(torch._foreach_div(squares, 1 - beta2**number))
     torch._foreach_add_(sizes, group["eps"])
-    return list(torch._foreach_div(torch._foreach_div(means, 1 - beta1**number), sizes))
+    steps = torch._foreach_div(torch._foreach_div(means, 1 - beta1**number), sizes)
+    return [
+        torch.view_as_complex(step) if param.is_complex() else step
+        for step, param in zip(steps, params, strict=True)
+    ]
 
 
 def _orthogonal_steps(
@@ -177,7 +184,7 @@ def _orthogonal(matrix: Tensor) -> Tensor:
     x: Tensor = matrix.T if rows > columns else matrix
     x = x / x.norm().clamp(min=1e-7)
     for _ in range(5):
-        gram = x @ x.T
+        gram = x @ x.mH  # a matrix may be complex
         x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
     x = 0.2 * math.sqrt(max(rows, columns)) * x
     return x.T if rows > columns else x
@@ -189,6 +196,11 @@ def _with_gradients(group: dict[str, Any]) -> list[Tensor]:
 
 def _gradients(params: list[Tensor]) -> list[Tensor]:
     return [param.grad for param in params if param.grad is not None]
+
+
+def _real(tensors: list[Tensor]) -> list[Tensor]:
+    """Those that are complex as views (..., 2) of their parts."""
+    return [torch.view_as_real(each) if each.is_complex() else each for each in tensors]
 
 
 def _state(
