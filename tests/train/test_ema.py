@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 import torch
 from torch import nn
 
@@ -72,3 +75,20 @@ def test_an_average_keeps_the_memory_format() -> None:
     model = nn.Conv3d(3, 4, 3).to(memory_format=torch.channels_last_3d)
     average = WeightAverage(model, decay=0.9)
     assert average.module.weight.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [
+        (lambda: nn.utils.weight_norm(nn.Conv3d(3, 4, 1)), "Conv3d"),
+        (lambda: torch.jit.script(nn.Conv3d(3, 4, 1)), "RecursiveScriptModule"),
+    ],
+)
+def test_a_layer_that_cannot_be_copied_is_named(made: Callable[[], nn.Module], kind: str) -> None:
+    model = nn.Sequential(nn.BatchNorm3d(3), nn.Sequential(nn.ReLU(), made()))
+    with pytest.raises(ValueError, match=rf"^ema_decay: layer '1\.1' \({kind}\) cannot be copied"):
+        WeightAverage(model, decay=0.9)
+    parametrized = nn.utils.parametrizations.weight_norm(nn.Conv3d(3, 4, 1))
+    WeightAverage(parametrized, decay=0.9)

@@ -6,6 +6,8 @@ the running statistics of norms then belong to weights of the same age (as in ti
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,19 +15,30 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
+_NO_COPY = (RuntimeError, TypeError, pickle.PickleError)
+"""What a copy of tensors that were computed, or of what is no module's own, raises."""
+
 
 class WeightAverage(AveragedModel):
     """e <- d e + (1 - d) w after each step, with d = min(``decay``, (1 + n) / (10 + n)).
 
     n are the steps that were averaged before; the first step's weights are taken as they are. A
     short run forgets its first weights too. The average, ``module``, has the network's state dict;
-    whole numbers in it are the network's.
+    whole numbers in it are the network's. Raises ValueError if a layer cannot be copied.
     """
 
     def __init__(self, network: nn.Module, *, decay: float) -> None:
-        super().__init__(network)
+        try:
+            super().__init__(network)
+            self.requires_grad_(False)
+        except _NO_COPY as error:
+            *_, (name, layer) = (each for each in network.named_modules() if not _copies(each[1]))
+            raise ValueError(
+                f"ema_decay: layer {name!r} ({type(layer).__name__}) cannot be copied; use "
+                f"torch.nn.utils.parametrizations.weight_norm, not torch.nn.utils.weight_norm, and "
+                f"no scripted layers; or give --ema_decay 0"
+            ) from error
         self.decay = decay
-        self.requires_grad_(False)
 
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
@@ -54,6 +67,14 @@ class WeightAverage(AveragedModel):
         """Go on from what ``state`` returned."""
         self.module.load_state_dict(state["average"])
         self.n_averaged.fill_(state["num_averaged"])
+
+
+def _copies(layer: nn.Module) -> bool:
+    try:
+        copy.deepcopy(layer).requires_grad_(False)
+    except _NO_COPY:
+        return False
+    return True
 
 
 def _values(network: nn.Module) -> Iterator[Tensor]:
