@@ -26,6 +26,7 @@ from vcycle.schedule.shape import Shape
 from vcycle.train import rehearsal, rehearsed_steps
 from vcycle.train.augment import augment
 from vcycle.train.gradients import Gradients
+from vcycle.train.rehearsal import unchanged
 from vcycle.train.run import train
 
 
@@ -196,3 +197,67 @@ def test_scores_of_a_wrong_shape_are_named_before_a_loss_is_taken(
     model = replace(config.model, name=f"{__name__}:Pictures", options={})
     with pytest.raises(ValueError, match=r"^model: at shape 2x16x16 it returns "):
         train(replace(config, model=model), tmp_path / "run", dry_run=True)
+
+
+class Remembering(nn.Module):
+    """Buffers that no checkpoint keeps: changed in place, replaced, and of the last clip's size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(3), persistent=False)
+        self.register_buffer("memory", torch.zeros(4, 3), persistent=False)
+        self.register_buffer("positions", torch.zeros(0), persistent=False)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, clips: Tensor) -> Tensor:
+        means = clips.mean((2, 3, 4))
+        self.centre.add_(means.mean(0))
+        self.memory = torch.cat([self.memory[1:], means[:1]])
+        self.positions = torch.arange(clips.shape[2])
+        self.count = self.count + 1
+        return means
+
+
+def test_no_buffer_of_a_fixed_size_keeps_what_the_rehearsal_wrote() -> None:
+    network = Remembering()
+    before = {name: (buffer, buffer.clone()) for name, buffer in network.named_buffers()}
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+    with unchanged(network, optimizer, "own"):
+        network(torch.ones(2, 3, 4, 8, 8))
+        with torch.inference_mode():
+            network.eval()(torch.ones(2, 3, 8, 8, 8))
+        assert network.centre.sum() > 0
+    assert len(network.positions) == 8
+    for name in ("centre", "memory", "count"):
+        buffer, value = before[name]
+        assert getattr(network, name) is buffer
+        torch.testing.assert_close(buffer, value, rtol=0, atol=0)
+
+
+class Positioned(nn.Module):
+    """It keeps a table of the size that the last clip had; at first that of the longest."""
+
+    def __init__(self, num_classes: int, persistent: bool) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, num_classes)
+        self.register_buffer("positions", torch.linspace(0, 1, 8), persistent=persistent)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        if len(self.positions) != clips.shape[2]:
+            self.positions = torch.linspace(0, 1, clips.shape[2])
+        return self.head((clips * self.positions[:, None, None]).mean((2, 3, 4)))
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_buffer_that_changes_its_size_is_to_be_in_no_checkpoint(
+    config: RunConfig, tmp_path: Path, persistent: bool
+) -> None:
+    options = {"persistent": persistent}
+    model = replace(config.model, name=f"{__name__}:Positioned", options=options)
+    config = replace(config, model=model)
+    if not persistent:
+        assert train(config, tmp_path / "run", dry_run=True) == {}
+        return
+    message = r"^model: buffer 'positions' changes its size with the clip; register it with persis"
+    with pytest.raises(ValueError, match=message):
+        train(config, tmp_path / "run", dry_run=True)

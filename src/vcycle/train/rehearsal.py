@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vcycle.config.run import RunConfig
@@ -75,7 +75,8 @@ def rehearse(
     Steps are the run's own, with random clips of the first class of ``videos``.
 
     Raises ValueError if a layer cannot take a shape, memory cannot hold a batch, a checkpoint
-    cannot keep the state, or, with several processes, a parameter is not used.
+    cannot keep the state, a buffer that it keeps changes its size, or, with several processes, a
+    parameter is not used.
     """
     kinds = plan.mini_batches()
     gradients = Gradients(
@@ -83,7 +84,7 @@ def rehearse(
     )
     steps = RehearsedSteps(network, plan, config, pieces, fabric, videos, gradients)
     shape, clips = plan.baseline.shape, 0
-    with unchanged(network, optimizer, config.model.name):
+    with unchanged(network, optimizer, config.model.name) as before:
         try:
             if warn_if_long and steps.on_cpu:
                 _warn_of_a_long_run(steps, plan, config, activity=activity)
@@ -91,6 +92,7 @@ def rehearse(
                 begin_count(activity, "checking", "shape", number, len(plan.shapes))
                 clips = 2
                 check_model(network, [shape], num_classes=videos.num_classes, num_clips=clips)
+                _check_sizes(network, before)
             if config.compile:
                 compile_blocks(network, num_kinds=len(kinds))
             had_state = bool(optimizer.state)
@@ -115,18 +117,31 @@ def rehearse(
 
 
 @contextmanager
-def unchanged(network: nn.Module, optimizer: Optimizer, name: str) -> Iterator[None]:
+def unchanged(network: nn.Module, optimizer: Optimizer, name: str) -> Iterator[dict[str, Any]]:
     """Leave the network as it was, and an optimizer that had no state without one.
 
-    Raises ValueError if a checkpoint cannot keep the network's state; ``name`` is the model's.
+    Yields the network's state. A buffer that no checkpoint keeps may change its size, as a table
+    of positions for the last clip does; it is then left as it is. Raises ValueError if a checkpoint
+    cannot keep the network's state; ``name`` is the model's.
     """
     before = _as_checkpoints_keep_it(network.state_dict(), name)
+    buffers = [
+        (layer, key, buffer, buffer.to("cpu", copy=True))
+        for layer in network.modules()
+        for key, buffer in layer.named_buffers(recurse=False)
+    ]
     had_state, groups = bool(optimizer.state), [dict(each) for each in optimizer.param_groups]
-    yield
+    yield before
+    _check_sizes(network, before)
     network.train()
     set_token_share(network, 1.0)
     network.zero_grad(set_to_none=True)
     discard_statistics(network)  # what the norm layers collected must not reach step 0
+    with torch.no_grad():
+        for layer, key, buffer, value in buffers:
+            now = getattr(layer, key, None)
+            if now is not None and now.shape == value.shape:
+                setattr(layer, key, buffer.copy_(value))
     network.load_state_dict(before)
     if not had_state:
         optimizer.state.clear()
@@ -204,6 +219,16 @@ def _view_seconds(network: nn.Module, clips: int, shape: Shape, *, fabric: Fabri
 
     with torch.inference_mode(), fabric.autocast():
         return repeated(score, fabric, most=2) / clips
+
+
+def _check_sizes(network: nn.Module, before: dict[str, Any]) -> None:
+    """Raise ValueError if a checkpoint would not fit the network as it was built."""
+    for name, value in network.state_dict().items():
+        if isinstance(value, Tensor) and (name not in before or before[name].shape != value.shape):
+            raise ValueError(
+                f"model: buffer {name!r} changes its size with the clip; register it with "
+                f"persistent=False"
+            )
 
 
 def _as_checkpoints_keep_it(state: dict[str, Any], name: str) -> dict[str, Any]:
