@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -85,3 +86,30 @@ def test_the_command_marks_and_draws_the_frontier(
     ):
         assert main(wrong) == 2
         assert message in capsys.readouterr().err
+
+
+def test_multiply_adds_that_cannot_be_counted_are_said(
+    trained_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fails(*_: Any) -> int:
+        raise RuntimeError("Tensor on device cpu is not on the expected device meta!")
+
+    monkeypatch.setattr("vcycle.models.count.multiply_adds", fails)
+    words = ["eval", str(trained_run), "--shapes", "4x16x16,8x32x32"]
+    assert main([*words, "--plot", str(tmp_path / "a.svg")]) == 0
+    assert capsys.readouterr().out.count("not counted  multiply-adds") == 2
+    drawn = (tmp_path / "a.svg").read_text()
+    assert "8x32x32" in drawn
+    assert "multiply-adds of a clip: not counted" in drawn
+    assert main([*words, "--json"]) == 0
+    text = capsys.readouterr().out
+    rows = json.loads(text)["shapes"]
+    assert [row["multiply_adds"] for row in rows] == [None, None]
+    assert {cost for row in rows for cost in row["frontier"]} == {"milliseconds"}
+    (tmp_path / "evaluation.json").write_text(text)
+    figures = ["--hub", str(tmp_path / "hub"), "--evaluation", str(tmp_path / "evaluation.json")]
+    assert main(["export", str(trained_run), *figures]) == 0
+    assert "| not counted |" in (tmp_path / "hub" / "README.md").read_text()

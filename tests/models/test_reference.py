@@ -7,7 +7,12 @@ import torch
 
 from tests.models import reference
 from vcycle.models import build_model
-from vcycle.models.count import model_costs, multiply_adds, num_parameters
+from vcycle.models.count import (
+    model_costs,
+    multiply_adds,
+    multiply_adds_or_none,
+    num_parameters,
+)
 from vcycle.models.entries import MODELS
 from vcycle.schedule.shape import Shape
 
@@ -66,3 +71,17 @@ def test_counts_of_a_layer_by_hand() -> None:
     assert multiply_adds(layer, Shape(5, 7, 9)) == 8 * (2 * 3 * 4) * 3 * 27
     assert layer.training
     assert layer.weight.device.type == "cpu"
+
+
+def test_a_model_that_the_meta_device_cannot_run_is_not_counted() -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv3d(3, 4, 1)
+            self.scale = torch.ones(3, 1, 1, 1)  # no buffer: it stays where it is
+
+        def forward(self, clips: torch.Tensor) -> torch.Tensor:
+            return self.conv(clips * self.scale)
+
+    assert multiply_adds_or_none(Scaled(), Shape(4, 8, 8)) is None
+    assert multiply_adds_or_none(Scaled().conv, Shape(4, 8, 8)) == 4 * 3 * 4 * 64

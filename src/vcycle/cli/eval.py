@@ -21,6 +21,7 @@ from vcycle.config.flags import add_field_flags
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import check_replaces
 from vcycle.data.tables import counted
+from vcycle.evaluate.frontier import multiply_adds_text
 from vcycle.evaluate.metric_names import METRICS, SCORE_COLUMNS, metric_of
 from vcycle.schedule.shape import Shape
 
@@ -171,7 +172,7 @@ def _line(folder: str, result: dict[str, Any]) -> str:
     rows = result.get("shapes", [])
     lines = [
         f"  {row['shape']:>12}  {row[metric_of(row)]:7.2%}"
-        f"  {row['multiply_adds']:>18,}{_mark(row, 'multiply_adds')} multiply-adds"
+        f"  {multiply_adds_text(row):>18}{_mark(row, 'multiply_adds')} multiply-adds"
         f"  {row['milliseconds']:9.2f}{_mark(row, 'milliseconds')} ms a clip"
         for row in rows
     ]

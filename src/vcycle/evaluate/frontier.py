@@ -17,7 +17,7 @@ def mark_frontiers(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows, each with the costs of ``COSTS`` on whose frontier it lies, under ``frontier``.
 
     A row is on the frontier of a cost if no other is at least as good and cheaper, or better and
-    as cheap.
+    as cheap; one whose cost is None, which was not counted, is on none.
     """
     return [
         {**row, "frontier": [cost for cost in COSTS if _is_on_frontier(row, rows, cost)]}
@@ -27,8 +27,15 @@ def mark_frontiers(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _is_on_frontier(row: dict[str, Any], rows: Sequence[dict[str, Any]], cost: str) -> bool:
     metric = metric_of(row)
-    return not any(
+    return row[cost] is not None and not any(
         (other[cost] < row[cost] and other[metric] >= row[metric])
         or (other[cost] == row[cost] and other[metric] > row[metric])
         for other in rows
+        if other[cost] is not None
     )
+
+
+def multiply_adds_text(row: dict[str, Any]) -> str:
+    """Those of a clip of a row's shape, or that they were not counted."""
+    count = row["multiply_adds"]
+    return "not counted" if count is None else f"{count:,}"

@@ -20,6 +20,7 @@ import yaml
 
 from vcycle.data.atomic import write_atomic
 from vcycle.evaluate.export import write_weights
+from vcycle.evaluate.frontier import multiply_adds_text
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.evaluate.metric_names import METRICS, metric_of
 
@@ -133,7 +134,7 @@ def _interval(ends: list[float] | None) -> str:
 def _shapes(rows: list[dict[str, Any]]) -> str:
     metric = metric_of(rows[0])
     lines = [
-        f"| {row['shape']} | {row[metric]:.1%} | {row['multiply_adds']:,} | "
+        f"| {row['shape']} | {row[metric]:.1%} | {multiply_adds_text(row)} | "
         f"{row['milliseconds']:.2f} | {'yes' if 'multiply_adds' in row['frontier'] else 'no'} |"
         for row in rows
     ]

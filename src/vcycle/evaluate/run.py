@@ -33,7 +33,7 @@ from vcycle.evaluate.scores_file import write_scores
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.evaluate.sources import load_scored
 from vcycle.models import memory_format
-from vcycle.models.count import multiply_adds
+from vcycle.models.count import multiply_adds_or_none
 from vcycle.schedule.shape import Shape
 
 _TIMED = 5
@@ -53,9 +53,9 @@ def evaluate_run(
     That is the one that the run began with, unless the configuration names another.
     ``path`` is a file (see ``sources``), or a run folder, of which the newest checkpoint is taken,
     with ``best`` that with the best validation. With ``shapes`` the result also has a row for each,
-    under ``shapes``: its scores, the multiply-adds of a clip, the milliseconds of the network on a
-    clip, in batches and measured on this device, and for which of the two no cheaper shape is as
-    good. ``scores_file`` gets a line of CSV a video, at the baseline's shape. Raises ValueError if
+    under ``shapes``: its scores, the multiply-adds of a clip, None if they cannot be counted, the
+    milliseconds of the network on a clip, in batches and measured on this device, and for which of
+    the two no cheaper shape is as good. ``scores_file`` gets a line of CSV a video, at the baseline's shape. Raises ValueError if
     the weights are of another model or of other classes.
     """
     manifest = read_manifest(config, path if path.is_dir() else path.parent)
@@ -129,7 +129,7 @@ def _shape_row(
 ) -> dict[str, Any]:
     return {
         "shape": str(shape),
-        "multiply_adds": multiply_adds(network, shape),
+        "multiply_adds": multiply_adds_or_none(network, shape),
         "milliseconds": _milliseconds(network, shape, config.evaluation.batch_size, fabric),
         **summary(scored, videos),
         "intervals": details(scored).get("intervals", {}),

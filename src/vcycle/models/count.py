@@ -54,6 +54,14 @@ def multiply_adds(model: nn.Module, shape: Shape, token_share: float = 1.0) -> i
     return int(counter.get_total_flops()) // 2
 
 
+def multiply_adds_or_none(model: nn.Module, shape: Shape, token_share: float = 1.0) -> int | None:
+    """As ``multiply_adds``; None of a model that the meta device cannot run."""
+    try:
+        return multiply_adds(model, shape, token_share)
+    except Exception:  # a model of one's own may do what computes no shapes, and raise anything
+        return None
+
+
 def model_costs(shape: Shape, *, names: Iterable[str]) -> list[ModelCost]:
     """Cost at ``shape`` of each model in ``names``, with 400 classes."""
     costs = []

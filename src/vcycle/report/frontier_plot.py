@@ -36,12 +36,14 @@ def draw_frontiers(runs: Mapping[str, Sequence[dict[str, Any]]], file: Path) -> 
         panels = figure.subplots(1, len(COSTS), sharey=True)
         for axes, cost in zip(panels, COSTS, strict=True):
             for (name, rows), colour in zip(runs.items(), cycle(COLOURS), strict=False):
-                _draw_run(axes, rows, cost, name=name, colour=colour)
+                counted = [row for row in rows if row[cost] is not None]
+                _draw_run(axes, counted, cost, name=name, colour=colour)
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.xaxis.set_major_formatter(_FORMATTERS[cost])
             axes.xaxis.set_minor_locator(NullLocator())
-            axes.set_xlabel(_AXES[cost])
+            is_counted = any(row[cost] is not None for rows in runs.values() for row in rows)
+            axes.set_xlabel(_AXES[cost] + ("" if is_counted else ": not counted"))
             axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
             axes.spines[["top", "right"]].set_visible(False)
             axes.margins(x=0.12)
@@ -55,16 +57,16 @@ def draw_frontiers(runs: Mapping[str, Sequence[dict[str, Any]]], file: Path) -> 
 def _draw_run(
     axes: Axes, rows: Sequence[dict[str, Any]], cost: str, *, name: str, colour: str
 ) -> None:
-    metric = metric_of(rows[0])
     best = sorted((row for row in rows if cost in row["frontier"]), key=lambda row: row[cost])
     axes.plot(
         [row[cost] for row in best],
-        [100 * row[metric] for row in best],
+        [100 * row[metric_of(row)] for row in best],
         color=colour,
         linewidth=1.8,
         label=name,
     )
     for row in rows:
+        metric = metric_of(row)
         score, chosen = 100 * row[metric], cost in row["frontier"]
         low, high = (100 * share for share in row["intervals"].get(metric, [row[metric]] * 2))
         axes.errorbar(

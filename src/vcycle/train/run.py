@@ -18,7 +18,7 @@ from vcycle.config.run import RunConfig
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
 from vcycle.devices.processes import ending_together
-from vcycle.models.count import multiply_adds
+from vcycle.models.count import multiply_adds_or_none
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
@@ -124,10 +124,13 @@ def train(
 def _clip_multiply_adds(
     network: nn.Module, plan: Plan, fabric: Fabric
 ) -> dict[tuple[Shape, float], int]:
-    """Of one clip of each shape and token share, forward; none for a model that meta cannot run."""
+    """Of one clip of each shape and token share, forward; none if one of them is not counted."""
     kinds = (*plan.mini_batches(), plan.baseline_step) if fabric.is_global_zero else ()
     clips = dict.fromkeys((each.shape, each.token_share) for each in kinds)
-    try:
-        return {clip: multiply_adds(network, *clip) for clip in clips}
-    except Exception:  # a model of one's own may do what computes no shapes, and raise anything
-        return {}
+    counts: dict[tuple[Shape, float], int] = {}
+    for clip in clips:
+        count = multiply_adds_or_none(network, *clip)
+        if count is None:
+            return {}
+        counts[clip] = count
+    return counts
