@@ -66,6 +66,19 @@ def test_several_lists_of_layers() -> None:
     assert depths["norm.bias"] == depths["head.weight"] == 4
 
 
+def test_a_wrapper_has_the_layers_of_what_it_wraps() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self, base: nn.Module) -> None:
+            super().__init__()
+            self.base = base
+            self.drop = nn.Dropout()
+
+    expected = {f"base.base.{name}": depth for name, depth in layer_depths(Two()).items()}
+    assert layer_depths(Wrapper(Wrapper(Two()))) == expected
+    with pytest.raises(ValueError, match=r"no nn.Sequential or nn.ModuleList of layers"):
+        layer_depths(Wrapper(nn.Linear(1, 1)))
+
+
 def test_rates_fall_towards_the_input() -> None:
     model = Two()
     model.first[0].bias.requires_grad_(False)

@@ -15,7 +15,8 @@ def layer_depths(model: nn.Module) -> dict[str, int]:
     """Parameter name -> its layer, from 0 at the input, in the order of ``model.parameters()``.
 
     A model may say so itself, by a method ``layer_depth(name) -> int``. Of others, the children of
-    every ``nn.Sequential`` and ``nn.ModuleList`` directly in it are layers, one after the other.
+    every ``nn.Sequential`` and ``nn.ModuleList`` directly in it are layers, one after the other; a
+    model that does no more than wrap another, its only parameters, has the layers of that one.
     What comes before them, such as embeddings and the stem, is layer 0; what comes between them
     belongs to the layer before; what comes after, such as the classifier, is the last layer.
 
@@ -31,6 +32,9 @@ def layer_depths(model: nn.Module) -> dict[str, int]:
         for place, (_, child) in enumerate(children)
         if isinstance(child, nn.Sequential | nn.ModuleList)
     ]
+    if not containers and len(children) == 1 and not list(model.parameters(recurse=False)):
+        [(wrapped, child)] = children
+        return {f"{wrapped}.{name}": depth for name, depth in layer_depths(child).items()}
     if not containers:
         raise ValueError(
             "layer_decay: the model has no nn.Sequential or nn.ModuleList of layers; give it a "
