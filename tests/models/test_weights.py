@@ -92,6 +92,50 @@ def test_another_number_of_classes_drops_the_head(tmp_path: Path) -> None:
     torch.testing.assert_close(model.stem.weight, source.stem.weight)
 
 
+class TwoHeads(nn.Module):
+    """Neither of its classifiers is the last linear layer."""
+
+    def __init__(self, num_classes: int, frames: int = 4) -> None:
+        super().__init__()
+        self.aux = nn.Linear(3, num_classes)
+        self.classifier = nn.Conv3d(3, num_classes, 1)
+        self.table = nn.Embedding(frames, 3)
+        self.projection = nn.Linear(3, 3)
+
+
+FRESH = ("aux.weight", "aux.bias", "classifier.weight", "classifier.bias")
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_every_classifier_of_another_number_of_classes_stays_fresh(
+    num_classes: int, tmp_path: Path
+) -> None:
+    source, model = TwoHeads(5), TwoHeads(num_classes)
+    torch.save(source.state_dict(), tmp_path / "a.pth")
+    fresh = {name: model.state_dict()[name].clone() for name in FRESH}
+    report = load_weights(model, tmp_path / "a.pth", num_classes=num_classes)
+    assert report.dropped == report.missing == FRESH
+    assert f"classifier dropped: 5 classes in the file, {num_classes} in the" in str(report)
+    for name, value in model.state_dict().items():
+        expected = fresh.get(name, source.state_dict()[name])
+        torch.testing.assert_close(value, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (TwoHeads(3, frames=9), "has 'table.weight' of shape"),  # 3 classes, not 4
+        (TwoHeads(5, frames=9), "has 'table.weight' of shape"),
+    ],
+)
+def test_what_is_no_classifier_is_refused(source: nn.Module, message: str, tmp_path: Path) -> None:
+    torch.save(source.state_dict(), tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=message):
+        load_weights(TwoHeads(3), tmp_path / "a.pth", num_classes=3)
+    with pytest.raises(ValueError, match=message):  # of 9 classes, beside those of 5 or 4
+        load_weights(TwoHeads(4), tmp_path / "a.pth", num_classes=4)
+
+
 @pytest.mark.parametrize(("name", "blocks", "checksum"), HUB_MODELS[:4])
 def test_pytorchvideo_checkpoint(
     name: str, blocks: tuple[int, ...], checksum: int, tmp_path: Path

@@ -50,13 +50,13 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """The scores of the weights at ``path`` on a split of the configuration's manifest.
 
-    That is the one that the run began with, unless the configuration names another.
-    ``path`` is a file (see ``sources``), or a run folder, of which the newest checkpoint is taken,
-    with ``best`` that with the best validation. With ``shapes`` the result also has a row for each,
-    under ``shapes``: its scores, the multiply-adds of a clip, None if they cannot be counted, the
+    That is the one that the run began with, unless the configuration names another. ``path`` is a
+    file (see ``sources``), or a run folder, of which the newest checkpoint is taken, with ``best``
+    that with the best validation. With ``shapes`` the result also has a row for each, under
+    ``shapes``: its scores, the multiply-adds of a clip, None if they cannot be counted, the
     milliseconds of the network on a clip, in batches and measured on this device, and for which of
-    the two no cheaper shape is as good. ``scores_file`` gets a line of CSV a video, at the baseline's shape. Raises ValueError if
-    the weights are of another model or of other classes.
+    the two no cheaper shape is as good. ``scores_file`` gets a line of CSV a video, at the
+    baseline's shape. Raises ValueError if the weights are of another model or of other classes.
     """
     manifest = read_manifest(config, path if path.is_dir() else path.parent)
     videos = manifest.split(split)

@@ -70,7 +70,7 @@ def make_network(
     network = build_model(config.model.name, num_classes=num_classes, **config.model.options)
     network = convert_convolutions(convert_dropout(convert_batch_norm(network)))
     if fresh and config.model.weights is not None:
-        fabric.print(load_weights(network, config.model.weights))
+        fabric.print(load_weights(network, config.model.weights, num_classes=num_classes))
     others = sum(
         isinstance(module, _BatchNorm) and not isinstance(module, SubBatchNorm3d)
         for module in network.modules()

@@ -140,7 +140,7 @@ def load_scored(
 
 
 def _load_imported(network: nn.Module, manifest: Manifest, file: Path) -> None:
-    report = load_weights(network, file)
+    report = load_weights(network, file, num_classes=manifest.num_classes)
     fresh = [name for name in report.missing if not name.endswith("num_batches_tracked")]
     if fresh:
         raise ValueError(

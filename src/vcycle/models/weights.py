@@ -55,13 +55,18 @@ class LoadReport:
         )
 
 
-def load_weights(model: nn.Module, path: str | Path, *, partial: bool = False) -> LoadReport:
+def load_weights(
+    model: nn.Module, path: str | Path, *, num_classes: int | None = None, partial: bool = False
+) -> LoadReport:
     """Load the local file at ``path`` into ``model``, in place; see the module for the formats.
 
-    The classifier stays fresh if the number of classes differs, and for every 2D ResNet. Non-local
-    blocks may be missing from the file; from a 2D ResNet, SlowFast's fast pathway and lateral
-    connections may be missing too. Any other difference is an error; with ``partial`` it is not,
-    and what fits is loaded.
+    The classifier stays fresh if the number of classes differs, and for every 2D ResNet. Of a model
+    with ``num_classes`` it is all that differs from the file in its first dimension alone, which is
+    that number in the model, and one and the same other in the file: an auxiliary classifier, too.
+    If the number is not given, it is the model's last ``nn.Linear``. Non-local blocks may be
+    missing from the file; from a 2D ResNet, SlowFast's fast pathway and lateral connections may be
+    missing too. Any other difference is an error; with ``partial`` it is not, and what fits is
+    loaded.
 
     Raises ValueError if the file is of another architecture or matches nothing, if a value is not
     finite, if a tensor of integers meets one of floating point, and if ``read_state_dict`` refuses
@@ -71,7 +76,7 @@ def load_weights(model: nn.Module, path: str | Path, *, partial: bool = False) -
     places = model.state_dict().items()
     target = {without_wrappers(key): place for key, place in places if isinstance(place, Tensor)}
     layout, names = _names(path, state, target)
-    matching = _Matching(str(path), layout, target, _head_prefix(model), partial)
+    matching = _Matching(str(path), layout, target, _head_prefix(model), num_classes, partial)
     for key, value in state.items():
         matching.add(key, names[key], value)
     matching.dropped += others
@@ -107,10 +112,18 @@ class _Matching:
     """Matches tensors of the file to tensors of the model, one at a time."""
 
     def __init__(
-        self, path: str, layout: str, target: dict[str, Tensor], head: str, partial: bool
+        self,
+        path: str,
+        layout: str,
+        target: dict[str, Tensor],
+        head: str,
+        num_classes: int | None,
+        partial: bool,
     ) -> None:
         self.path, self.layout, self.target, self.head = path, layout, target, head
-        self.accept_partial = partial
+        self.num_classes, self.accept_partial = num_classes, partial
+        self.file_classes: int | None = None
+        self.fresh: set[str] = set()
         self.filled: dict[str, Tensor] = {}
         self.partial: list[str] = []
         self.dropped: list[str] = []
@@ -118,8 +131,9 @@ class _Matching:
 
     def add(self, key: str, name: str | None, value: Tensor) -> None:
         place = None if name is None else self.target.get(name)
-        if name is not None and name.startswith(self.head) and self._drops_head(place, value):
+        if name is not None and self._drops_head(name, place, value):
             self.dropped.append(key)
+            self.fresh.add(name)
             return
         if place is None or name is None:
             self._refuse_unless_partial(f"has {shown(key)}, which is not in this model")
@@ -152,18 +166,23 @@ class _Matching:
             self.partial.append(name)
         self.filled[name] = fitted / frames if frames else fitted
 
-    def _drops_head(self, place: Tensor | None, value: Tensor) -> bool:
+    def _drops_head(self, name: str, place: Tensor | None, value: Tensor) -> bool:
         if value.ndim == 0:
             return False
-        if self.layout == IMAGE:
+        is_last = name.startswith(self.head)
+        if self.layout == IMAGE and is_last:
             self.head_text = f"classifier of {value.shape[0]} image classes dropped"
             return True
-        if place is None or value.shape[0] == place.shape[0]:
+        if place is None or place.ndim == 0 or value.shape[1:] != place.shape[1:]:
             return False
-        if value.shape[1:] != place.shape[1:]:
+        in_file, in_model = value.shape[0], place.shape[0]
+        is_of_classes = is_last if self.num_classes is None else in_model == self.num_classes
+        if in_file == in_model or not is_of_classes or self.file_classes not in (None, in_file):
             return False
-        classes = f"{value.shape[0]} classes in the file, {place.shape[0]} in the model"
-        self.head_text = f"classifier dropped: {classes}"
+        self.file_classes = in_file
+        self.head_text = (
+            f"classifier dropped: {in_file} classes in the file, {in_model} in the model"
+        )
         return True
 
     def _fits_in_part(self, name: str, value: Tensor, place: Tensor) -> bool:
@@ -185,8 +204,8 @@ class _Matching:
 
     def _may_be_missing(self, name: str) -> bool:
         new = ("nonlocal", "pathway1", "_fuse.") if self.layout == IMAGE else ("nonlocal",)
-        fresh = name.startswith(self.head) or name.endswith("num_batches_tracked")
-        return fresh or any(part in name for part in new)
+        fresh = name in self.fresh or name.startswith(self.head)
+        return fresh or name.endswith("num_batches_tracked") or any(part in name for part in new)
 
     def apply(self) -> LoadReport:
         missing = [name for name in self.target if name not in self.filled]
