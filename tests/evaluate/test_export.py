@@ -12,10 +12,16 @@ from safetensors.torch import load_file
 from torch import nn
 
 import vcycle
+from tests.conftest import small_run
 from vcycle.cli.main import main
+from vcycle.config.run import Model
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate.checkpoint import TrainedModel
 from vcycle.evaluate.export import export_model
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.models.slowfast import FastToSlow, _slow_frames, slow_frame_indices
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.shape import ShapeRule
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -92,6 +98,32 @@ def test_safetensors_hold_the_tensors_of_a_model_that_keeps_more(
     file = tmp_path / "model.safetensors"
     export_model(replace(model, module=Counted(2, 3)), file, format="safetensors")
     assert set(load_file(file)) == {"weight", "bias"}
+
+
+class Parts(nn.Module):
+    """It takes whole parts of four frames and eight pixels only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 12)
+
+    def forward(self, clips: torch.Tensor) -> torch.Tensor:
+        n, c, t, h, w = clips.shape
+        assert t % 4 == h % 8 == w % 8 == 0
+        parts = clips.view(n, c, t // 4, 4, h // 8, 8, w // 8, 8)
+        return self.head(parts.mean((3, 5, 7)).square().mean((2, 3, 4)))
+
+
+def test_a_model_of_ones_own_is_checked_at_shapes_of_the_runs_rule(
+    model: LoadedModel, synthetic_videos: Path, tmp_path: Path
+) -> None:
+    rule = ShapeRule(frame_multiple=4, side_multiple=8, min_side=24)
+    config = replace(small_run(synthetic_videos), multigrid=Multigrid(norm_group=4, rule=rule))
+    config = replace(config, model=Model("own:network"))
+    trained = TrainedModel.of_run(config, Manifest.read(synthetic_videos), steps=1)
+    own = replace(model, module=Parts(), trained=TrainedModel.from_dict(trained.to_dict()))
+    shapes = export_model(own, tmp_path / "x.pt2", format="torch")
+    assert list(map(str, shapes)) == ["8x32x32", "12x48x64", "8x24x24", "8x32x48"]
 
 
 class FlattenedHead(nn.Module):

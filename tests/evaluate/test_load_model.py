@@ -15,9 +15,9 @@ from torch import nn
 import vcycle
 from vcycle.data.batch import normalize
 from vcycle.data.manifest import Manifest
-from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint
 from vcycle.models import SubBatchNorm3d
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 
 
 def test_it_is_the_network_that_was_trained_with_plain_norms(trained_run: Path) -> None:
@@ -69,6 +69,15 @@ def rewritten(source: Path, file: Path, **changes: object) -> Path:
         tensors = {name: weights.get_tensor(name) for name in weights.keys()}  # noqa: SIM118
     save_file(tensors, file, {"format": "pt", "vcycle": json.dumps({**values, **changes})})
     return file
+
+
+def test_a_file_of_a_version_that_kept_no_rule_is_read(trained_run: Path, tmp_path: Path) -> None:
+    values = vcycle.load_model(trained_run).trained.to_dict()
+    del values["rule"]
+    assert TrainedModel.from_dict(values).rule == ShapeRule()
+    del values["steps"]
+    with pytest.raises(ValueError, match="no steps in its metadata"):
+        TrainedModel.from_dict(values)
 
 
 def test_code_that_a_file_names_runs_only_if_it_is_trusted(

@@ -11,7 +11,7 @@ import math
 import pickle
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -25,7 +25,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.batch import MEAN, STD
 from vcycle.data.manifest import Manifest
 from vcycle.models.checkpoint_files import is_compressed
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 
 FORMAT = 2
 _GIVE_ANOTHER = "give another file of a run folder, such as one in its checkpoints/"
@@ -45,6 +45,7 @@ class TrainedModel:
         short_side: least and largest short side in pixels that a video was resized to in training.
         mean, std: of the pixels in [0, 1], subtracted and divided by.
         steps: optimizer steps that the weights have had.
+        rule: the shapes that the run kept to; any, in files of versions that did not keep it.
     """
 
     name: str
@@ -59,6 +60,7 @@ class TrainedModel:
     mean: float
     std: float
     steps: int
+    rule: ShapeRule = ShapeRule()
 
     @classmethod
     def of_run(cls, config: RunConfig, manifest: Manifest, *, steps: int) -> TrainedModel:
@@ -76,6 +78,7 @@ class TrainedModel:
             mean=MEAN,
             std=STD,
             steps=steps,
+            rule=config.multigrid.rule,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,10 +92,12 @@ class TrainedModel:
         Raises ValueError if a value is missing or of another type.
         """
         known: dict[str, Any] = {}
-        for name, hint in get_type_hints(cls).items():
-            if not isinstance(values, dict) or name not in values:
-                raise ValueError(f"no {name} in its metadata")
-            known[name] = typed(hint, values[name], name)
+        hints = get_type_hints(cls)
+        for field in fields(cls):
+            if isinstance(values, dict) and field.name in values:
+                known[field.name] = typed(hints[field.name], values[field.name], field.name)
+            elif field.default is MISSING:
+                raise ValueError(f"no {field.name} in its metadata")
         if not 0 < known["std"] < math.inf or not math.isfinite(known["mean"]):
             raise ValueError(f"mean {known['mean']}, std {known['std']}: no pixels have these")
         rate, (low, high) = known["frame_rate"], known["short_side"]

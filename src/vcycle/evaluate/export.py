@@ -112,18 +112,30 @@ def export_model(
 
 
 def check_shapes(model: LoadedModel) -> list[Shape]:
-    """Shapes to check a program at: that of training, larger, smaller, and not square."""
-    shape, rule = model.shape, Model(model.trained.name, model.trained.options).rule
-    frames = rule.frame_multiple * math.ceil(
-        max(2 * rule.frame_multiple, rule.min_frames, shape.frames // 2) / rule.frame_multiple
+    """Shapes to check a program at: that of training, larger, smaller, and not square.
+
+    All are of the network's own rule, or of the run's if the network is a function of one's own.
+    """
+    shape, network = model.shape, Model(model.trained.name, model.trained.options)
+    rule = network.rule if network.entry is not None else model.trained.rule
+    least, step = max(16, rule.min_side), _multiple(16, rule.side_multiple)
+    frames = max(2 * rule.frame_multiple, rule.min_frames, shape.frames // 2)
+    smaller = Shape(
+        _multiple(frames, rule.frame_multiple),
+        _multiple(max(least, shape.height // 2), rule.side_multiple),
+        _multiple(max(least, shape.width // 2), rule.side_multiple),
     )
-    height, width = shape.height, shape.width
     return [
         shape,
-        Shape(shape.frames + rule.frame_multiple, height + 16, width + 32),
-        Shape(frames, max(16, height // 2), max(16, width // 2)),
-        Shape(frames, height, width + 16),
+        Shape(shape.frames + rule.frame_multiple, shape.height + step, shape.width + 2 * step),
+        smaller,
+        Shape(smaller.frames, shape.height, shape.width + step),
     ]
+
+
+def _multiple(size: int, of: int) -> int:
+    """The least whole multiple that is no smaller."""
+    return of * math.ceil(size / of)
 
 
 def _traced(module: nn.Module, example: Shape, other: Shape) -> ExportedProgram:
