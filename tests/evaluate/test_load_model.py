@@ -16,8 +16,10 @@ import vcycle
 from vcycle.data.batch import normalize
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint
+from vcycle.evaluate.export import write_weights
 from vcycle.models import SubBatchNorm3d
 from vcycle.schedule.shape import Shape, ShapeRule
+from vcycle.train.checkpoint import write_checkpoint
 
 
 def test_it_is_the_network_that_was_trained_with_plain_norms(trained_run: Path) -> None:
@@ -78,6 +80,44 @@ def test_a_file_of_a_version_that_kept_no_rule_is_read(trained_run: Path, tmp_pa
     del values["steps"]
     with pytest.raises(ValueError, match="no steps in its metadata"):
         TrainedModel.from_dict(values)
+
+
+class Keeping(nn.Linear):
+    """It keeps more than its tensors."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(3, num_classes)
+        self.kept: object = None
+
+    def get_extra_state(self) -> object:
+        return self.kept
+
+    def set_extra_state(self, state: object) -> None:
+        self.kept = state
+
+
+@pytest.mark.parametrize("kept", [{"calls": [3, 0.5, None]}, {"calls": (3, torch.ones(2))}])
+def test_extra_state_is_loaded(kept: dict[str, object], trained_run: Path, tmp_path: Path) -> None:
+    """From the weights alone if JSON can say it, else from the checkpoint beside them."""
+    trained = vcycle.load_model(trained_run).trained
+    values = {**trained.to_dict(), "name": f"{__name__}:Keeping", "options": {}}
+    network = Keeping(len(trained.classes))
+    network.kept = kept
+    state = {"format": 2, "model": network.state_dict(), "next_step": 5, "trained": values}
+    write_checkpoint(tmp_path, state, keep=1)
+    for path in (tmp_path, tmp_path / "checkpoint.pt", tmp_path / "checkpoint.safetensors"):
+        model = vcycle.load_model(path, trust_code=True)
+        assert repr(model.module.kept) == repr(kept)
+    alone = Path(shutil.copy(tmp_path / "checkpoint.safetensors", tmp_path / "alone.safetensors"))
+    if isinstance(kept["calls"], list):
+        assert vcycle.load_model(alone, trust_code=True).module.kept == kept
+        write_weights(model, alone)
+        assert vcycle.load_model(alone, trust_code=True).module.kept == kept
+        return
+    with pytest.raises(ValueError, match=r"it lacks '_extra_state' of .*; give the run folder"):
+        vcycle.load_model(alone, trust_code=True)
+    with pytest.raises(ValueError, match=r"^--format safetensors: '_extra_state' of "):
+        write_weights(model, tmp_path / "x.safetensors")
 
 
 def test_code_that_a_file_names_runs_only_if_it_is_trusted(

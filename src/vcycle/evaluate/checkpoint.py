@@ -29,6 +29,7 @@ from vcycle.schedule.shape import Shape, ShapeRule
 
 FORMAT = 2
 _GIVE_ANOTHER = "give another file of a run folder, such as one in its checkpoints/"
+_EXTRA_STATE = "vcycle_extra_state"
 _MOST_PIXELS = 2**31  # of a clip
 
 
@@ -165,11 +166,12 @@ def load_tensors(
     is_weights = file.suffix == ".safetensors"
     if is_weights and not averaged:
         raise ValueError(f"{file}: it has the validated weights alone; give the .pt file beside it")
-    tensors = (
-        load_file(file) if is_weights else weights_of(load_checkpoint(file), averaged=averaged)
-    )
+    if is_weights:
+        state = _read_weights(file, module, trained)
+    else:
+        state = weights_of(load_checkpoint(file), averaged=averaged)
     try:
-        module.load_state_dict(tensors)
+        module.load_state_dict(state)
     except RuntimeError as error:
         lines = [" ".join(line.split()) for line in str(error).splitlines()]
         raise ValueError(
@@ -178,14 +180,58 @@ def load_tensors(
         ) from None
 
 
+def _read_weights(file: Path, module: nn.Module, trained: TrainedModel) -> dict[str, Any]:
+    """The state in a safetensors file; of the checkpoint beside it, if only that holds all of it.
+
+    Raises ValueError if neither does, or the file is damaged.
+    """
+    state: dict[str, Any] = load_file(file)
+    with safe_open(file, framework="pt") as opened:
+        extra = (opened.metadata() or {}).get(_EXTRA_STATE, "{}")
+    try:
+        state.update(json.loads(extra))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"weights {file}: it is damaged ({error}); {_GIVE_ANOTHER}") from error
+    expected = module.state_dict().items()
+    lost = [k for k, value in expected if not isinstance(value, Tensor) and k not in state]
+    if not lost:
+        return state
+    checkpoint = file.with_suffix(".pt")
+    if checkpoint.is_file():
+        return weights_of(load_checkpoint(checkpoint))
+    raise ValueError(
+        f"{file}: it lacks {lost[0]!r} of {trained.name}; give the run folder, or its .pt file"
+    )
+
+
+def without_json(state: Mapping[str, Any]) -> list[str]:
+    """The names of what a safetensors file cannot hold: no tensors, and no plain values of JSON."""
+
+    def is_kept(value: object) -> bool:
+        try:
+            return isinstance(value, Tensor) or bool(json.loads(json.dumps(value)) == value)
+        except (TypeError, ValueError):
+            return False
+
+    return [name for name, value in state.items() if not is_kept(value)]
+
+
 def weights_bytes(state: Mapping[str, Any], trained: Mapping[str, Any]) -> bytes:
-    """A safetensors file of the tensors in a module's state, with its TrainedModel as metadata."""
+    """A safetensors file of the tensors in a module's state, with its TrainedModel as metadata.
+
+    So is the extra state that a model of one's own keeps, but for what ``without_json`` names.
+    """
+    lost = without_json(state)
+    extra = {k: v for k, v in state.items() if not isinstance(v, Tensor) and k not in lost}
     tensors = {
         name: value.detach().cpu().contiguous().clone()
         for name, value in state.items()
-        if isinstance(value, torch.Tensor)
+        if isinstance(value, Tensor)
     }
-    return save(tensors, {"format": "pt", "vcycle": json.dumps(trained)})
+    metadata = {"format": "pt", "vcycle": json.dumps(trained)}
+    if extra:
+        metadata[_EXTRA_STATE] = json.dumps(extra)
+    return save(tensors, metadata)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

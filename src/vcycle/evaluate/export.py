@@ -22,7 +22,7 @@ from torch.export import Dim, ExportedProgram
 
 from vcycle.config.run import Model
 from vcycle.data.atomic import atomic, check_replaces
-from vcycle.evaluate.checkpoint import weights_bytes
+from vcycle.evaluate.checkpoint import weights_bytes, without_json
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.schedule.shape import Shape
 
@@ -202,8 +202,17 @@ def _require_onnx() -> None:
 
 
 def write_weights(model: LoadedModel, file: Path) -> None:
-    """Write the weights with the TrainedModel in their metadata, atomically."""
-    contents = weights_bytes(model.module.state_dict(), model.trained.to_dict())
+    """Write the weights with the TrainedModel in their metadata, atomically.
+
+    Raises ValueError if the module has more than them.
+    """
+    state = model.module.state_dict()
+    if lost := without_json(state):
+        raise ValueError(
+            f"--format safetensors: {lost[0]!r} of {model.trained.name} is more than JSON can say; "
+            f"let get_extra_state return numbers, strings, and lists and dictionaries of them"
+        )
+    contents = weights_bytes(state, model.trained.to_dict())
     with atomic(file) as partial:
         partial.write_bytes(contents)
 
