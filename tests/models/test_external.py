@@ -11,7 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.data.batch import normalize
-from vcycle.models import build_model, check_model, convert_batch_norm, load_weights, set_norm_group
+from vcycle.models import (
+    build_model,
+    check_model,
+    convert_batch_norm,
+    load_weights,
+    set_norm_group,
+    to_channels_last,
+)
 from vcycle.schedule.shape import Shape
 
 SHAPES = [Shape(4, 16, 16), Shape(8, 32, 24)]
@@ -230,17 +237,72 @@ def test_a_table_of_zeros_does_not_hide_a_detached_model() -> None:
     class Detached(nn.Module):
         def __init__(self) -> None:
             super().__init__()
+            self.features = nn.Conv3d(3, 3, 1)
             self.table = nn.Parameter(torch.zeros(1, 4))
             self.head = nn.Linear(3, 4)
 
         def forward(self, clips: torch.Tensor) -> torch.Tensor:
-            pooled = clips.mean((2, 3, 4))
+            pooled = self.features(clips).mean((2, 3, 4))
             return self.head(pooled.detach()) + self.table + 0 * clips.mean()
 
     model = Detached()
     with pytest.raises(ValueError, match="no gradient reaches the clips"):
         check_model(model, [Shape(2, 8, 8)], num_classes=4)
     assert not model.table.any()
+    model.features.requires_grad_(False)  # then all that is trained gets its gradient
+    check_model(model, [Shape(2, 8, 8)], num_classes=4)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("softmax", "in evaluation, at shape 4x16x16, it returns probabilities; return scores"),
+        ("tuple", "in evaluation, at shape 4x16x16, it returns a tuple; return the scores"),
+        ("mixed", "at shape 4x16x16, the scores of a clip depend on the clips beside it"),
+        ("assert", r"it fails: AssertionError: raise AssertionError \(test_external"),
+        ("view", "fails: RuntimeError: view size is not compatible .* --channels_last false"),
+    ],
+)
+def test_faults_of_evaluation_and_of_memory_are_named(fault: str, message: str) -> None:
+    class Faulty(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features = nn.Conv3d(3, 5, 3, padding=1)
+            to_channels_last(self)
+
+        def forward(self, clips: Tensor) -> Any:
+            if fault == "assert" and clips.shape[2] != 8:
+                raise AssertionError
+            x = self.features(clips)  # (B, 5, T, H, W)
+            if fault == "view":
+                return x.view(len(x), 5 * x.shape[2], -1).mean(2)
+            if fault == "mixed":
+                frames = x.mean((3, 4)).permute(2, 0, 1).reshape(-1, 5)  # (T * B, 5)
+                return frames.view(len(x), -1, 5).mean(1)
+            scores = x.mean((2, 3, 4))
+            if fault == "softmax" and not self.training:
+                return scores.softmax(1)
+            return (scores, x) if fault == "tuple" and not self.training else scores
+
+    with pytest.raises(ValueError, match=message) as caught:
+        check_model(Faulty(), SHAPES, num_classes=5)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_norm_without_statistics_may_mix_the_clips_of_a_batch() -> None:
+    layers = [nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4, track_running_stats=False), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 5))
+    check_model(model, SHAPES, num_classes=5)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_a_scripted_layer_is_checked() -> None:
+    scripted = torch.jit.script(nn.Conv3d(3, 5, 1))
+    check_model(
+        nn.Sequential(scripted, nn.AdaptiveAvgPool3d(1), nn.Flatten()), SHAPES, num_classes=5
+    )
+    with pytest.raises(ValueError, match=r"layer '1' \(Linear\) fails"):
+        check_model(nn.Sequential(scripted, nn.Linear(7, 5)), SHAPES, num_classes=5)
 
 
 def test_a_compiled_model_is_checked_by_the_one_within() -> None:

@@ -39,7 +39,9 @@ def score_videos(
     )
     network.eval()
     layout = memory_format(network)
-    with torch.inference_mode(), fabric.autocast():
+    # Not in inference mode: what a network keeps from here, such as a table of positions, serves
+    # the next training step too.
+    with torch.no_grad(), fabric.autocast():
         for number, batch in enumerate(loader, 1):
             clips = normalize(batch.to(fabric.device).clips, memory_format=layout)
             scores = network(clips)  # (N, classes)

@@ -139,7 +139,7 @@ def _predict_span(
     views = [View(k, num_clips) for k in range(num_clips)]
     device = next(model.module.parameters()).device
     parts = []
-    with torch.inference_mode():
+    with torch.no_grad():
         for first in range(0, num_clips, _CLIPS_AT_A_TIME):
             some = views[first : first + _CLIPS_AT_A_TIME]
             pixels = torch.stack([_read(model, video, info, span, v, shape) for v in some])

@@ -96,7 +96,7 @@ def _check_shape(network: nn.Module, shape: Shape, fabric: Fabric) -> None:
     clip = torch.zeros((1, 3, shape.frames, shape.height, shape.width), device=fabric.device)
     network.eval()
     try:
-        with torch.inference_mode(), fabric.autocast():
+        with torch.no_grad(), fabric.autocast():
             network(clip)
     except torch.OutOfMemoryError:
         raise ValueError(
@@ -142,7 +142,7 @@ def _milliseconds(network: nn.Module, shape: Shape, num_clips: int, fabric: Fabr
     clips = torch.zeros(size, device=fabric.device).to(memory_format=memory_format(network))
     seconds = []
     network.eval()
-    with torch.inference_mode(), fabric.autocast():
+    with torch.no_grad(), fabric.autocast():
         for _ in range(_TIMED + 1):
             began = time.perf_counter()
             network(clips)

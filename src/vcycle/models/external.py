@@ -10,14 +10,18 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from vcycle.models.memory_layout import memory_format
 from vcycle.models.norm import SubBatchNorm3d
 from vcycle.models.wrapped import unwrapped
 from vcycle.schedule.shape import Shape
@@ -75,18 +79,24 @@ def _module(path: str, name: str) -> Any:
 
 
 def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    said = " ".join(str(error).split())[:200]
+    if not said and error.__traceback__ is not None:  # as of a bare assert
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{place.line} ({Path(place.filename).name}, line {place.lineno})"
+    return f"{type(error).__name__}: {said}"
 
 
 def check_model(
     model: nn.Module, shapes: Iterable[Shape] | Shape, *, num_classes: int, num_clips: int = 2
 ) -> None:
-    """Run ``model`` forward and backward once at every shape, before step 0.
+    """Run ``model`` forward and backward at every shape, in training and evaluation, before step 0.
 
-    Random clips of (num_clips, 3, T, H, W) must give finite scores of (num_clips, num_classes) and
-    get a finite gradient that is not zero. The model runs in training mode, and within the autocast
-    that is on, which should be that of the training; its buffers, gradients, modes, norm groups and
-    the random state are restored. Of a model in DDP or ``torch.compile`` the one within is run.
+    Random clips of (num_clips, 3, T, H, W), in the memory format of the model's weights, must give
+    finite scores of (num_clips, num_classes), before softmax, and a finite gradient: one that
+    reaches the clips, or else every parameter that is trained. In evaluation no clip's scores may
+    depend on another's. The model runs within the autocast that is on, which should be that of the
+    training; its buffers, gradients, modes, norm groups and the random state are restored. Of a
+    model in DDP or ``torch.compile`` the one within is run.
 
     Raises ValueError if a shape fails. The message is one line that names the shape and the layer,
     for example a classifier that fits one shape only.
@@ -99,76 +109,130 @@ def check_model(
                 f"shapes of {type(shape).__name__}: give plan.shapes, or a list of vcycle.Shape"
             )
         with _as_it_was(model):
-            scores, clips = _run(model, shape, num_clips)
-            _check_scores(scores, shape, num_clips=num_clips, num_classes=num_classes)
-            _check_gradient(scores, clips, shape)
+            clips = _random_clips(model, shape, num_clips)
+            for mode in (True, False):
+                model.train(mode)
+                where = f"at shape {shape}" if mode else f"in evaluation, at shape {shape},"
+                scores = _run(model, clips, where)
+                _check_scores(scores, where, num_clips=num_clips, num_classes=num_classes)
+                if mode:
+                    _check_gradient(model, scores, clips, shape)
+                else:
+                    _check_independence(model, scores, clips, where)
 
 
-def _run(model: nn.Module, shape: Shape, num_clips: int) -> tuple[Any, Tensor]:
+def _random_clips(model: nn.Module, shape: Shape, num_clips: int) -> Tensor:
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     dims = (num_clips, 3, shape.frames, shape.height, shape.width)
-    clips = torch.randn(dims, device=device, requires_grad=True)
-    names = {module: name for name, module in model.named_modules()}
-    # Modules entered and not left: the last is the one in which an exception was raised.
-    inside: list[str] = []
+    clips = torch.randn(dims, device=device).contiguous(memory_format=memory_format(model))
+    return clips.requires_grad_()
 
-    def enter(module: nn.Module, _: Any) -> None:
-        inside.append(names[module])
+
+def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
+    try:
+        return model(clips.clone())  # the model may change a clone in place
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:
+        name = _failing_layer(model, clips)
+        layer = f"layer {name!r} ({type(model.get_submodule(name)).__name__})" if name else "it"
+        fix = (
+            "multigrid needs a model that takes every shape of the plan: pool globally before a "
+            "linear layer, interpolate positions, or choose shapes that the model takes by "
+            "multigrid.rule.frame_multiple and side_multiple"
+        )
+        if "view size is not compatible" in str(error):
+            fix = "clips are channels-last: let forward use reshape, or give --channels_last false"
+        raise ValueError(f"model: {where} {layer} fails: {_one_line(error)}; {fix}") from error
+
+
+def _failing_layer(model: nn.Module, clips: Tensor) -> str:
+    """The name of the layer that raises; "" if it is the model itself, or cannot be told."""
+    # Modules entered and not left: the last is the one in which the exception is raised. What is
+    # scripted takes no hooks, and what is compiled would be compiled with them.
+    inside: list[str] = []
+    hooks = []
 
     def leave(*_: Any) -> None:
         inside.pop()
 
-    hooks = [module.register_forward_pre_hook(enter) for module in names]
-    hooks += [module.register_forward_hook(leave) for module in names]
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule) or "_orig_mod" in name:
+            continue
+        enter = partial(_enter, inside, name)
+        hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
     try:
-        return model(clips.clone()), clips  # the model may change a clone in place
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except Exception as error:
-        name = inside[-1] if inside else ""
-        layer = f"layer {name!r} ({type(model.get_submodule(name)).__name__})" if name else "it"
-        raise ValueError(
-            f"model: at shape {shape} {layer} fails: {_one_line(error)}; multigrid needs a "
-            "model that takes every shape of the plan: pool globally before a linear layer, "
-            "interpolate positions, or choose shapes that the model takes"
-        ) from error
+        model(clips.clone())
+    except Exception:
+        return inside[-1] if inside else ""
     finally:
         for hook in hooks:
             hook.remove()
+    return ""
 
 
-def _check_scores(scores: Any, shape: Shape, *, num_clips: int, num_classes: int) -> None:
+def _enter(inside: list[str], name: str, *_: Any) -> None:
+    inside.append(name)
+
+
+def _check_scores(scores: Any, where: str, *, num_clips: int, num_classes: int) -> None:
     if not isinstance(scores, Tensor):
         raise ValueError(
-            f"model: at shape {shape} it returns a {type(scores).__name__}; return the scores, a "
+            f"model: {where} it returns a {type(scores).__name__}; return the scores, a "
             f"tensor of (B, {num_classes})"
         )
     if scores.shape != (num_clips, num_classes):
         raise ValueError(
-            f"model: at shape {shape} it returns {tuple(scores.shape)} for {num_clips} clips; "
-            f"return ({num_clips}, {num_classes}), one score per class"
+            f"model: {where} it returns {tuple(scores.shape)} for {num_clips} clips; "
+            f"return ({num_clips}, {num_classes}), one score per class: the function that builds "
+            f"it gets their number as num_classes"
         )
+    values = scores.detach().float()
+    if (
+        num_classes > 1
+        and bool((values >= 0).all())
+        and bool(((values.sum(1) - 1).abs() < 1e-2).all())
+    ):
+        raise ValueError(f"model: {where} it returns probabilities; return scores before softmax")
+
+
+def _check_gradient(model: nn.Module, scores: Tensor, clips: Tensor, shape: Shape) -> None:
     if not bool(scores.isfinite().all()):
         raise ValueError(
             f"model: at shape {shape} scores are not finite; check its initialisation"
             f"{_in_bfloat16(scores, shape)}"
         )
-
-
-def _check_gradient(scores: Tensor, clips: Tensor, shape: Shape) -> None:
-    gradient = None
+    gradient, trained = None, [each for each in model.parameters() if each.requires_grad]
+    gradients: Sequence[Tensor | None] = []
     if scores.requires_grad:
         loss = scores.float().logsumexp(1).sum() + scores.float().square().sum()
-        (gradient,) = torch.autograd.grad(loss, clips, allow_unused=True)
+        gradient, *gradients = torch.autograd.grad(loss, [clips, *trained], allow_unused=True)
     if gradient is not None and not bool(gradient.isfinite().all()):
         raise ValueError(
             f"model: at shape {shape} the gradient of the clips is not finite; look for a square "
             f"root, a logarithm or a division at zero{_in_bfloat16(scores, shape)}"
         )
-    if gradient is None or not bool(gradient.any()):
+    if gradient is not None and bool(gradient.any()):
+        return
+    # A frozen part may keep it from the clips, but not from what is trained.
+    is_blind = bool((scores == scores[:1]).all())
+    if is_blind or not gradients or any(g is None or not bool(g.any()) for g in gradients):
         raise ValueError(
-            f"model: at shape {shape} no gradient reaches the clips; look for detach, no_grad, "
-            "argmax or a frozen part in its forward"
+            f"model: at shape {shape} no gradient reaches the clips; look for detach, no_grad or "
+            "argmax in its forward, or freeze the layers before that"
+        )
+
+
+def _check_independence(model: nn.Module, scores: Tensor, clips: Tensor, where: str) -> None:
+    """No clip's scores may depend on those beside it, unless a norm has no running statistics."""
+    norms = (each for each in model.modules() if isinstance(each, _BatchNorm))
+    if not scores.requires_grad or any(each.running_mean is None for each in norms):
+        return
+    (gradient,) = torch.autograd.grad(scores[0].float().sum(), clips, allow_unused=True)
+    if gradient is not None and bool((gradient[1:].isfinite() & (gradient[1:] != 0)).any()):
+        raise ValueError(
+            f"model: {where} the scores of a clip depend on the clips beside it; look for a "
+            f"reshape that mixes clips with frames, or a number of frames that is fixed"
         )
 
 
@@ -198,7 +262,6 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
     try:
         with torch.random.fork_rng([device.index for device in devices]):
             torch.manual_seed(0)
-            model.train()
             for parameter in zeros:
                 nn.init.normal_(parameter, std=0.01)
             for norm, *_ in norms:

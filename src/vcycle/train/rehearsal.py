@@ -217,7 +217,7 @@ def _view_seconds(network: nn.Module, clips: int, shape: Shape, *, fabric: Fabri
         pixels = random_pixels(clips, shape, fabric.device)
         network(normalize(pixels, memory_format=memory_format(network)))
 
-    with torch.inference_mode(), fabric.autocast():
+    with torch.no_grad(), fabric.autocast():
         return repeated(score, fabric, most=2) / clips
 
 
