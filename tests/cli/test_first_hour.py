@@ -101,7 +101,7 @@ def test_one_command_indexes_plans_trains_and_says_what_comes_next(
     assert last_run_folder("strokes") is None
 
 
-def test_a_cpu_that_is_faster_in_bfloat16_takes_it_for_one_s_own_videos_only(
+def test_a_cpu_that_is_faster_in_bfloat16_takes_it_for_one_s_own_videos_and_time_only(
     strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A saved configuration is carried out as it is."""
@@ -110,15 +110,17 @@ def test_a_cpu_that_is_faster_in_bfloat16_takes_it_for_one_s_own_videos_only(
     monkeypatch.setattr("vcycle.cli.train._train", lambda config, *_, **__: asked.append(config))
     assert main(["data", "index", "folder", "strokes"]) == 0
     own = ["--model", "resnet3d_tiny", "--shape", "8x32x32"]
+    assert main(["train", "strokes", *own, "--time", "1m"]) == 0
+    assert main(["train", "scratch", "--data", "strokes", *own, "--time", "1m"]) == 0
     assert main(["train", "strokes", *own]) == 0
-    assert main(["train", "scratch", "--data", "strokes", *own]) == 0
+    assert asked[2].notes[-1].startswith("--precision bf16-mixed is faster on this CPU")
     saved = replace(asked[0], precision="32-true")
     (tmp_path / "saved.yaml").write_text(config_text(saved))
     assert main(["train", "--config", "saved.yaml", "--folder", "again"]) == 0
     assert main(["train", "demo", "--data", "strokes", "--folder", "demo"]) == 0
-    kinds = ["bf16-mixed", "bf16-mixed", "32-true", "32-true"]
+    kinds = ["bf16-mixed", "bf16-mixed", "32-true", "32-true", "32-true"]
     assert [config.precision for config in asked] == kinds
-    assert asked[2] == saved
+    assert asked[3] == saved
 
 
 def test_a_choice_made_once_is_kept(strokes: Path, capsys: pytest.CaptureFixture[str]) -> None:

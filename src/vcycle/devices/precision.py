@@ -14,20 +14,20 @@ from vcycle.devices.fabric import MixedPrecision, Precision
 
 Name = Literal["32-true", "tf32", "bf16-mixed", "16-mixed"]
 
-_EQUAL_IN_BFLOAT16 = ("resnet3d_tiny",)
-"""Networks that the study (docs/results.md) trained to the same accuracy in it."""
+_TRIED_IN_BFLOAT16 = ("resnet3d_tiny",)
+"""Networks that the study (docs/results.md) trained to the same loss in it."""
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16")
 """Of CPUs, by torch's names: with either, steps take less time in bfloat16."""
 
 
 def fastest_precision(model: str, *, least_frames: int) -> Name:
-    """What ``model`` trains fastest in on this machine, of what was shown to be as accurate.
+    """What ``model`` trains fastest in on this machine, of what was shown to come to the same loss.
 
     bfloat16 on a CPU with instructions for it, float32 elsewhere, and if any clip has fewer than
     two frames, ``least_frames``: there torch 2.13 convolves few channels in bfloat16 over memory
     that nobody wrote, which may hold what is not a number.
     """
-    if torch.cuda.is_available() or model not in _EQUAL_IN_BFLOAT16 or least_frames < 2:
+    if torch.cuda.is_available() or model not in _TRIED_IN_BFLOAT16 or least_frames < 2:
         return "32-true"
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     return "bf16-mixed" if any(map(capabilities.get, _INSTRUCTIONS)) else "32-true"
