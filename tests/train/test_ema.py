@@ -24,22 +24,23 @@ def move(model: nn.Module, number: int) -> None:
         model[1].num_batches_tracked.add_(1)
 
 
-def test_the_average_follows_its_formula() -> None:
+@pytest.mark.parametrize("name", ["update", "update_parameters"])  # the second one is torch's
+def test_the_average_follows_its_formula(name: str) -> None:
     model = network()
     average = WeightAverage(model, decay=0.3)
     expected = {}
     for number in range(6):
         move(model, number)
-        average.update(model)
+        getattr(average, name)(model)
         decay = min(0.3, (1 + number) / (10 + number))
-        for name, value in model.state_dict().items():
+        for key, value in model.state_dict().items():
             if number == 0 or not value.is_floating_point():
-                expected[name] = value.clone()
+                expected[key] = value.clone()
             else:
-                expected[name] = decay * expected[name] + (1 - decay) * value
+                expected[key] = decay * expected[key] + (1 - decay) * value
     assert average.module.state_dict().keys() == model.state_dict().keys()
-    for name, value in average.module.state_dict().items():
-        torch.testing.assert_close(value, expected[name])
+    for key, value in average.module.state_dict().items():
+        torch.testing.assert_close(value, expected[key])
     assert not torch.equal(average.module[0].weight, model[0].weight)
     assert not any(parameter.requires_grad for parameter in average.parameters())
     assert all(parameter.requires_grad for parameter in model.parameters())

@@ -42,10 +42,7 @@ class WeightAverage(AveragedModel):
 
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
-        """Take in the network's weights after a step, without waiting for the device.
-
-        ``update_parameters`` does wait, for a copy of the number of steps.
-        """
+        """Take in the network's weights after a step, without waiting for the device."""
         before = int(self.n_averaged)  # on the CPU
         moved: list[tuple[Tensor, Tensor]] = []
         copied: list[tuple[Tensor, Tensor]] = []
@@ -58,6 +55,10 @@ class WeightAverage(AveragedModel):
         if copied:
             torch._foreach_copy_([ours for ours, _ in copied], [new for _, new in copied])
         self.n_averaged += 1
+
+    def update_parameters(self, model: nn.Module) -> None:
+        """``update``, by the name that torch's averages have."""
+        self.update(model)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: the average's state dict, and of how many steps it is."""
