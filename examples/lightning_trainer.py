@@ -13,7 +13,7 @@ import pytorch_lightning as lightning
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import vcycle
 from examples.small_run import small_network, small_plan, training_clips
@@ -32,6 +32,7 @@ class Classifier(lightning.LightningModule):
         vcycle.apply_step(batch, model=self.network, optimizer=self.optimizers())
         loss = F.cross_entropy(self.network(vcycle.normalize(batch.clips)), batch.labels)
         self.losses.append(loss.item())
+        self.log("loss", loss, batch_size=len(batch))
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -43,15 +44,18 @@ class Classifier(lightning.LightningModule):
 
 
 def main(folder: str, *, steps: int = 200, micro_batches: int = 1, **options: Any) -> Classifier:
-    """Train on the manifest in ``folder``."""
+    """Train on the manifest in ``folder``, or go on from ``ckpt_path``, as Lightning saves one."""
     dataset = training_clips(folder)
     plan = small_plan(len(dataset), steps=steps)
     sampler = vcycle.PlanSampler(plan, len(dataset), seed=0, micro_batches=micro_batches)
-    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=vcycle.collate)
+    loader = StatefulDataLoader(dataset, batch_sampler=sampler, collate_fn=vcycle.collate)
     torch.manual_seed(0)
     module = Classifier(small_network(dataset.manifest.num_classes))
+    ckpt_path = options.pop("ckpt_path", None)
     options |= {"max_epochs": 1, "accumulate_grad_batches": micro_batches}
-    lightning.Trainer(use_distributed_sampler=False, **options).fit(module, loader)
+    trainer = lightning.Trainer(use_distributed_sampler=False, **options)
+    trainer.fit(module, loader, ckpt_path=ckpt_path)
+    vcycle.check_finished(plan, module.optimizers())
     return module
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import mean
@@ -102,22 +103,33 @@ def test_accelerate_trains_as_vcycle_train_does(
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
-def test_lightning_trains_as_vcycle_train_does(
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
+def test_lightning_trains_and_resumes_as_vcycle_train_does(
     synthetic_videos: Path, tmp_path: Path, run: tuple[int, list[float]]
 ) -> None:
-    pytest.importorskip("pytorch_lightning")
+    pytest.importorskip("torchdata")
+    callbacks = pytest.importorskip("pytorch_lightning").callbacks
     micro_batches, own = run
-    module = example("lightning_trainer").main(
+    train_on = partial(
+        example("lightning_trainer").main,
         str(synthetic_videos),
         steps=STEPS,
         micro_batches=micro_batches,
         accelerator="cpu",
         logger=False,
-        enable_checkpointing=False,
         enable_progress_bar=False,
         default_root_dir=tmp_path,
     )
+    kept = callbacks.ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=5, save_top_k=-1)
+    module = train_on(callbacks=[kept])
     assert by_step(module.losses, micro_batches) == pytest.approx(own, rel=1e-5, abs=0)
+    for done in (5, 15):  # of 20 steps
+        resumed = train_on(
+            enable_checkpointing=False, ckpt_path=str(tmp_path / f"step={done}.ckpt")
+        )
+        losses = by_step(resumed.losses, micro_batches)
+        assert losses == pytest.approx(own[done:], rel=1e-5, abs=0)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
@@ -228,14 +240,14 @@ def test_two_processes_train_as_one_does(
 
 def test_loops_are_short() -> None:
     for name in ("own_loop", "lightning_trainer", "accelerate_loop", "transformers_trainer"):
-        assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) <= 60, name
+        assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) <= 65, name
 
 
 def test_public_names_exist_and_plans_need_no_torch() -> None:
     for name in vcycle.__all__:
         assert callable(getattr(vcycle, name))
         assert getattr(vcycle, name) is getattr(vcycle, name)
-    assert set(vcycle.__all__) <= set(dir(vcycle))
+    assert {name for name in dir(vcycle) if not name.startswith("__")} == set(vcycle.__all__)
     code = "import sys, vcycle; vcycle.Plan; dir(vcycle); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'Plann'"):

@@ -107,3 +107,21 @@ def test_fewer_micro_batches_than_the_trainer_accumulates_are_refused():
     step(next(batches))
     with pytest.raises(ValueError, match="step 1: the optimizer has not stepped since the last"):
         step(next(batches))
+
+
+def test_training_that_ends_before_the_plan_is_told():
+    """As Lightning ends it: it counts the steps before a resume twice."""
+    with pytest.raises(ValueError, match=r"it ended after 0 of the plan's \d+ steps"):
+        vcycle.check_finished(PLAN, model_and_optimizer()[1])
+    model, optimizer = model_and_optimizer()
+    batches = list(loader())
+    train(batches[:-1], model, optimizer)
+    message = f"after {len(PLAN) - 1} of the plan's {len(PLAN)} steps; let .*StatefulDataLoader"
+    with pytest.raises(ValueError, match=message):
+        vcycle.check_finished(PLAN, optimizer)
+    vcycle.apply_step(batches[-1], model=model, optimizer=optimizer)
+    model(vcycle.normalize(batches[-1].clips)).square().sum().backward()
+    with pytest.raises(ValueError, match=message):
+        vcycle.check_finished(PLAN, SimpleNamespace(optimizer=optimizer))
+    optimizer.step()
+    vcycle.check_finished(PLAN, SimpleNamespace(optimizer=optimizer))

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         set_dropout_seeds,
         set_norm_group,
     )
-    from vcycle.train.apply_step import apply_step
+    from vcycle.train.apply_step import apply_step, check_finished
     from vcycle.train.augment import augment
     from vcycle.train.plan_lr import PlanLR
 
@@ -67,6 +67,7 @@ _MODULES = {
     "apply_step": "vcycle.train.apply_step",
     "augment": "vcycle.train.augment",
     "build_model": "vcycle.models",
+    "check_finished": "vcycle.train.apply_step",
     "check_model": "vcycle.models",
     "collate": "vcycle.data.collate",
     "commit_statistics": "vcycle.models",
@@ -117,6 +118,7 @@ __all__ = [
     "apply_step",
     "augment",
     "build_model",
+    "check_finished",
     "check_model",
     "collate",
     "commit_statistics",
@@ -151,4 +153,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

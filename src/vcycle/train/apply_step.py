@@ -28,7 +28,7 @@ from vcycle.models import (
     set_token_share,
 )
 from vcycle.models.frozen import is_in_training
-from vcycle.schedule.plan import Step
+from vcycle.schedule.plan import Plan, Step
 from vcycle.train.optimizer_watch import inner_optimizer, step_was_skipped, watch
 from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
@@ -104,6 +104,27 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     return step
 
 
+def check_finished(plan: Plan, optimizer: Any) -> None:
+    """Raise ValueError unless the optimizer has taken the plan's last step: after training.
+
+    A trainer that counts batches by a length of its own ends early without a word, and the steps
+    that it leaves out are those of the full shape. ``optimizer`` as in ``apply_step``.
+    """
+    inner = inner_optimizer(optimizer)
+    index, micro_batch, micro_batches, *_ = inner.param_groups[0].get(_PLACE, (-1, 0, 1))
+    pace = _paces.get(inner)
+    waits = pace is not None and pace.steps == watch(inner).num_steps
+    if micro_batch + 1 < micro_batches or (waits and not step_was_skipped(inner)):
+        index -= 1  # of that step there was a batch
+    done = index + 1
+    if done < len(plan):
+        raise ValueError(
+            f"training: it ended after {done} of the plan's {len(plan)} steps; let the trainer "
+            f"take every batch of the loader (to resume in Lightning: torchdata's "
+            f"StatefulDataLoader without first_step, as it counts the batches before)"
+        )
+
+
 def _check_order(part: StepPart, optimizer: Optimizer) -> None:
     """Raise ValueError unless this micro-batch follows the last, and the optimizer kept pace."""
     step, counter = part.step, watch(optimizer)
@@ -132,7 +153,8 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
                 f"batch of {part}, from clip {step.first_sample}: step {due[0]}, micro-batch "
                 f"{due[1]}, from clip {due[2]} is due; train on every batch of one plan once and "
                 f"in order, and let no trainer shuffle, shard or restart its loader (to resume: "
-                f"PlanSampler(..., first_step={due[0]}); for another plan: a new optimizer)"
+                f"PlanSampler(..., first_step={due[0]}), in Lightning torchdata's "
+                f"StatefulDataLoader without it; for another plan: a new optimizer)"
             )
     elif part.micro_batch:
         raise ValueError(f"batch of {part}: begin at the first micro-batch of a step")
