@@ -119,8 +119,11 @@ def test_failures_leave_the_statistics_as_they_were() -> None:
     before = {key: value.clone() for key, value in layer.state_dict().items()}
     with pytest.raises(ValueError, match="no batch to measure"):
         precise_bn(layer, [])
-    with pytest.raises(ValueError, match="norm_group 3: it does not divide a batch of 4 clips"):
+    message = r"^precise_bn: norm_group 3: .* batch of 4 clips; .*set_norm_group\(model, None\)"
+    with pytest.raises(ValueError, match=message):
         precise_bn(layer, [clips(6, 3), clips(4, 3)])
+    with pytest.raises(TypeError, match=r"a batch is list; give what .*normalize\(batch.clips\)"):
+        precise_bn(layer, [[clips(6, 3)]])
     with pytest.raises(ValueError, match="not finite"):
         precise_bn(layer, [clips(6, 3), clips(6, 3) * torch.nan])
     torch.testing.assert_close(dict(layer.state_dict()), before, rtol=0, atol=0)

@@ -34,7 +34,7 @@ def precise_bn(
 
     Returns the number of layers that were set. If it is 0, ``batches`` is not read.
     Raises ValueError if there is no batch, the norm groups do not divide a batch, or activations
-    are not finite; the statistics are then unchanged.
+    are not finite, TypeError if a batch is no tensor; the statistics are then unchanged.
     """
     layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not layers:
@@ -84,7 +84,7 @@ def _measure(
         for layer in layers:
             assert layer.num_batches_tracked is not None
             layer.num_batches_tracked.zero_()  # running statistics then are those of this batch
-        model(clips)
+        _run(model, clips)
         mean = torch.cat([m.running_mean for m in layers if m.running_mean is not None]).double()
         var = torch.cat([m.running_var for m in layers if m.running_var is not None]).double()
         sums += len(clips) * torch.cat([mean, var + mean.square(), mean.new_ones(1)])
@@ -99,3 +99,21 @@ def _measure(
     mean, square = (sums[:-1] / sums[-1]).chunk(2)
     var = square - mean.square()
     return list(zip(torch.split(mean, sizes), torch.split(var, sizes), strict=True))
+
+
+def _run(model: nn.Module, clips: object) -> None:
+    if not isinstance(clips, Tensor):
+        raise TypeError(
+            f"precise_bn: a batch is {type(clips).__name__}; give what the model takes, such as "
+            f"(vcycle.normalize(batch.clips) for batch in loader)"
+        )
+    try:
+        model(clips)
+    except ValueError as error:
+        if not str(error).startswith("norm_group"):
+            raise
+        raise ValueError(
+            f"precise_bn: {error}, leave a last, smaller batch out (drop_last), or call "
+            f"vcycle.set_norm_group(model, None) for whole batches: the group is still that of the "
+            f"last training step"
+        ) from None
