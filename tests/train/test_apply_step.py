@@ -398,3 +398,78 @@ def test_what_is_no_training_batch_is_refused():
         vcycle.apply_step([batch.clips, batch.labels], model=model, optimizer=optimizer)
     with pytest.raises(TypeError, match=r"optimizer int: give a torch.optim.Optimizer"):
         vcycle.apply_step(batch, model=model, optimizer=3)
+
+
+def test_a_call_after_backward_is_refused_and_one_after_the_step_is_told():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.randn(8, 3, 1, 2, 2)).square().sum().backward()
+    with pytest.raises(ValueError, match=r"have gradients before the first step .*before the forw"):
+        vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
+    optimizer.step()
+    optimizer.zero_grad()
+    with pytest.warns(UserWarning, match="it has stepped before the first step of the plan"):
+        vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
+
+
+def test_what_begins_a_run_with_an_optimizers_state_passes():
+    """A state that steps on zeros made, one that is resumed, and groups that are added later."""
+    model = network()
+
+    def new():
+        return torch.optim.AdamW(model[0].parameters(), lr=0.1)
+
+    optimizer = new()
+    for parameter in model[0].parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.param_groups[0]["lr"] = 0.0
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.1
+    train(model, optimizer, map(batch_of, PLAN[:2]))
+    again = new()
+    again.load_state_dict(optimizer.state_dict())
+    train(model, again, [batch_of(PLAN[2])])
+    again.add_param_group({"params": model[1].parameters(), "lr": 0.1})
+    train(model, again, [batch_of(PLAN[3])])
+
+
+def test_a_scheduler_of_torchs_is_told_that_its_rates_are_not_used():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    torch.optim.lr_scheduler.LinearLR(optimizer)
+    with pytest.warns(UserWarning, match=r"whose rates are not used: .* after apply_step") as told:
+        train(model, optimizer, map(batch_of, PLAN[:2]))
+    assert len(told) == 1
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.PlanLR(optimizer, PLAN)
+    train(model, optimizer, [batch_of(PLAN[0])])
+
+
+class Sam(torch.optim.Optimizer):
+    """As sharpness-aware optimizers are written: a second optimizer takes the steps."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+        self.base_optimizer = torch.optim.SGD(self.param_groups, lr=lr)
+        self.param_groups = self.base_optimizer.param_groups
+
+
+def test_an_optimizer_that_lets_another_one_step_is_followed():
+    model = network()
+    optimizer = Sam(model.parameters(), 0.1)
+    vcycle.defer_statistics(model, optimizer)
+    for step in PLAN[:3]:
+        vcycle.apply_step(batch_of(step), model=model, optimizer=optimizer)
+        model(torch.randn(8, 3, 1, 2, 2)).square().sum().backward()
+        optimizer.base_optimizer.step()
+        optimizer.zero_grad()
+    assert model[1].num_batches_tracked == 3
+    assert optimizer.state_dict()["param_groups"][0]["plan_place"][0] == 2
+
+
+def test_an_optimizer_without_a_rate_is_refused():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    optimizer.param_groups[0]["lr"] = None
+    with pytest.raises(ValueError, match=r"group 0 has no rate; give SGD .*relative_step=False"):
+        vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)

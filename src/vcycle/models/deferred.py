@@ -28,6 +28,7 @@ def defer_statistics(model: nn.Module, optimizer: Optimizer | None = None) -> No
     """
     if optimizer is not None:
         inner = getattr(optimizer, "optimizer", optimizer)  # which Lightning and Accelerate wrap
+        inner = getattr(inner, "base_optimizer", inner)  # and SAM
         inner.register_step_post_hook(lambda *_: commit_statistics(model))
     for layers in _alike(model):
         sizes = [2 * layer.num_features + 2 for layer in layers]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vcycle.data.batch import Batch
@@ -64,7 +64,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     the optimizer's state, so a resumed run goes on checking. Returns the step.
 
     Raises ValueError if the batch is not the one that follows the last: of another plan, drawn from
-    another number of videos, left out or repeated, split by a trainer; if the optimizer stepped
+    another number of videos, left out or repeated, split by a trainer; if there are gradients
+    before the first; if the optimizer stepped
     between two micro-batches of a step, twice between two steps, or not at all though it has
     gradients and they are finite; if the model's batch norms are not set up for the plan, or what
     they collected was not applied; if its dropout is not for several parts; or if it cannot drop
@@ -84,10 +85,13 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
             f"batch of {len(batch)} clips: {part} has {part.num_clips} for this process; keep "
             f"the trainer from splitting batches"
         )
+    if inner not in _paces:
+        _warn_of_scheduler(inner)
     _check_order(part, inner)
     base_rate = part.baseline.learning_rate.base
     if _PLACE not in inner.param_groups[0]:
         warn_of_rate(inner, base_rate=base_rate)
+        _check_begins(inner)
     if part.micro_batch == 0:
         check_batch_norms(model, step.norm_group)
         check_parts(model, part)
@@ -122,6 +126,35 @@ def check_finished(plan: Plan, optimizer: Any) -> None:
             f"training: it ended after {done} of the plan's {len(plan)} steps; let the trainer "
             f"take every batch of the loader (to resume in Lightning: torchdata's "
             f"StatefulDataLoader without first_step, as it counts the batches before)"
+        )
+
+
+def _check_begins(optimizer: Optimizer) -> None:
+    """Raise ValueError if this first call comes after ``backward``; warn if after ``step``."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if any(p.grad is not None and bool(p.grad.any()) for p in parameters):
+        raise ValueError(
+            "optimizer: its parameters have gradients before the first step of the plan; call "
+            "apply_step before the forward pass (gradients of something else: "
+            "optimizer.zero_grad() before)"
+        )
+    # Steps on zeros, which build an optimizer's state before one is loaded, leave it at zero.
+    values = [v for state in optimizer.state.values() for v in state.values()]
+    if any(isinstance(v, Tensor) and v.ndim and bool(v.any()) for v in values):
+        warnings.warn(
+            "optimizer: it has stepped before the first step of the plan; call apply_step before "
+            "each forward pass (right if its state is that of an earlier run)",
+            stacklevel=3,
+        )
+
+
+def _warn_of_scheduler(optimizer: Optimizer) -> None:
+    """Warn once if a scheduler of torch's, other than PlanLR, sets rates that are not used."""
+    if hasattr(optimizer.step, "_wrapped_by_lr_sched") and not watch(optimizer).has_plan_lr:
+        warnings.warn(
+            "optimizer: it has a scheduler, whose rates are not used: apply_step sets the plan's; "
+            "leave it out, or change group['lr'] after apply_step",
+            stacklevel=3,
         )
 
 

@@ -18,10 +18,11 @@ class OptimizerWatch:
     """Counts the steps of one optimizer.
 
     Of these ``num_idle`` were at a rate of 0, as torch.distributed.checkpoint takes one to make an
-    optimizer's state.
+    optimizer's state. ``has_plan_lr``: whether a PlanLR sets its rates.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
+        self.has_plan_lr = False
         self.num_steps = 0
         self.num_idle = 0
         optimizer.register_step_post_hook(self._count)
@@ -48,8 +49,9 @@ def watch(optimizer: Optimizer) -> OptimizerWatch:
 
 
 def inner_optimizer(optimizer: Any) -> Optimizer:
-    """The torch optimizer itself, which Lightning and Accelerate wrap."""
+    """The torch optimizer itself, which Lightning, Accelerate and SAM wrap."""
     inner = getattr(optimizer, "optimizer", optimizer)
+    inner = getattr(inner, "base_optimizer", inner)
     if not isinstance(inner, Optimizer):
         raise TypeError(f"optimizer {type(inner).__name__}: give a torch.optim.Optimizer")
     return inner

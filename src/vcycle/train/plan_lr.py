@@ -54,6 +54,7 @@ class PlanLR(LRScheduler):
         self.plan = plan
         self.model = model
         self._watch = watch(optimizer)
+        self._watch.has_plan_lr = True
         self._steps_seen = self._watch.num_steps
         self._updates_seen = self._watch.num_updates
         self._has_gradients = False

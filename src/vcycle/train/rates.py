@@ -49,8 +49,13 @@ def warn_of_rate(optimizer: Optimizer, *, base_rate: float) -> None:
 
 def _initial_rates(optimizer: Optimizer) -> list[float]:
     """What each parameter group began at, which it keeps as torch's schedulers do."""
-    for group in optimizer.param_groups:
+    for place, group in enumerate(optimizer.param_groups):
         rate = group["lr"]
+        if rate is None:
+            raise ValueError(
+                f"optimizer: parameter group {place} has no rate; give {type(optimizer).__name__} "
+                f"the baseline's lr, which the plan scales (Adafactor: and relative_step=False)"
+            )
         group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
     return [float(group["initial_lr"]) for group in optimizer.param_groups]
 
