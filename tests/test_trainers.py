@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,10 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 import vcycle
 from tests.data.test_collate import Frames
-from tests.train.plans import PLAN
+from tests.train.plans import BASELINE
+from vcycle.schedule.plan import Multigrid, Plan
+
+PLAN = Plan(replace(BASELINE, num_videos=12), Multigrid(norm_group=4))
 
 
 def loader(**options):

@@ -215,6 +215,7 @@ def test_a_run_that_goes_on_with_another_seed_is_refused():
         train(model, optimizer, [batch_of(PLAN[1], seed=4)])
 
 
+@pytest.mark.filterwarnings("ignore:num_videos 25")
 @pytest.mark.parametrize(
     ("baseline", "multigrid", "num_videos"),
     [
