@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from torch.utils.data._utils.pin_memory import pin_memory
 
 import vcycle
@@ -147,6 +147,7 @@ def clip_of(request, label=0):
     ("answer", "error", "message"),
     [
         (lambda r: {"clip": 0}, TypeError, r"returned a dict; return \(vcycle.to_shape"),
+        (lambda r: (0, 1, 2), TypeError, r"returned 3 values; collate takes pairs .*of your own"),
         (
             lambda r: (clip_of(r).pixels, 0),
             TypeError,
@@ -217,6 +218,23 @@ def test_a_loader_that_would_break_the_plan_is_refused():
         loader = DataLoader(dataset, collate_fn=vcycle.collate, **wrong)
         with pytest.raises(TypeError, match=r"index \w+: .*batch_sampler=vcycle.PlanSampler"):
             next(iter(loader))
+
+
+def test_processes_share_out_the_views_of_an_evaluation():
+    """Slices of the requests; torch's DistributedSampler makes integers of them."""
+    dataset, requests = vcycle.ClipsOf(Frames()), view_requests(12, Shape(4, 32, 32), num_clips=2)
+    found = [
+        index
+        for rank in range(2)
+        for batch in DataLoader(
+            dataset, sampler=requests[rank::2], batch_size=5, collate_fn=vcycle.collate
+        )
+        for index in batch.indices.tolist()
+    ]
+    assert sorted(found) == [index for index in range(12) for _ in range(2)]
+    sampler = DistributedSampler(requests, 2, 0)
+    with pytest.raises(TypeError, match=r"index int: .*view_requests\(...\)\[rank::world_size\]"):
+        next(iter(DataLoader(dataset, sampler=sampler, collate_fn=vcycle.collate)))
 
 
 def test_clips_of_checks_items_and_labels():

@@ -104,8 +104,15 @@ def test_short_clips_and_mirrors():
 @pytest.mark.parametrize(
     ("clip", "message"),
     [
-        (torch.zeros(4, 8, 8, 3), r"clip torch.float32 \(4, 8, 8, 3\): give decoded frames"),
-        (torch.zeros(4, 3, 8, 8, dtype=torch.uint8), r"\(4, 3, 8, 8\): give decoded frames"),
+        (
+            torch.zeros(4, 8, 8, 3),
+            r"clip torch.float32 \(4, 8, 8, 3\): give decoded frames, .*; "
+            r"here: \(clip \* 255\).round\(\).to\(torch.uint8\)$",
+        ),
+        (torch.zeros(4, 3, 8, 8, dtype=torch.uint8), r"; here: clip.permute\(0, 2, 3, 1\)$"),
+        (torch.zeros(3, 4, 8, 8), r"; here: \(clip .*\(torch.uint8\).permute\(1, 2, 3, 0\)$"),
+        (np.zeros((3, 4, 8, 8)), r"; here: .*\(numpy.uint8\).transpose\(1, 2, 3, 0\)$"),
+        (torch.zeros(4, 8, 8, 1, dtype=torch.uint8), r"of shape \(T, H, W, 3\)$"),
         (torch.zeros(0, 8, 8, 3, dtype=torch.uint8), r"\(0, 8, 8, 3\)"),
         (torch.zeros(8, 8, 3, dtype=torch.uint8), r"\(8, 8, 3\)"),
     ],

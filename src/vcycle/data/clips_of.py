@@ -72,7 +72,8 @@ class ClipsOf(Dataset[Clip]):
         if not (isinstance(item, (tuple, list)) and len(item) == 2):
             said = f"{len(item)} values" if isinstance(item, (tuple, list)) else type(item).__name__
             raise ValueError(
-                f"dataset[{request.index}]: {said}; let it return the pair (frames, label)"
+                f"dataset[{request.index}]: {said}; let it return the pair (frames, label), or "
+                f"write a dataset that takes the request, and a collate_fn of your own"
             )
         frames, label = item
         checked = checked_label(label, video=request.index, num_classes=self.num_classes)

@@ -53,6 +53,11 @@ def collate(
 def _clip(returned: Any) -> Clip:
     if isinstance(returned, Clip):
         return returned
+    if isinstance(returned, (tuple, list)) and len(returned) > 2:
+        raise TypeError(
+            f"dataset: it returned {len(returned)} values; collate takes pairs (clip, label): give "
+            f"the rest in a collate_fn of your own, which calls vcycle.collate on the pairs"
+        )
     if not (isinstance(returned, (tuple, list)) and len(returned) == 2):
         raise TypeError(f"dataset: it returned a {type(returned).__name__}; {_FIX}")
     pixels, label = returned

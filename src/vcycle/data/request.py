@@ -158,9 +158,10 @@ def check_request(request: object, *, num_videos: int | None = None) -> None:
     """Raise TypeError unless a dataset was indexed with a ClipRequest, of one of its videos."""
     if not isinstance(request, ClipRequest):
         raise TypeError(
-            f"index {type(request).__name__}: this dataset is indexed with a ClipRequest; make the "
-            f"loader DataLoader(dataset, batch_sampler=vcycle.PlanSampler(...), "
-            f"collate_fn=vcycle.collate), without sampler, shuffle and batch_size"
+            f"index {type(request).__name__}: this dataset is indexed with a ClipRequest; give "
+            f"DataLoader collate_fn=vcycle.collate, no shuffle, and to train "
+            f"batch_sampler=vcycle.PlanSampler(...), to evaluate "
+            f"sampler=vcycle.view_requests(...)[rank::world_size] and a batch_size"
         )
     if num_videos is not None and not 0 <= request.index < num_videos:
         raise IndexError(

@@ -58,7 +58,7 @@ def to_shape(
     if not is_bytes or clip.ndim != 4 or clip.shape[3] != 3 or not len(clip):
         raise ValueError(
             f"clip {clip.dtype} {tuple(clip.shape)}: give decoded frames, uint8 RGB of shape "
-            f"(T, H, W, 3)"
+            f"(T, H, W, 3){_conversion(clip)}"
         )
     if grid_range is not None and grid_range.frame_rate is not None and frame_rate is None:
         raise ValueError(
@@ -74,6 +74,19 @@ def to_shape(
         height=height,
     )
     return _sample(clip, request.grid(info, grid_range, flip=flip), request)
+
+
+def _conversion(clip: Tensor | NDArray[Any]) -> str:
+    """What to write for floats from 0 to 1, and for channels in another place."""
+    is_tensor = isinstance(clip, Tensor)
+    written = "clip"
+    if "float" in str(clip.dtype):
+        to_bytes = "to(torch.uint8)" if is_tensor else "astype(numpy.uint8)"
+        written = f"(clip * 255).round().{to_bytes}"
+    if clip.ndim == 4 and clip.shape[3] != 3 and 3 in clip.shape[:2]:
+        order = "0, 2, 3, 1" if clip.shape[1] == 3 else "1, 2, 3, 0"
+        written += f".{'permute' if is_tensor else 'transpose'}({order})"
+    return f"; here: {written}" if written != "clip" else ""
 
 
 def _sample(clip: Tensor | NDArray[np.uint8], grid: Grid, request: ClipRequest) -> Tensor:

@@ -27,7 +27,7 @@ from vcycle.schedule.phases import (
     phases_of_clips,
     phases_of_steps,
 )
-from vcycle.schedule.shape import Shape, round_half_up
+from vcycle.schedule.shape import Shape, clip_name, round_half_up
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,11 @@ class Plan(Sequence[Step]):
     >>> step = plan[0]
     >>> print(step.batch_size, "x", step.shape, "at", step.learning_rate)
     1024 x 8x112x112 at 0.8
+    >>> print(Plan(baseline, Multigrid.named("pass")))
+    37,234 steps (baseline: 100,000), 93.3 epochs of 240,000 videos
+    18,617 x 1,024 clips of 8x112x112, norm groups of 8
+    11,170 x 256 clips of 16x158x158, norm groups of 8
+     7,447 x 64 clips of 32x224x224, norm groups of 8
     """
 
     baseline: Baseline
@@ -115,6 +120,19 @@ class Plan(Sequence[Step]):
 
     def __len__(self) -> int:
         return self.phases[-1].end_step
+
+    def __str__(self) -> str:
+        """The totals, and a line for every kind of batch."""
+        lines = [
+            f"{len(self):,} steps (baseline: {self.baseline.steps:,}), {self.epochs:.1f} epochs of "
+            f"{self.baseline.num_videos:,} videos"
+        ]
+        width = len(f"{len(self):,}")
+        for kind in self.mini_batches():
+            group = "" if kind.norm_group is None else f", norm groups of {kind.norm_group}"
+            clip = clip_name(kind.shape, kind.token_share)
+            lines.append(f"{kind.steps:{width},} x {kind.batch_size:,} clips of {clip}{group}")
+        return "\n".join(lines)
 
     @overload
     def __getitem__(self, index: int) -> Step: ...
