@@ -44,6 +44,13 @@ def test_a_transformer_as_beit_has_it() -> None:
     assert depths["norm.weight"] == depths["head.weight"] == blocks + 1
 
 
+def test_a_flat_sequence_is_as_many_layers() -> None:
+    model = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4), nn.Flatten(), nn.Linear(4, 2))
+    assert list(layer_depths(model).values()) == [0, 0, 1, 1, 2, 2]
+    groups = parameter_groups(model, weight_decay=0.1, layer_decay=0.5)
+    assert sorted({group["lr_scale"] for group in groups}) == [0.25, 0.5, 1]
+
+
 class Two(nn.Module):
     """Two lists of layers, one between them, and a parameter of its own."""
 

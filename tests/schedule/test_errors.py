@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,15 +89,14 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Plan(baseline(), Multigrid(epoch_factor=0.05)),
-        "steps 10: none of the plan's is left for 2x45x45 in learning-rate stage 2 of 3; "
-        "use a larger epoch "
-        "factor or more steps, fewer long-cycle shapes, or a larger share for it",
+        "epoch_factor 0.05 of baseline.steps 1000: none of the plan's is left for 2x45x45 in "
+        "learning-rate stage 2 of 3; give an epoch_factor of at least 0.0608, or baseline.steps "
+        "1216 with stage_ends in proportion, or fewer long-cycle shapes, or a larger share for it",
     ),
     (
         lambda: Plan(baseline(), Multigrid.off(steps=2)),
         "steps 2: none of the plan's is left for 8x64x64 in learning-rate stage 3 of 3; "
-        "use a larger epoch "
-        "factor or more steps, fewer long-cycle shapes, or a larger share for it",
+        "give at least 4, or fewer long-cycle shapes, or a larger share for it",
     ),
     (
         lambda: Plan(baseline(shape=Shape(2, 64, 64)), Multigrid()),
@@ -187,3 +187,15 @@ def test_lists_and_numpys_numbers_are_those_that_a_plan_keeps() -> None:
     plain = Plan(baseline(), Multigrid(long_cycle=cycle))
     assert (made, hash(made.baseline)) == (plain, hash(plain.baseline))
     assert hash(made.multigrid) == hash(plain.multigrid)
+
+
+def test_the_least_that_is_named_suffices() -> None:
+    for multigrid in (Multigrid.off(), Multigrid()):
+        with pytest.raises(ValueError, match=r"give at least \d+") as refused:
+            Plan(baseline(), replace(multigrid, steps=2))
+        (least,) = re.findall(r"at least (\d+)", str(refused.value))
+        assert len(Plan(baseline(), replace(multigrid, steps=int(least)))) == int(least)
+    with pytest.raises(ValueError, match=r"epoch_factor 0\.05 of") as refused:
+        Plan(baseline(), Multigrid(epoch_factor=0.05))
+    (factor,) = re.findall(r"at least ([\d.]+),", str(refused.value))
+    assert len(Plan(baseline(), Multigrid(epoch_factor=float(factor)))) > 10

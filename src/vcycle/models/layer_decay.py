@@ -15,8 +15,9 @@ def layer_depths(model: nn.Module) -> dict[str, int]:
     """Parameter name -> its layer, from 0 at the input, in the order of ``model.parameters()``.
 
     A model may say so itself, by a method ``layer_depth(name) -> int``. Of others, the children of
-    every ``nn.Sequential`` and ``nn.ModuleList`` directly in it are layers, one after the other; a
-    model that does no more than wrap another, its only parameters, has the layers of that one.
+    every ``nn.Sequential`` and ``nn.ModuleList`` directly in it are layers, one after the other,
+    or its own, if it is an ``nn.Sequential`` without any; a model that does no more than wrap
+    another, its only parameters, has the layers of that one.
     What comes before them, such as embeddings and the stem, is layer 0; what comes between them
     belongs to the layer before; what comes after, such as the classifier, is the last layer.
 
@@ -35,6 +36,8 @@ def layer_depths(model: nn.Module) -> dict[str, int]:
     if not containers and len(children) == 1 and not list(model.parameters(recurse=False)):
         [(wrapped, child)] = children
         return {f"{wrapped}.{name}": depth for name, depth in layer_depths(child).items()}
+    if not containers and isinstance(model, nn.Sequential):
+        return _depths(names, {name: place for place, (name, _) in enumerate(children)})
     if not containers:
         raise ValueError(
             "layer_decay: the model has no nn.Sequential or nn.ModuleList of layers; give it a "
@@ -49,8 +52,13 @@ def layer_depths(model: nn.Module) -> dict[str, int]:
                 depths[f"{name}.{key}"] = depth
         else:
             depths[name] = depth + (place > containers[-1])
+    return _depths(names, depths)
+
+
+def _depths(names: list[str], of_modules: dict[str, int]) -> dict[str, int]:
+    """Parameter name -> the layer of the module that it is in, 0 of one that has none."""
     return {
-        name: next((of for layer, of in depths.items() if name.startswith(f"{layer}.")), 0)
+        name: next((of for layer, of in of_modules.items() if name.startswith(f"{layer}.")), 0)
         for name in names
     }
 

@@ -161,7 +161,7 @@ def phases_of_steps(
         ]
         for part, (first, last) in zip(parts, pairwise(cuts), strict=True):
             if last <= first:
-                raise ValueError(_no_steps(steps, part, layout))
+                raise ValueError(_no_steps(part, layout))
             phases.append(
                 Phase(
                     part.kind, part.stage, part.rate_stage, first, last - first, sample, part.base
@@ -171,13 +171,29 @@ def phases_of_steps(
     return tuple(phases)
 
 
-def _no_steps(steps: int, part: Part, layout: Layout) -> str:
+def _no_steps(part: Part, layout: Layout) -> str:
     stages = layout.sections[-1][1][-1].stage + 1
     where = f" in learning-rate stage {part.stage + 1} of {stages}" if stages > 1 else ""
-    return (
-        f"steps {steps}: none of the plan's is left for {part.base.shape}{where}; use a larger "
-        f"epoch factor or more steps, fewer long-cycle shapes, or a larger share for it"
-    )
+    return f"none of the plan's is left for {part.base.shape}{where}"
+
+
+def least_steps(layout: Layout) -> int:
+    """Steps of which every phase gets one; fewer would mostly leave one without."""
+    few, enough = 0, 1
+    while not _suffices(enough, layout):
+        few, enough = enough, 2 * enough
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if _suffices(middle, layout) else (middle, enough)
+    return enough
+
+
+def _suffices(steps: int, layout: Layout) -> bool:
+    try:
+        phases_of_steps(steps, layout)
+    except ValueError:
+        return False
+    return True
 
 
 def phases_of_clips(clips: float, layout: Layout, *, tolerance: int) -> tuple[Phase, ...]:

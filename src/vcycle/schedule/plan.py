@@ -7,6 +7,7 @@ and the sample offset of step i cost O(log phases) (paper, section 3.2).
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from vcycle.schedule.phases import (
     Layout,
     Phase,
     cycles_layout,
+    least_steps,
     pass_layout,
     phases_of_clips,
     phases_of_steps,
@@ -328,10 +330,27 @@ def _phases(baseline: Baseline, multigrid: Multigrid) -> tuple[Phase, ...]:
     )
     _check_norm_group(multigrid.norm_group, shapes)
     layout = _layout(baseline, multigrid, shapes)
-    if multigrid.steps is not None:
-        return phases_of_steps(multigrid.steps, layout)
     clips = multigrid.epoch_factor * baseline.num_clips
-    return phases_of_clips(clips, layout, tolerance=baseline.batch_size)
+    try:
+        if multigrid.steps is not None:
+            return phases_of_steps(multigrid.steps, layout)
+        return phases_of_clips(clips, layout, tolerance=baseline.batch_size)
+    except ValueError as error:
+        raise ValueError(_too_few(str(error), baseline, multigrid, layout)) from None
+
+
+def _too_few(why: str, baseline: Baseline, multigrid: Multigrid, layout: Layout) -> str:
+    """What was given, and the least that gives every phase a step."""
+    least, steps, factor = least_steps(layout), multigrid.steps, multigrid.epoch_factor
+    given, enough = f"steps {steps}", f"at least {least}"
+    if steps is None:
+        times = least * layout.mean_batch_size / (factor * baseline.num_clips)
+        given = f"epoch_factor {factor:g} of baseline.steps {baseline.steps}"
+        enough = (
+            f"an epoch_factor of at least {math.ceil(1e4 * factor * times) / 1e4:g}, or "
+            f"baseline.steps {math.ceil(baseline.steps * times)} with stage_ends in proportion"
+        )
+    return f"{given}: {why}; give {enough}, or fewer long-cycle shapes, or a larger share for it"
 
 
 def _layout(baseline: Baseline, multigrid: Multigrid, shapes: tuple[BaseShape, ...]) -> Layout:

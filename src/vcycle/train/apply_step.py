@@ -91,7 +91,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     base_rate = part.baseline.learning_rate.base
     if _PLACE not in inner.param_groups[0]:
         warn_of_rate(inner, base_rate=base_rate)
-        _check_begins(inner)
+        _check_begins(inner, step)
     if part.micro_batch == 0:
         check_batch_norms(model, step.norm_group)
         check_parts(model, part)
@@ -129,7 +129,7 @@ def check_finished(plan: Plan, optimizer: Any) -> None:
         )
 
 
-def _check_begins(optimizer: Optimizer) -> None:
+def _check_begins(optimizer: Optimizer, step: Step) -> None:
     """Raise ValueError if this first call comes after ``backward``; warn if after ``step``."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if any(p.grad is not None and bool(p.grad.any()) for p in parameters):
@@ -140,7 +140,7 @@ def _check_begins(optimizer: Optimizer) -> None:
         )
     # Steps on zeros, which build an optimizer's state before one is loaded, leave it at zero.
     values = [v for state in optimizer.state.values() for v in state.values()]
-    if any(isinstance(v, Tensor) and v.ndim and bool(v.any()) for v in values):
+    if step.index == 0 and any(isinstance(v, Tensor) and v.ndim and bool(v.any()) for v in values):
         warnings.warn(
             "optimizer: it has stepped before the first step of the plan; call apply_step before "
             "each forward pass (right if its state is that of an earlier run)",
@@ -283,7 +283,8 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
                 check_norm_group(norm_group, batch_clips=at_once, num_parts=part.world_size)
             except ValueError as error:
                 raise ValueError(
-                    f"batch of {clips} clips in {part.num_parts} parts: {error}"
+                    f"batch of {clips} clips in {part.num_parts} parts: {error}, or fewer "
+                    f"micro_batches"
                 ) from None
     is_grouped = takes_statistics and part.step.norm_group is not None
     if is_grouped and not has_deferred_statistics(model):
