@@ -21,7 +21,7 @@ class FakePlan(list):
     def __init__(self, steps):
         super().__init__(replace(step, index=index) for index, step in enumerate(steps))
         self.multigrid = Multigrid()
-        self.baseline = Baseline(max(step.shape for step in self), 8, 1, 12, LearningRate(0.1))
+        self.baseline = Baseline(max(step.shape for step in self), 8, 1, 8, LearningRate(0.1))
 
     @property
     def num_clips(self):

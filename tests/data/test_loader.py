@@ -135,7 +135,6 @@ def test_bad_videos_are_listed_and_too_many_stop_the_run(train, tmp_path):
         list(loader)
 
 
-@pytest.mark.filterwarnings("ignore:num_videos")
 def test_a_sampler_of_another_number_of_videos_is_refused(train):
     for num_videos in (11, 13):
         with pytest.raises(

@@ -24,9 +24,6 @@ from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
-# Plans here are of any number of videos.
-pytestmark = pytest.mark.filterwarnings("ignore:num_videos .* the plan counts its epochs over 12")
-
 
 @st.composite
 def plans(draw):
@@ -200,13 +197,6 @@ def test_a_dataset_in_place_of_its_length_is_refused():
     with pytest.raises(TypeError, match=r"num_videos list: give len\(dataset\)"):
         PlanSampler(plan, [1, 2], 0)
     assert len(next(iter(PlanSampler(plan, np.int64(2), 0)))) == 8
-
-
-def test_another_number_of_videos_than_the_plans_is_told():
-    plan = FakePlan([FakeStep(Shape(4, 32, 32), 8, 0)])
-    with pytest.warns(UserWarning, match=r"num_videos 9: .* over 12; give .* num_videos=9") as told:
-        assert len(list(PlanSampler(plan, 9, 0))) == 1
-    assert [warning.filename for warning in told] == [__file__]
 
 
 def test_a_runs_number_is_of_what_it_is_made_of():

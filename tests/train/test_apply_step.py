@@ -215,7 +215,6 @@ def test_a_run_that_goes_on_with_another_seed_is_refused():
         train(model, optimizer, [batch_of(PLAN[1], seed=4)])
 
 
-@pytest.mark.filterwarnings("ignore:num_videos 25")
 @pytest.mark.parametrize(
     ("baseline", "multigrid", "num_videos"),
     [
@@ -401,6 +400,16 @@ def test_what_is_no_training_batch_is_refused():
         vcycle.apply_step([batch.clips, batch.labels], model=model, optimizer=optimizer)
     with pytest.raises(TypeError, match=r"optimizer int: give a torch.optim.Optimizer"):
         vcycle.apply_step(batch, model=model, optimizer=3)
+
+
+def test_another_number_of_videos_than_the_plans_is_told_once():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    parts = [requests[0].part for requests in vcycle.PlanSampler(PLAN, 25, 0)]
+    with pytest.warns(UserWarning, match=r"num_videos 25 of .* over 24; give .*=25") as told:
+        train(model, optimizer, [batch_of(p.step, run=p.run, num_videos=25) for p in parts[:2]])
+    assert len(told) == 1
+    assert {part.num_videos for part in parts} == {25}
 
 
 def test_a_call_after_backward_is_refused_and_one_after_the_step_is_told():

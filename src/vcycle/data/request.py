@@ -38,6 +38,7 @@ class StepPart:
         seed: the run's.
         batches: clips and norm group of every kind of batch of the plan.
         run: a number that another plan, or another number of videos, does not have.
+        num_videos: of how many the run draws; 0 if it is not said.
     """
 
     step: Step
@@ -49,6 +50,7 @@ class StepPart:
     seed: int = 0
     batches: tuple[tuple[int, int | None], ...] = ()
     run: int = 0
+    num_videos: int = 0
 
     @property
     def part(self) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
-import warnings
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
@@ -69,8 +68,8 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         micro_batches: into how many a process's share is split further (gradient accumulation).
         first_step: the step to begin at: that of the checkpoint to resume from.
 
-    Warns if ``num_videos`` is not the baseline's. Raises ValueError if ranks and micro-batches
-    cannot share every batch evenly, TypeError if ``num_videos`` is no whole number.
+    Raises ValueError if ranks and micro-batches cannot share every batch evenly, TypeError if
+    ``num_videos`` is no whole number.
     """
 
     def __init__(
@@ -102,13 +101,6 @@ class PlanSampler(Sampler[list[ClipRequest]]):
             raise ValueError(f"first_step {first_step}: give 0 to {len(plan)}, the plan's steps")
         if micro_batches < 1:
             raise ValueError(f"micro_batches {micro_batches}: give at least 1")
-        planned = plan.baseline.num_videos
-        if num_videos != planned:
-            warnings.warn(
-                f"num_videos {num_videos}: the plan counts its epochs over {planned}; give the "
-                f"plan's Baseline num_videos={num_videos}, too",
-                stacklevel=2,
-            )
         self.plan = plan
         self.num_videos = num_videos
         self.seed = seed
@@ -154,6 +146,7 @@ class PlanSampler(Sampler[list[ClipRequest]]):
                 seed=self.seed,
                 batches=self._batches,
                 run=self._number,
+                num_videos=self.num_videos,
             )
             self._next = place + 1
             yield clip_requests(part, num_videos=self.num_videos)

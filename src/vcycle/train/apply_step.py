@@ -61,7 +61,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     Every parameter group gets the plan's rate times its own factor: its initial rate over the
     baseline's, or over the largest, with a warning, if no group began there. The optimizer may be
     Lightning's or Accelerate's wrapper of one, the model DDP's. The place in the plan is kept in
-    the optimizer's state, so a resumed run goes on checking. Returns the step.
+    the optimizer's state, so a resumed run goes on checking. Returns the step. The first call warns
+    of an optimizer that has stepped or has another scheduler, and of other videos than the plan's.
 
     Raises ValueError if the batch is not the one that follows the last: of another plan, drawn from
     another number of videos, left out or repeated, split by a trainer; if there are gradients
@@ -91,6 +92,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     base_rate = part.baseline.learning_rate.base
     if _PLACE not in inner.param_groups[0]:
         warn_of_rate(inner, base_rate=base_rate)
+        _warn_of_videos(part)
         _check_begins(inner, step)
     if part.micro_batch == 0:
         check_batch_norms(model, step.norm_group)
@@ -144,6 +146,16 @@ def _check_begins(optimizer: Optimizer, step: Step) -> None:
         warnings.warn(
             "optimizer: it has stepped before the first step of the plan; call apply_step before "
             "each forward pass (right if its state is that of an earlier run)",
+            stacklevel=3,
+        )
+
+
+def _warn_of_videos(part: StepPart) -> None:
+    planned = part.baseline.num_videos
+    if part.num_videos not in (0, planned):
+        warnings.warn(
+            f"num_videos {part.num_videos} of PlanSampler: the plan counts its epochs over "
+            f"{planned}; give its Baseline num_videos={part.num_videos}, too",
             stacklevel=3,
         )
 
