@@ -136,6 +136,7 @@ def main(arguments: list[str]) -> int:
             "controls": savings.equal_table(values, titles, methods=savings.CONTROLS),
             "muon": task_tables.muon_table(values),
             "muon_savings": task_tables.muon_savings(values),
+            "bfloat16": tables.bfloat16_table(values),
             "noise": tables.noise_table([json.loads(line) for line in lines]),
             "end_to_end": tables.end_to_end_table(end_to_end),
         },

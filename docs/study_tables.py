@@ -6,8 +6,10 @@ docs/draw_results.py writes into the pages.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 
 from markdown_table import table
 from savings_tables import SCORES, Row, gain_text, score_text, seconds_text, task_name
@@ -242,3 +244,40 @@ def rows_table(values: Row) -> str:
     return table(
         "run | rate | steps | seconds | took | top-1 | loss | on | commit", "lrrrrrrll", lines
     )
+
+
+def bfloat16_table(values: Row) -> str:
+    """Runs with steps in bfloat16 less the same in float32: of one seed, fold and length each."""
+    suffix = "-bfloat16"
+    scores = {
+        (row["dataset"], row["regime"], row["method"], row["length"], row["seed"], row["fold"]): (
+            100 * row["top1"],
+            row["loss"],
+        )
+        for row in values["rows"]
+        if row["role"] == "final"
+    }
+    pairs: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    for (dataset, regime, method, *run), (top1, loss) in scores.items():
+        partner = scores.get((dataset, regime, method.removesuffix(suffix), *run))
+        if method.endswith(suffix) and partner is not None:
+            optimizer = "Muon" if "muon" in method else "AdamW"
+            found = pairs.setdefault((f"{dataset}/{regime}", optimizer, f"{run[0]:g}"), [])
+            found.append((top1 - partner[0], loss - partner[1]))
+    pairs["all", "", ""] = [each for found in pairs.values() for each in found]
+    lines = []
+    for kind, found in pairs.items():
+        top1s, losses = zip(*found, strict=True)
+        lines.append(
+            f"{' | '.join(kind)} | {len(found)} | {_mean_and_error(top1s, 1)} "
+            f"| {_mean_and_error(losses, 3)}"
+        )
+    return table("task | optimizer | length | pairs | top-1 | loss", "lllrrr", lines)
+
+
+def _mean_and_error(differences: Sequence[float], digits: int) -> str:
+    """The mean and its standard error."""
+    mean = f"{statistics.fmean(differences):+.{digits}f}"
+    if len(differences) < 2:
+        return mean
+    return f"{mean} ± {statistics.stdev(differences) / math.sqrt(len(differences)):.{digits}f}"

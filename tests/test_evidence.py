@@ -538,11 +538,27 @@ def test_what_readme_says_of_the_papers_plans_on_a_gpu() -> None:
 
 
 def test_bfloat16_beside_float32() -> None:
-    points = (("anneal", 0.276), ("anneal-bfloat16", 0.276))
-    plain, half = means("isl_emergency8/scratch", "top1", *points)
-    assert round(100 * (plain - half), 1) == 1.4
-    plain, half = means("isl_emergency8/scratch", "loss", *points)
-    assert abs(plain - half) < 0.01
+    """The line of all pairs in the table that docs/which_schedule.md has of them."""
+    page = (RESULTS.parents[1] / "which_schedule.md").read_text()
+    (line,) = (each for each in page.splitlines() if each.startswith("| all |"))
+    _, _, _, top1, loss = (cell.strip() for cell in line.strip("|").split("|")[1:])
+    gain, error = (float(each) for each in top1.split(" ± "))
+    assert -2.5 <= gain <= -1.5
+    assert gain < -2 * error
+    assert abs(float(loss.split(" ± ")[0])) < 0.01
+
+
+def test_muons_rates_by_the_fourth_root() -> None:
+    points = [("anneal-muon", 0.276), ("anneal-muon-rate", 0.276)]
+    points += [("anneal-muon", 0.555), ("anneal-muon-rate", 0.555)]
+    for task, score, least, most in (
+        ("isl_emergency8/scratch", "top1", (-0.02, -0.02), (0.02, 0.02)),
+        ("weizmann10/scratch", "loss", (-0.2, -0.2), (-0.03, -0.03)),
+        ("generated/scratch", "top1", (-0.095, -0.015), (-0.085, -0.005)),
+    ):
+        short, its, long, theirs = means(task, score, *points)
+        for gain, low, high in zip((its - short, theirs - long), least, most, strict=True):
+            assert low <= gain <= high, task
 
 
 def test_end_to_end_of_each_fold() -> None:
