@@ -256,6 +256,11 @@ def muon_savings(values: Row) -> str:
         if row["method"] in ("anneal-muon", "baseline-muon") and is_scratch and saving:
             key = (row["method"], row.get("against"))
             found.setdefault(key, []).append(f"{saving_text(saving)} on {row['dataset']}")
+    in_bfloat16 = [
+        f"{saving_text(row['top1']['seconds'])} on {row['dataset']}"
+        for row in values["iso"]
+        if row["method"] == "anneal-muon-bfloat16" and "seconds" in row["top1"]
+    ]
     ends = [
         f"{100 * point['top1']:.1f} on {point['dataset']} (AdamW's "
         f"{100 * point['whole_baseline']['top1']:.1f})"
@@ -266,6 +271,7 @@ def muon_savings(values: Row) -> str:
         [
             f"- Muon and the anneal: {', '.join(found['anneal-muon', None])}",
             f"- Muon and a shorter baseline: {', '.join(found['baseline-muon', None])}",
+            f"- in seconds of steps, Muon and the anneal in bfloat16: {', '.join(in_bfloat16)}",
             "",
             f"Muon's own whole baseline comes to a top-1 of {', '.join(ends)}. To that the anneal "
             f"came, under Muon, with: {', '.join(found['anneal-muon', 'baseline-muon'])}.",
