@@ -89,7 +89,75 @@ def test_an_average_keeps_the_memory_format() -> None:
 )
 def test_a_layer_that_cannot_be_copied_is_named(made: Callable[[], nn.Module], kind: str) -> None:
     model = nn.Sequential(nn.BatchNorm3d(3), nn.Sequential(nn.ReLU(), made()))
-    with pytest.raises(ValueError, match=rf"^ema_decay: layer '1\.1' \({kind}\) cannot be copied"):
+    with pytest.raises(
+        ValueError, match=rf"^WeightAverage \(ema_decay\): layer '1\.1' \({kind}\) cannot be copied"
+    ):
         WeightAverage(model, decay=0.9)
     parametrized = nn.utils.parametrizations.weight_norm(nn.Conv3d(3, 4, 1))
     WeightAverage(parametrized, decay=0.9)
+
+
+class Failing(nn.Linear):
+    """The first copy of it fails, the next one does not."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(2, 2)
+        self.errors = [error]
+
+    def __deepcopy__(self, memo: object) -> Failing:
+        if self.errors:
+            raise self.errors.pop()
+        return self
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory"), RuntimeError("of its own")])
+def test_other_errors_are_those_of_the_copy(error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)):
+        WeightAverage(nn.Sequential(Failing(error)), decay=0.9)
+
+
+class Growing(nn.Module):
+    """It keeps tables for the last clip, statistics under two names, and its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(1, 2)
+        self.register_buffer("positions", torch.zeros(4), persistent=False)
+        self.register_buffer("sizes", None, persistent=False)
+        self.norm = nn.BatchNorm3d(1)
+        self.same = nn.BatchNorm3d(1)
+        self.same.running_mean = self.norm.running_mean
+        self.calls: list[int] = []
+
+    def get_extra_state(self) -> list[int]:
+        return self.calls
+
+    def set_extra_state(self, state: list[int]) -> None:
+        self.calls = state
+
+    def forward(self, clips: torch.Tensor) -> torch.Tensor:
+        frames = clips.shape[2]
+        self.calls.append(frames)
+        self.positions, self.sizes = torch.arange(frames), torch.tensor(clips.shape)
+        return self.head(self.norm(clips).mean((2, 3, 4)))
+
+
+def test_a_model_trains_at_two_shapes_with_what_no_checkpoint_keeps() -> None:
+    torch.manual_seed(0)
+    model = Growing()
+    average = WeightAverage(model, decay=0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    means = []
+    for frames in (8, 2):
+        model(torch.randn(2, 1, frames, 4, 4)).square().sum().backward()
+        optimizer.step()
+        average.update(model)
+        means.append(model.norm.running_mean.clone())
+    found = average.module
+    expected = means[0] + (1 - 2 / 11) * (means[1] - means[0])
+    torch.testing.assert_close(found.norm.running_mean, expected)
+    assert found.positions.shape == (4,)
+    assert found.sizes is None
+    assert average.state()["average"]["_extra_state"] == [8, 2]
+    found(torch.randn(2, 1, 3, 4, 4))  # its own calls are not the network's
+    assert model.calls == [8, 2]

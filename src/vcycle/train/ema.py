@@ -1,7 +1,8 @@
 """An exponential moving average of a network's weights: what is validated, exported and loaded.
 
-In: a network after each step. Out: a second one with averaged weights. Buffers are averaged too:
-the running statistics of norms then belong to weights of the same age (as in timm).
+In: a network after each step. Out: a second one with averaged weights. Buffers that a checkpoint
+keeps are averaged too: the running statistics of norms then belong to weights of the same age (as
+in timm). Others, such as a table of positions for the last clip, are each network's own.
 """
 
 from __future__ import annotations
@@ -24,19 +25,26 @@ class WeightAverage(AveragedModel):
 
     n are the steps that were averaged before; the first step's weights are taken as they are. A
     short run forgets its first weights too. The average, ``module``, has the network's state dict;
-    whole numbers in it are the network's. Raises ValueError if a layer cannot be copied.
+    whole numbers and extra state in it are the network's. Raises ValueError if a layer cannot be
+    copied.
     """
 
     def __init__(self, network: nn.Module, *, decay: float) -> None:
         try:
             super().__init__(network)
             self.requires_grad_(False)
+        except torch.OutOfMemoryError:
+            raise
         except _NO_COPY as error:
-            *_, (name, layer) = (each for each in network.named_modules() if not _copies(each[1]))
+            not_copied = [each for each in network.named_modules() if not _copies(each[1])]
+            if not not_copied:
+                raise
+            name, layer = not_copied[-1]
             raise ValueError(
-                f"ema_decay: layer {name!r} ({type(layer).__name__}) cannot be copied; use "
-                f"torch.nn.utils.parametrizations.weight_norm, not torch.nn.utils.weight_norm, and "
-                f"no scripted layers; or give --ema_decay 0"
+                f"WeightAverage (ema_decay): layer {name!r} ({type(layer).__name__}) cannot be "
+                f"copied; use torch.nn.utils.parametrizations.weight_norm, not "
+                f"torch.nn.utils.weight_norm, and no scripted layers; or train without it, "
+                f"--ema_decay 0"
             ) from error
         self.decay = decay
 
@@ -54,6 +62,10 @@ class WeightAverage(AveragedModel):
             torch._foreach_lerp_([ours for ours, _ in moved], [new for _, new in moved], weight)
         if copied:
             torch._foreach_copy_([ours for ours, _ in copied], [new for _, new in copied])
+        for ours, new in zip(
+            _with_extra_state(self.module), _with_extra_state(network), strict=True
+        ):
+            ours.set_extra_state(copy.deepcopy(new.get_extra_state()))
         self.n_averaged += 1
 
     def update_parameters(self, model: nn.Module) -> None:
@@ -79,5 +91,21 @@ def _copies(layer: nn.Module) -> bool:
 
 
 def _values(network: nn.Module) -> Iterator[Tensor]:
+    """The parameters, and the buffers that a checkpoint keeps, each once.
+
+    A state dict may also have tensors that are extra state, or were computed for it.
+    """
     yield from network.parameters()
-    yield from network.buffers()
+    buffers = (
+        buffer
+        for layer in network.modules()
+        for name, buffer in layer._buffers.items()
+        if buffer is not None and name not in layer._non_persistent_buffers_set
+    )
+    yield from {id(buffer): buffer for buffer in buffers}.values()
+
+
+def _with_extra_state(network: nn.Module) -> Iterator[nn.Module]:
+    for layer in network.modules():
+        if type(layer).set_extra_state is not nn.Module.set_extra_state:
+            yield layer
