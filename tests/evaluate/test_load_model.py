@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import vcycle
@@ -64,12 +64,12 @@ def test_loading_draws_nothing_from_the_random_state(trained_run: Path) -> None:
     torch.testing.assert_close(torch.rand(4), expected)
 
 
-def rewritten(source: Path, file: Path, **changes: object) -> Path:
+def rewritten(source: Path, file: Path, *, extra: str = "{}", **changes: object) -> Path:
     """A copy of a safetensors file whose metadata say something else."""
     with safe_open(source, framework="pt") as weights:
         values = json.loads(weights.metadata()["vcycle"])
-        tensors = {name: weights.get_tensor(name) for name in weights.keys()}  # noqa: SIM118
-    save_file(tensors, file, {"format": "pt", "vcycle": json.dumps({**values, **changes})})
+    metadata = {"vcycle": json.dumps({**values, **changes}), "vcycle_extra_state": extra}
+    save_file(load_file(source), file, {"format": "pt", **metadata})
     return file
 
 
@@ -77,6 +77,10 @@ def test_a_file_of_a_version_that_kept_no_rule_is_read(trained_run: Path, tmp_pa
     values = vcycle.load_model(trained_run).trained.to_dict()
     del values["rule"]
     assert TrainedModel.from_dict(values).rule == ShapeRule()
+    with pytest.raises(ValueError, match="frames 8: the model takes multiples of 1000000000"):
+        TrainedModel.from_dict({**values, "rule": {"frame_multiple": 10**9}})
+    with pytest.raises(ValueError, match="height 32 x 1 is 32, and the model takes at least 4096"):
+        TrainedModel.from_dict({**values, "rule": {"min_side": 4096}})
     del values["steps"]
     with pytest.raises(ValueError, match="no steps in its metadata"):
         TrainedModel.from_dict(values)
@@ -92,23 +96,29 @@ class Keeping(nn.Linear):
     def get_extra_state(self) -> object:
         return self.kept
 
-    def set_extra_state(self, state: object) -> None:
-        self.kept = state
+    def set_extra_state(self, state: dict[str, object] | None) -> None:
+        self.kept = None if state is None else {"calls": state["calls"]}
+
+
+def written(folder: Path, run: Path, kept: object) -> Path:
+    """The weights of a network that keeps more, and its checkpoint beside them."""
+    trained = vcycle.load_model(run).trained
+    values = {**trained.to_dict(), "name": f"{__name__}:Keeping", "options": {}}
+    network = Keeping(len(trained.classes))
+    network.kept = kept
+    state = {"format": 2, "model": network.state_dict(), "next_step": 5, "trained": values}
+    write_checkpoint(folder, state, keep=1)
+    return folder / "checkpoint.safetensors"
 
 
 @pytest.mark.parametrize("kept", [{"calls": [3, 0.5, None]}, {"calls": (3, torch.ones(2))}])
 def test_extra_state_is_loaded(kept: dict[str, object], trained_run: Path, tmp_path: Path) -> None:
     """From the weights alone if JSON can say it, else from the checkpoint beside them."""
-    trained = vcycle.load_model(trained_run).trained
-    values = {**trained.to_dict(), "name": f"{__name__}:Keeping", "options": {}}
-    network = Keeping(len(trained.classes))
-    network.kept = kept
-    state = {"format": 2, "model": network.state_dict(), "next_step": 5, "trained": values}
-    write_checkpoint(tmp_path, state, keep=1)
-    for path in (tmp_path, tmp_path / "checkpoint.pt", tmp_path / "checkpoint.safetensors"):
+    file = written(tmp_path, trained_run, kept)
+    for path in (tmp_path, tmp_path / "checkpoint.pt", file):
         model = vcycle.load_model(path, trust_code=True)
         assert repr(model.module.kept) == repr(kept)
-    alone = Path(shutil.copy(tmp_path / "checkpoint.safetensors", tmp_path / "alone.safetensors"))
+    alone = Path(shutil.copy(file, tmp_path / "alone.safetensors"))
     if isinstance(kept["calls"], list):
         assert vcycle.load_model(alone, trust_code=True).module.kept == kept
         write_weights(model, alone)
@@ -116,8 +126,55 @@ def test_extra_state_is_loaded(kept: dict[str, object], trained_run: Path, tmp_p
         return
     with pytest.raises(ValueError, match=r"it lacks '_extra_state' of .*; give the run folder"):
         vcycle.load_model(alone, trust_code=True)
-    with pytest.raises(ValueError, match=r"^--format safetensors: '_extra_state' of "):
+    with pytest.raises(ValueError, match=r"^export: '_extra_state' of .* a safetensors file"):
         write_weights(model, tmp_path / "x.safetensors")
+
+
+def test_only_what_the_weights_lack_is_taken_from_beside_them(
+    trained_run: Path, tmp_path: Path
+) -> None:
+    file = written(tmp_path, trained_run, {"calls": (3,)})
+    expected = vcycle.load_model(file, trust_code=True).module.weight.detach()
+    whole = load_checkpoint(tmp_path / "checkpoint.pt")
+    whole["model"]["weight"] += 1
+    torch.save(whole, tmp_path / "checkpoint.pt")
+    model = vcycle.load_model(file, trust_code=True)
+    torch.testing.assert_close(model.module.weight.detach(), expected, rtol=0, atol=0)
+    assert model.module.kept == {"calls": (3,)}
+    other = Path(shutil.copy(tmp_path / "checkpoint.pt", tmp_path / "other.pt"))
+    del whole["model"]["_extra_state"]
+    torch.save(whole, tmp_path / "checkpoint.pt")
+    rewritten(file, other.with_suffix(".safetensors"), steps=model.trained.steps + 1)
+    for path in (file, other.with_suffix(".safetensors")):
+        with pytest.raises(ValueError, match=r"lacks '_extra_state' .* is not of its \d+ steps; "):
+            vcycle.load_model(path, trust_code=True)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ("[" * 100_000, "it is damaged"),
+        ("[]", "it is damaged"),
+        ("3", "it is damaged"),
+        ('{"weight": 5}', "it is damaged"),
+        ('{"_extra_state": {}}', r"not those of .*:Keeping .* \(KeyError\('calls'\)\)"),
+        ('{"_extra_state": 3}', r"not those of .*:Keeping .* \(TypeError\("),
+    ],
+    ids=["nested too deeply", "a list", "a number", "a tensor", "another one", "no dictionary"],
+)
+def test_extra_state_that_is_none_is_refused(
+    extra: str, message: str, trained_run: Path, tmp_path: Path
+) -> None:
+    file = written(tmp_path, trained_run, {"calls": 3})
+    with pytest.raises(ValueError, match=message) as error:
+        vcycle.load_model(rewritten(file, tmp_path / "x.safetensors", extra=extra), trust_code=True)
+    assert "\n" not in str(error.value)
+
+
+def test_metadata_that_are_nested_too_deeply_are_refused(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(1)}, tmp_path / "x.safetensors", {"vcycle": "[" * 100_000})
+    with pytest.raises(ValueError, match="it is damaged"):
+        vcycle.load_model(tmp_path / "x.safetensors")
 
 
 def test_code_that_a_file_names_runs_only_if_it_is_trusted(

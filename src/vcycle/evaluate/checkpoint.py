@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from vcycle.config.fields import typed
@@ -31,6 +31,8 @@ FORMAT = 2
 _GIVE_ANOTHER = "give another file of a run folder, such as one in its checkpoints/"
 _EXTRA_STATE = "vcycle_extra_state"
 _MOST_PIXELS = 2**31  # of a clip
+_DAMAGED = (SafetensorError, OSError, ValueError, LookupError, TypeError, RecursionError)
+"""What reading a safetensors file and the JSON in it raises."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,10 @@ class TrainedModel:
             raise ValueError(f"stride {known['stride']}, short side {low} to {high}, rate {rate}")
         if not known["classes"]:
             raise ValueError("no classes")
-        if Shape.parse(known["shape"]).num_pixels > _MOST_PIXELS:
+        shape = Shape.parse(known["shape"])
+        if shape.num_pixels > _MOST_PIXELS:
             raise ValueError(f"shape {known['shape']}: too large for a clip")
+        known.get("rule", ShapeRule()).scale(shape, frames=1, side=1)  # as every plan does
         return cls(**known)
 
 
@@ -149,7 +153,7 @@ def find_trained_model(path: Path) -> TrainedModel | None:
         return (
             TrainedModel.from_dict(json.loads(metadata["vcycle"])) if "vcycle" in metadata else None
         )
-    except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+    except _DAMAGED as error:
         reason = " ".join(str(error).split())[:100]
         raise ValueError(f"weights {path}: it is damaged ({reason}); {_GIVE_ANOTHER}") from error
 
@@ -172,36 +176,45 @@ def load_tensors(
         state = weights_of(load_checkpoint(file), averaged=averaged)
     try:
         module.load_state_dict(state)
-    except RuntimeError as error:
-        lines = [" ".join(line.split()) for line in str(error).splitlines()]
+    except Exception as error:  # whatever the set_extra_state of a model of one's own may raise
+        said = str(error) if isinstance(error, RuntimeError) else repr(error)
+        reason = " ".join("".join(said.splitlines()[:2][-1:]).split())
         raise ValueError(
             f"{file}: its weights are not those of {trained.name} with {len(trained.classes)} "
-            f"classes ({lines[min(1, len(lines) - 1)][:200]}); give a file of vcycle train"
-        ) from None
+            f"classes ({reason[:200]}); give a file of vcycle train"
+        ) from error
 
 
 def _read_weights(file: Path, module: nn.Module, trained: TrainedModel) -> dict[str, Any]:
-    """The state in a safetensors file; of the checkpoint beside it, if only that holds all of it.
+    """The state in a safetensors file; what it cannot hold is of the checkpoint beside it.
 
-    Raises ValueError if neither does, or the file is damaged.
+    Raises ValueError if neither has it, the two are of other steps, or the file is damaged.
     """
-    state: dict[str, Any] = load_file(file)
-    with safe_open(file, framework="pt") as opened:
-        extra = (opened.metadata() or {}).get(_EXTRA_STATE, "{}")
     try:
-        state.update(json.loads(extra))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"weights {file}: it is damaged ({error}); {_GIVE_ANOTHER}") from error
+        with safe_open(file, framework="pt") as opened:
+            state: dict[str, Any] = {k: opened.get_tensor(k) for k in opened.keys()}  # noqa: SIM118
+            extra = json.loads((opened.metadata() or {}).get(_EXTRA_STATE, "{}"))
+        if not isinstance(extra, dict) or not extra.keys().isdisjoint(state):
+            raise ValueError("its extra state is no dictionary, or names tensors")
+    except _DAMAGED as error:
+        reason = " ".join(str(error).split())[:100]
+        raise ValueError(f"weights {file}: it is damaged ({reason}); {_GIVE_ANOTHER}") from error
+    state |= extra
     expected = module.state_dict().items()
     lost = [k for k, value in expected if not isinstance(value, Tensor) and k not in state]
     if not lost:
         return state
-    checkpoint = file.with_suffix(".pt")
-    if checkpoint.is_file():
-        return weights_of(load_checkpoint(checkpoint))
-    raise ValueError(
-        f"{file}: it lacks {lost[0]!r} of {trained.name}; give the run folder, or its .pt file"
-    )
+    checkpoint, needs = file.with_suffix(".pt"), f"it lacks {lost[0]!r} of {trained.name}"
+    if not checkpoint.is_file():
+        raise ValueError(f"{file}: {needs}; give the run folder, or its .pt file")
+    whole = weights_of(load_checkpoint(checkpoint))
+    beside = find_trained_model(checkpoint)
+    if beside is None or beside.steps != trained.steps or not whole.keys() >= set(lost):
+        raise ValueError(
+            f"{file}: {needs}, and {checkpoint.name} beside it is not of its {trained.steps} "
+            f"steps; give the .pt file that was written with it"
+        )
+    return state | {name: whole[name] for name in lost}
 
 
 def without_json(state: Mapping[str, Any]) -> list[str]:

@@ -209,8 +209,9 @@ def write_weights(model: LoadedModel, file: Path) -> None:
     state = model.module.state_dict()
     if lost := without_json(state):
         raise ValueError(
-            f"--format safetensors: {lost[0]!r} of {model.trained.name} is more than JSON can say; "
-            f"let get_extra_state return numbers, strings, and lists and dictionaries of them"
+            f"export: {lost[0]!r} of {model.trained.name} is more than JSON can say, and a "
+            f"safetensors file holds no more beside tensors; let get_extra_state return numbers, "
+            f"strings, and lists and dictionaries of them"
         )
     contents = weights_bytes(state, model.trained.to_dict())
     with atomic(file) as partial:
