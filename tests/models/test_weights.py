@@ -97,6 +97,7 @@ class TwoHeads(nn.Module):
 
     def __init__(self, num_classes: int, frames: int = 4) -> None:
         super().__init__()
+        self.positions = nn.Parameter(torch.randn(frames, 3))
         self.aux = nn.Linear(3, num_classes)
         self.classifier = nn.Conv3d(3, num_classes, 1)
         self.table = nn.Embedding(frames, 3)
@@ -124,8 +125,9 @@ def test_every_classifier_of_another_number_of_classes_stays_fresh(
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (TwoHeads(3, frames=9), "has 'table.weight' of shape"),  # 3 classes, not 4
-        (TwoHeads(5, frames=9), "has 'table.weight' of shape"),
+        (TwoHeads(4, frames=9), "has 'positions' of shape"),  # 4 classes, and 4 positions
+        (TwoHeads(3, frames=9), "has 'positions' of shape"),  # 3 classes, not 4
+        (TwoHeads(5, frames=9), "has 'positions' of shape"),
     ],
 )
 def test_what_is_no_classifier_is_refused(source: nn.Module, message: str, tmp_path: Path) -> None:
@@ -134,6 +136,21 @@ def test_what_is_no_classifier_is_refused(source: nn.Module, message: str, tmp_p
         load_weights(TwoHeads(3), tmp_path / "a.pth", num_classes=3)
     with pytest.raises(ValueError, match=message):  # of 9 classes, beside those of 5 or 4
         load_weights(TwoHeads(4), tmp_path / "a.pth", num_classes=4)
+
+
+class Prototypes(nn.Module):
+    """Its classifier is no layer of torch's."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(3, 3)
+        self.prototypes = nn.Parameter(torch.randn(num_classes, 3))
+
+
+def test_a_classifier_that_is_no_layer_stays_fresh(tmp_path: Path) -> None:
+    torch.save(Prototypes(5).state_dict(), tmp_path / "a.pth")
+    report = load_weights(Prototypes(4), tmp_path / "a.pth", num_classes=4)
+    assert report.dropped == report.missing == ("prototypes",)
 
 
 @pytest.mark.parametrize(("name", "blocks", "checksum"), HUB_MODELS[:4])

@@ -63,10 +63,10 @@ def load_weights(
     The classifier stays fresh if the number of classes differs, and for every 2D ResNet. Of a model
     with ``num_classes`` it is all that differs from the file in its first dimension alone, which is
     that number in the model, and one and the same other in the file: an auxiliary classifier, too.
-    If the number is not given, it is the model's last ``nn.Linear``. Non-local blocks may be
-    missing from the file; from a 2D ResNet, SlowFast's fast pathway and lateral connections may be
-    missing too. Any other difference is an error; with ``partial`` it is not, and what fits is
-    loaded.
+    If linear or convolutional layers have that number, one of them must differ so. If the number is
+    not given, it is the model's last ``nn.Linear``. Non-local blocks may be missing from the file;
+    from a 2D ResNet, SlowFast's fast pathway and lateral connections may be missing too. Any other
+    difference is an error; with ``partial`` it is not, and what fits is loaded.
 
     Raises ValueError if the file is of another architecture or matches nothing, if a value is not
     finite, if a tensor of integers meets one of floating point, and if ``read_state_dict`` refuses
@@ -77,6 +77,9 @@ def load_weights(
     target = {without_wrappers(key): place for key, place in places if isinstance(place, Tensor)}
     layout, names = _names(path, state, target)
     matching = _Matching(str(path), layout, target, _head_prefix(model), num_classes, partial)
+    if num_classes is not None:
+        given = {name: state[key] for key, name in names.items() if name in target}
+        matching.file_classes = _file_classes(model, given, target, num_classes)
     for key, value in state.items():
         matching.add(key, names[key], value)
     matching.dropped += others
@@ -106,6 +109,23 @@ def _head_prefix(model: nn.Module) -> str:
     """Key prefix of the classifier, the last linear layer."""
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     return f"{without_wrappers(linear[-1])}." if linear else "head."
+
+
+def _file_classes(
+    model: nn.Module, given: dict[str, Tensor], target: dict[str, Tensor], num_classes: int
+) -> int | None:
+    """How many classes the file's classifiers have; None if no layer of the model can be one."""
+    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    layers = [name for name, layer in model.named_modules() if isinstance(layer, kinds)]
+    prefixes = tuple(f"{without_wrappers(name)}." for name in layers)
+    found = None
+    for name, place in target.items():
+        if name.startswith(prefixes) and place.shape[:1] == (num_classes,):
+            value = given.get(name, place)
+            if value.ndim and value.shape[0] != num_classes and value.shape[1:] == place.shape[1:]:
+                return value.shape[0]
+            found = num_classes
+    return found
 
 
 class _Matching:
