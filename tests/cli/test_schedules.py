@@ -319,7 +319,7 @@ def test_a_saved_run_takes_another_schedule(
         ),
         (
             ["--schedule", "pass", "--multigrid.steps", "2"],
-            "steps 2: none of the plan's is left for 32x224x224; give at least 4, or fewer "
+            "steps 2: none of the plan's is left for 32x224x224; give more, such as 4, or fewer "
             "long-cycle shapes, or a larger share for it",
         ),
     ],

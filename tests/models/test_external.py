@@ -289,6 +289,48 @@ def test_faults_of_evaluation_and_of_memory_are_named(fault: str, message: str) 
     assert "\n" not in str(caught.value)
 
 
+def test_frozen_backbones_pass_and_cut_off_layers_are_named() -> None:
+    class Probe(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features = nn.Conv3d(3, 4, 3)
+            self.gate = nn.Parameter(torch.zeros(1))
+            self.head = nn.Linear(4, 5)
+
+        def forward(self, clips: Tensor) -> Tensor:
+            with torch.no_grad():
+                x = self.features(clips).mean((2, 3, 4))
+            return self.head(x) * (1 + self.gate)
+
+    model = Probe()
+    with pytest.raises(ValueError, match=r"clips, nor 'features\.weight'; .* freeze what is bef"):
+        check_model(model, SHAPES, num_classes=5)
+    model.features.requires_grad_(False)
+    check_model(model, SHAPES, num_classes=5)
+    check_model(model, SHAPES, num_classes=5, num_clips=1)
+
+
+def test_evaluation_is_checked_as_it_runs() -> None:
+    """Without gradients, on the same random numbers; and what it writes is undone."""
+
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(3, 5)
+            self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+        def forward(self, clips: Tensor) -> Tensor:
+            self.calls = self.calls + 1
+            x = clips.mean((2, 3, 4))
+            if not self.training:
+                x = x.exp().mul_(2) + torch.rand_like(x)
+            return self.head(x)
+
+    model = Odd()
+    check_model(model, SHAPES, num_classes=5)
+    assert not model.calls.any()
+
+
 def test_a_norm_without_statistics_may_mix_the_clips_of_a_batch() -> None:
     layers = [nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4, track_running_stats=False), nn.ReLU()]
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 5))

@@ -354,7 +354,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Plan(SMALL, replace(Multigrid.named("pass"), steps=2)),
-        "steps 2: none of the plan's is left for 8x96x96; give at least 4, or fewer "
+        "steps 2: none of the plan's is left for 8x96x96; give more, such as 4, or fewer "
         "long-cycle shapes, or a larger share for it",
     ),
 ]

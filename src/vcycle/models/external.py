@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vcycle.models.buffers import restored_buffers
 from vcycle.models.memory_layout import memory_format
 from vcycle.models.norm import SubBatchNorm3d
 from vcycle.models.wrapped import unwrapped
@@ -89,14 +90,15 @@ def _one_line(error: Exception) -> str:
 def check_model(
     model: nn.Module, shapes: Iterable[Shape] | Shape, *, num_classes: int, num_clips: int = 2
 ) -> None:
-    """Run ``model`` forward and backward at every shape, in training and evaluation, before step 0.
+    """Run ``model`` at every shape, in training and in evaluation, before step 0.
 
     Random clips of (num_clips, 3, T, H, W), in the memory format of the model's weights, must give
-    finite scores of (num_clips, num_classes), before softmax, and a finite gradient: one that
-    reaches the clips, or else every parameter that is trained. In evaluation no clip's scores may
-    depend on another's. The model runs within the autocast that is on, which should be that of the
-    training; its buffers, gradients, modes, norm groups and the random state are restored. Of a
-    model in DDP or ``torch.compile`` the one within is run.
+    scores of (num_clips, num_classes), before softmax. In training these must be finite, and so
+    their gradient, which has to reach the clips, or else all parameters that are trained. In
+    evaluation the scores of a clip may not depend on the clips beside it. The model runs within the
+    autocast that is on, which should be that of the training; its buffers, gradients, modes, norm
+    groups and the random state are restored. Of a model in DDP or ``torch.compile`` the one within
+    is run.
 
     Raises ValueError if a shape fails. The message is one line that names the shape and the layer,
     for example a classifier that fits one shape only.
@@ -110,22 +112,26 @@ def check_model(
             )
         with _as_it_was(model):
             clips = _random_clips(model, shape, num_clips)
-            for mode in (True, False):
-                model.train(mode)
-                where = f"at shape {shape}" if mode else f"in evaluation, at shape {shape},"
-                scores = _run(model, clips, where)
-                _check_scores(scores, where, num_clips=num_clips, num_classes=num_classes)
-                if mode:
-                    _check_gradient(model, scores, clips, shape)
-                else:
-                    _check_independence(model, scores, clips, where)
+            model.train()
+            where = f"at shape {shape}"
+            scores = _scores(model, clips.requires_grad_(), where, num_classes)
+            _check_gradient(model, scores, clips, where)
+            model.eval()
+            with torch.no_grad():
+                _check_evaluation(model, clips.detach(), where, num_classes)
 
 
 def _random_clips(model: nn.Module, shape: Shape, num_clips: int) -> Tensor:
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     dims = (num_clips, 3, shape.frames, shape.height, shape.width)
-    clips = torch.randn(dims, device=device).contiguous(memory_format=memory_format(model))
-    return clips.requires_grad_()
+    return torch.randn(dims, device=device).contiguous(memory_format=memory_format(model))
+
+
+def _scores(model: nn.Module, clips: Tensor, where: str, num_classes: int) -> Tensor:
+    """(B, num_classes), of the same random state each time."""
+    torch.manual_seed(0)
+    scores = _run(model, clips, where)
+    return _checked_scores(scores, where, num_clips=len(clips), num_classes=num_classes)
 
 
 def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
@@ -142,7 +148,9 @@ def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
             "multigrid.rule.frame_multiple and side_multiple"
         )
         if "view size is not compatible" in str(error):
-            fix = "clips are channels-last: let forward use reshape, or give --channels_last false"
+            fix = "let forward use reshape"
+            if not clips.is_contiguous():
+                fix = f"clips are channels-last: {fix}, or give --channels_last false"
         raise ValueError(f"model: {where} {layer} fails: {_one_line(error)}; {fix}") from error
 
 
@@ -163,6 +171,8 @@ def _failing_layer(model: nn.Module, clips: Tensor) -> str:
         hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
     try:
         model(clips.clone())
+    except torch.OutOfMemoryError:  # the first pass is not gone yet
+        return ""
     except Exception:
         return inside[-1] if inside else ""
     finally:
@@ -175,7 +185,7 @@ def _enter(inside: list[str], name: str, *_: Any) -> None:
     inside.append(name)
 
 
-def _check_scores(scores: Any, where: str, *, num_clips: int, num_classes: int) -> None:
+def _checked_scores(scores: Any, where: str, *, num_clips: int, num_classes: int) -> Tensor:
     if not isinstance(scores, Tensor):
         raise ValueError(
             f"model: {where} it returns a {type(scores).__name__}; return the scores, a "
@@ -188,57 +198,63 @@ def _check_scores(scores: Any, where: str, *, num_clips: int, num_classes: int) 
             f"it gets their number as num_classes"
         )
     values = scores.detach().float()
-    if (
-        num_classes > 1
-        and bool((values >= 0).all())
-        and bool(((values.sum(1) - 1).abs() < 1e-2).all())
-    ):
+    are_shares = (values >= 0).all() & ((values.sum(1) - 1).abs() < 1e-2).all()
+    if num_classes > 1 and bool(are_shares):
         raise ValueError(f"model: {where} it returns probabilities; return scores before softmax")
+    return scores
 
 
-def _check_gradient(model: nn.Module, scores: Tensor, clips: Tensor, shape: Shape) -> None:
+def _check_gradient(model: nn.Module, scores: Tensor, clips: Tensor, where: str) -> None:
     if not bool(scores.isfinite().all()):
         raise ValueError(
-            f"model: at shape {shape} scores are not finite; check its initialisation"
-            f"{_in_bfloat16(scores, shape)}"
+            f"model: {where} scores are not finite; check its initialisation"
+            f"{_in_bfloat16(scores, clips)}"
         )
-    gradient, trained = None, [each for each in model.parameters() if each.requires_grad]
-    gradients: Sequence[Tensor | None] = []
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    gradient: Tensor | None = None
+    gradients: Sequence[Tensor | None] = [None] * len(trained)
     if scores.requires_grad:
         loss = scores.float().logsumexp(1).sum() + scores.float().square().sum()
-        gradient, *gradients = torch.autograd.grad(loss, [clips, *trained], allow_unused=True)
+        inputs = [clips, *trained.values()]
+        gradient, *gradients = torch.autograd.grad(loss, inputs, allow_unused=True)
     if gradient is not None and not bool(gradient.isfinite().all()):
         raise ValueError(
-            f"model: at shape {shape} the gradient of the clips is not finite; look for a square "
-            f"root, a logarithm or a division at zero{_in_bfloat16(scores, shape)}"
+            f"model: {where} the gradient of the clips is not finite; look for a square "
+            f"root, a logarithm or a division at zero{_in_bfloat16(scores, clips)}"
         )
     if gradient is not None and bool(gradient.any()):
         return
     # A frozen part may keep it from the clips, but not from what is trained.
-    is_blind = bool((scores == scores[:1]).all())
-    if is_blind or not gradients or any(g is None or not bool(g.any()) for g in gradients):
+    without = [name for name, each in zip(trained, gradients, strict=True) if each is None]
+    is_blind = len(scores) > 1 and bool((scores == scores[:1]).all())
+    if without or is_blind or not any(each is not None and each.any() for each in gradients):
+        also = f", nor {without[0]!r}" if without and gradients != [None] * len(trained) else ""
         raise ValueError(
-            f"model: at shape {shape} no gradient reaches the clips; look for detach, no_grad or "
-            "argmax in its forward, or freeze the layers before that"
+            f"model: {where} no gradient reaches the clips{also}; look for detach, no_grad or "
+            f"argmax in its forward, or freeze what is before that (requires_grad_(False))"
         )
 
 
-def _check_independence(model: nn.Module, scores: Tensor, clips: Tensor, where: str) -> None:
-    """No clip's scores may depend on those beside it, unless a norm has no running statistics."""
+def _check_evaluation(model: nn.Module, clips: Tensor, where: str, num_classes: int) -> None:
+    """The scores of a clip may not depend on those beside it, unless norms have no statistics."""
+    where = f"in evaluation, {where},"
+    scores = _scores(model, clips, where, num_classes)
     norms = (each for each in model.modules() if isinstance(each, _BatchNorm))
-    if not scores.requires_grad or any(each.running_mean is None for each in norms):
+    if len(clips) == 1 or any(each.running_mean is None for each in norms):
         return
-    (gradient,) = torch.autograd.grad(scores[0].float().sum(), clips, allow_unused=True)
-    if gradient is not None and bool((gradient[1:].isfinite() & (gradient[1:] != 0)).any()):
+    others = torch.cat([clips[:1], clips[1:].flip(2, 3, 4).neg()])
+    moved = (_scores(model, others, where, num_classes) - scores).float().abs()
+    if bool(moved[0].max() > 1e-3 * moved[1:].max()):
         raise ValueError(
             f"model: {where} the scores of a clip depend on the clips beside it; look for a "
-            f"reshape that mixes clips with frames, or a number of frames that is fixed"
+            f"reshape that mixes clips with frames, a number of frames that is fixed, or a norm "
+            f"over the batch"
         )
 
 
-def _in_bfloat16(scores: Tensor, shape: Shape) -> str:
+def _in_bfloat16(scores: Tensor, clips: Tensor) -> str:
     """What is known to go wrong there, if that is where the scores are from."""
-    if shape.frames > 1 or scores.dtype != torch.bfloat16 or scores.device.type != "cpu":
+    if clips.shape[2] > 1 or scores.dtype != torch.bfloat16 or scores.device.type != "cpu":
         return ""
     return (
         "; in bfloat16 on a CPU torch's convolutions of single frames are at fault: call "
@@ -248,7 +264,6 @@ def _in_bfloat16(scores: Tensor, shape: Shape) -> str:
 
 @contextmanager
 def _as_it_was(model: nn.Module) -> Iterator[None]:
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     training = [(module, module.training) for module in model.modules()]
     norms = [
         (module, module.norm_group, module._pending)
@@ -260,7 +275,8 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
     zeros = [p for p in model.parameters() if p.ndim > 1 and not p.any()]
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     try:
-        with torch.random.fork_rng([device.index for device in devices]):
+        cuda = [device.index for device in devices]
+        with torch.random.fork_rng(cuda), restored_buffers(model):
             torch.manual_seed(0)
             for parameter in zeros:
                 nn.init.normal_(parameter, std=0.01)
@@ -269,8 +285,6 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)
             for parameter in zeros:
                 parameter.zero_()
         for module, mode in training:

@@ -177,9 +177,9 @@ def _no_steps(part: Part, layout: Layout) -> str:
     return f"none of the plan's is left for {part.base.shape}{where}"
 
 
-def least_steps(layout: Layout) -> int:
-    """Steps of which every phase gets one; fewer would mostly leave one without."""
-    few, enough = 0, 1
+def enough_steps(layout: Layout, *, few: int) -> int:
+    """More steps than ``few``, of which every phase gets one."""
+    enough = few + 1
     while not _suffices(enough, layout):
         few, enough = enough, 2 * enough
     while enough - few > 1:

@@ -24,7 +24,7 @@ from vcycle.schedule.phases import (
     Layout,
     Phase,
     cycles_layout,
-    least_steps,
+    enough_steps,
     pass_layout,
     phases_of_clips,
     phases_of_steps,
@@ -340,17 +340,21 @@ def _phases(baseline: Baseline, multigrid: Multigrid) -> tuple[Phase, ...]:
 
 
 def _too_few(why: str, baseline: Baseline, multigrid: Multigrid, layout: Layout) -> str:
-    """What was given, and the least that gives every phase a step."""
-    least, steps, factor = least_steps(layout), multigrid.steps, multigrid.epoch_factor
-    given, enough = f"steps {steps}", f"at least {least}"
-    if steps is None:
-        times = least * layout.mean_batch_size / (factor * baseline.num_clips)
+    """What was given, and more that gives every phase a step."""
+    steps, factor = multigrid.steps, multigrid.epoch_factor
+    if steps is not None:
+        given, more = f"steps {steps}", f"{enough_steps(layout, few=steps)}"
+    else:
+        clips = factor * baseline.num_clips
+        few = round(clips / layout.mean_batch_size)
+        times = enough_steps(layout, few=few) * layout.mean_batch_size / clips
         given = f"epoch_factor {factor:g} of baseline.steps {baseline.steps}"
-        enough = (
-            f"an epoch_factor of at least {math.ceil(1e4 * factor * times) / 1e4:g}, or "
-            f"baseline.steps {math.ceil(baseline.steps * times)} with stage_ends in proportion"
+        more = (
+            f"an epoch_factor of {math.ceil(1e4 * factor * times) / 1e4:g} or baseline.steps "
+            f"{math.ceil(baseline.steps * times)} with stage_ends in proportion"
         )
-    return f"{given}: {why}; give {enough}, or fewer long-cycle shapes, or a larger share for it"
+    fewer = "fewer long-cycle shapes, or a larger share for it"
+    return f"{given}: {why}; give more, such as {more}, or {fewer}"
 
 
 def _layout(baseline: Baseline, multigrid: Multigrid, shapes: tuple[BaseShape, ...]) -> Layout:

@@ -25,6 +25,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.devices.buffers import no_buffer_broadcasts
 from vcycle.devices.fabric import Fabric
 from vcycle.models import check_model, discard_statistics, memory_format, set_token_share
+from vcycle.models.buffers import restored_buffers
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
@@ -125,23 +126,14 @@ def unchanged(network: nn.Module, optimizer: Optimizer, name: str) -> Iterator[d
     cannot keep the network's state; ``name`` is the model's.
     """
     before = _as_checkpoints_keep_it(network.state_dict(), name)
-    buffers = [
-        (layer, key, buffer, buffer.to("cpu", copy=True))
-        for layer in network.modules()
-        for key, buffer in layer.named_buffers(recurse=False)
-    ]
     had_state, groups = bool(optimizer.state), [dict(each) for each in optimizer.param_groups]
-    yield before
+    with restored_buffers(network):
+        yield before
     _check_sizes(network, before)
     network.train()
     set_token_share(network, 1.0)
     network.zero_grad(set_to_none=True)
     discard_statistics(network)  # what the norm layers collected must not reach step 0
-    with torch.no_grad():
-        for layer, key, buffer, value in buffers:
-            now = getattr(layer, key, None)
-            if now is not None and now.shape == value.shape:
-                setattr(layer, key, buffer.copy_(value))
     network.load_state_dict(before)
     if not had_state:
         optimizer.state.clear()
