@@ -1,5 +1,6 @@
 """Multigrid in Lightning's Trainer: apply_step in training_step; a plan is one epoch.
 
+pip install pytorch-lightning torchdata
 vcycle data synth /tmp/videos
 python -m examples.lightning_trainer /tmp/videos
 """

@@ -115,7 +115,7 @@ def test_fewer_micro_batches_than_the_trainer_accumulates_are_refused():
 
 def test_training_that_ends_before_the_plan_is_told():
     """As Lightning ends it: it counts the steps before a resume twice."""
-    with pytest.raises(ValueError, match=r"it ended after 0 of the plan's \d+ steps"):
+    with pytest.raises(ValueError, match="no place in a plan; give that of the apply_step calls"):
         vcycle.check_finished(PLAN, model_and_optimizer()[1])
     model, optimizer = model_and_optimizer()
     batches = list(loader())

@@ -69,3 +69,15 @@ def test_what_its_datasets_have_of_their_own_is_refused():
     for given in ({"flip": False}, {"num_classes": 5}, {"grid_range": GRID_RANGE}):
         with pytest.raises(ValueError, match="flip and num_classes are those of each ClipsOf in"):
             vcycle.ClipsOf(ConcatDataset([vcycle.ClipsOf(Frames())]), **given)
+
+
+def test_datasets_of_other_classes_and_pairs_beside_them_are_refused(videos):
+    dataset = vcycle.ClipDataset(videos, GRID_RANGE)
+    other = replace(videos, classes=tuple(reversed(videos.classes)))
+    with pytest.raises(
+        ValueError, match=r"ClipDatasets are of different classes; index .* together"
+    ):
+        vcycle.ClipsOf(ConcatDataset([dataset, vcycle.ClipDataset(other, GRID_RANGE)]))
+    with pytest.raises(ValueError, match=r"and of pairs: give it ClipsOf\(pairs\)"):
+        vcycle.ClipsOf(ConcatDataset([dataset, Frames()]))
+    assert len(vcycle.ClipsOf(ConcatDataset([dataset, vcycle.ClipsOf(Frames())]))) > len(dataset)

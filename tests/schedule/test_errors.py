@@ -93,8 +93,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
         lambda: Plan(baseline(), Multigrid(epoch_factor=0.05)),
         "epoch_factor 0.05 of baseline.steps 1000: none of the plan's is left for 2x45x45 in "
         "learning-rate stage 2 of 3; give more, such as an epoch_factor of 0.071 or "
-        "baseline.steps 1419 with stage_ends in proportion, or fewer long-cycle shapes, or a larger "
-        "share for it",
+        "baseline.steps 1419 with stage_ends in proportion, or fewer long-cycle shapes, or a "
+        "larger share for it",
     ),
     (
         lambda: Plan(baseline(), Multigrid.off(steps=2)),

@@ -420,7 +420,7 @@ def test_a_call_after_backward_is_refused_and_one_after_the_step_is_told():
         vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
     optimizer.step()
     optimizer.zero_grad()
-    with pytest.warns(UserWarning, match="it has stepped before the first step of the plan"):
+    with pytest.warns(UserWarning, match="it has a state before the first step of the plan"):
         vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
 
 

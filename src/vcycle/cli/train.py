@@ -210,7 +210,7 @@ def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> Run
     fastest = fastest_precision(config.model.name, least_frames=least_frames)
     if fastest == config.precision:
         return config
-    found = "in as many steps the loss was the same, top-1 about two points lower"
+    found = "in the study's runs the loss was the same, top-1 about two points lower"
     if options.time is None:
         note = f"--precision {fastest} is faster on this CPU: {found}"
         return replace(config, notes=(*config.notes, note))

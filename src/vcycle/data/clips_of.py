@@ -36,8 +36,8 @@ class ClipsOf(Dataset[Clip]):
     the clips are their own; a bad video's substitute is then of the same subset.
 
     Raises ValueError if an item is no such pair or a label out of range, if the grid range
-    counts frames at a rate, which items do not have, if it is given beside such datasets' own, or
-    for a ``Subset`` of several of them.
+    counts frames at a rate, which items do not have, or if it is given beside such datasets' own;
+    for a ``Subset`` of several of them, for some beside pairs, or if their classes differ.
     """
 
     videos: DecodedVideos
@@ -52,6 +52,12 @@ class ClipsOf(Dataset[Clip]):
             raise ValueError(
                 f"ClipsOf: grid_range, flip and num_classes are those of each "
                 f"{type(self._parts[0]).__name__} in it; give them there"
+            )
+        manifests = [each.manifest for each in self._parts if isinstance(each, ClipDataset)]
+        if len({(each.classes, each.multi_label) for each in manifests}) > 1:
+            raise ValueError(
+                "ClipsOf: its ClipDatasets are of different classes; index their videos together, "
+                "so that a label means one class"
             )
         if self.grid_range is not None and self.grid_range.frame_rate is not None:
             raise ValueError(
@@ -95,7 +101,11 @@ def _parts(videos: Any) -> tuple[ClipDataset | ClipsOf, ...]:
         return getattr(videos, "_parts", ()) or (videos,)
     if type(videos) is ConcatDataset:
         parts = [_parts(each) for each in videos.datasets]
-        return tuple(each for part in parts for each in part) if all(parts) else ()
+        if any(parts) and not all(parts):
+            raise ValueError(
+                "ConcatDataset of datasets that take requests and of pairs: give it ClipsOf(pairs)"
+            )
+        return tuple(each for part in parts for each in part)
     if type(videos) is Subset:
         parts_of = _parts(videos.dataset)
         if len(parts_of) > 1:

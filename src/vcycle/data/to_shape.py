@@ -81,6 +81,8 @@ def _conversion(clip: Tensor | NDArray[Any]) -> str:
     is_tensor = isinstance(clip, Tensor)
     written = "clip"
     if "float" in str(clip.dtype):
+        if not len(clip) or clip.min() < 0 or clip.max() > 1:
+            return ""
         to_bytes = "to(torch.uint8)" if is_tensor else "astype(numpy.uint8)"
         written = f"(clip * 255).round().{to_bytes}"
     if clip.ndim == 4 and clip.shape[3] != 3 and 3 in clip.shape[:2]:

@@ -91,7 +91,7 @@ def hashed_words(keys: Tensor, size: int) -> Tensor:
 
 
 def convert_dropout(model: nn.Module) -> nn.Module:
-    """Replace every ``nn.Dropout``, ``Dropout1d``, ``2d`` and ``3d`` by one per sample, in place.
+    """Make every ``nn.Dropout``, ``Dropout1d``, ``2d`` and ``3d`` one per sample, in place.
 
     Returns ``model``. Dropout that a model computes by functions (``F.dropout``, attention with
     ``dropout_p``, stochastic depth) is not replaced, and neither are subclasses.

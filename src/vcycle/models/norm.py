@@ -149,11 +149,11 @@ def check_norm_group(norm_group: int, *, batch_clips: int, num_parts: int = 1) -
 
 
 def convert_batch_norm(model: nn.Module) -> nn.Module:
-    """Replace every ``nn.BatchNorm3d`` of ``model`` by a ``SubBatchNorm3d``, in place.
+    """Make every ``nn.BatchNorm3d`` of ``model`` a ``SubBatchNorm3d``, in place; return ``model``.
 
-    Parameters, buffers and hooks are the same objects as before, so an optimizer of the plain model
-    stays valid. Returns ``model``; only if ``model`` itself is an ``nn.BatchNorm3d`` is it a new
-    module. A model without batch norm, such as a video transformer, is unchanged.
+    Layers, parameters, buffers and hooks are the same objects as before, so an optimizer of the
+    plain model stays valid, and a layer that another model shares changes there, too. A model
+    without batch norm, such as a video transformer, is unchanged.
     """
     return replace_layers(model, {nn.BatchNorm3d: SubBatchNorm3d})
 

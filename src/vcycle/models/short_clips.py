@@ -66,5 +66,5 @@ class ShortClipConv3d(nn.Conv3d):
 
 
 def convert_convolutions(model: nn.Module) -> nn.Module:
-    """Replace every ``nn.Conv3d`` of ``model`` by a ``ShortClipConv3d``, in place; return it."""
+    """Make every ``nn.Conv3d`` of ``model`` a ``ShortClipConv3d``, in place; return ``model``."""
     return replace_layers(model, {nn.Conv3d: ShortClipConv3d})

@@ -117,7 +117,9 @@ def check_finished(plan: Plan, optimizer: Any) -> None:
     that it leaves out are those of the full shape. ``optimizer`` as in ``apply_step``.
     """
     inner = inner_optimizer(optimizer)
-    index, micro_batch, micro_batches, *_ = inner.param_groups[0].get(_PLACE, (-1, 0, 1))
+    if _PLACE not in inner.param_groups[0]:
+        raise ValueError("optimizer: it has no place in a plan; give that of the apply_step calls")
+    index, micro_batch, micro_batches, *_ = inner.param_groups[0][_PLACE]
     pace = _paces.get(inner)
     waits = pace is not None and pace.steps == watch(inner).num_steps
     if micro_batch + 1 < micro_batches or (waits and not step_was_skipped(inner)):
@@ -126,8 +128,8 @@ def check_finished(plan: Plan, optimizer: Any) -> None:
     if done < len(plan):
         raise ValueError(
             f"training: it ended after {done} of the plan's {len(plan)} steps; let the trainer "
-            f"take every batch of the loader (to resume in Lightning: torchdata's "
-            f"StatefulDataLoader without first_step, as it counts the batches before)"
+            f"take every batch of the loader (Lightning counts those before a resume, too: give it "
+            f"torchdata's StatefulDataLoader, without first_step)"
         )
 
 
@@ -144,8 +146,9 @@ def _check_begins(optimizer: Optimizer, step: Step) -> None:
     values = [v for state in optimizer.state.values() for v in state.values()]
     if step.index == 0 and any(isinstance(v, Tensor) and v.ndim and bool(v.any()) for v in values):
         warnings.warn(
-            "optimizer: it has stepped before the first step of the plan; call apply_step before "
-            "each forward pass (right if its state is that of an earlier run)",
+            "optimizer: it has a state before the first step of the plan; if it has stepped, call "
+            "apply_step before each forward pass (right if it was built with one, or had it from "
+            "an earlier run)",
             stacklevel=3,
         )
 

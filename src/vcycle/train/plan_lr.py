@@ -17,7 +17,7 @@ from vcycle.models import set_dropout_seeds, set_norm_group, set_token_share
 from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.apply_step import check_batch_norms, check_parts
-from vcycle.train.optimizer_watch import step_was_skipped, watch
+from vcycle.train.optimizer_watch import inner_optimizer, step_was_skipped, watch
 from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
 
@@ -53,7 +53,7 @@ class PlanLR(LRScheduler):
             check_batch_norms(model, plan[0].norm_group)
         self.plan = plan
         self.model = model
-        self._watch = watch(optimizer)
+        self._watch = watch(inner_optimizer(optimizer))
         self._watch.has_plan_lr = True
         self._steps_seen = self._watch.num_steps
         self._updates_seen = self._watch.num_updates
