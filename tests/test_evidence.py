@@ -548,6 +548,23 @@ def test_bfloat16_beside_float32() -> None:
     assert abs(float(loss.split(" ± ")[0])) < 0.01
 
 
+def test_batch_exponent_of_a_half_in_short_and_in_long_plans() -> None:
+    costs = {
+        (f"{p['dataset']}/{p['regime']}", p["method"], p["length"]): p["multiply_adds"]
+        for p in POINTS
+    }
+    for task, half, plain, share in (
+        ("isl_emergency8/scratch", ("pass-root-batch", 0.433), ("pass", 0.184), 0.2),
+        ("isl_emergency8/scratch", ("anneal-root-batch", 1.083), ("anneal", 0.555), 0.55),
+        ("weizmann10/scratch", ("pass-root-batch", 0.433), ("pass", 0.184), 0.2),
+    ):
+        whole = costs[task, "baseline", 1]
+        assert costs[(task, *half)] / whole == pytest.approx(share, abs=0.03)
+        assert costs[(task, *plain)] < 1.01 * costs[(task, *half)]
+        lower, higher = means(task, "top1", half, plain)
+        assert lower < higher, task
+
+
 def test_muons_rates_by_the_fourth_root() -> None:
     points = [("anneal-muon", 0.276), ("anneal-muon-rate", 0.276)]
     points += [("anneal-muon", 0.555), ("anneal-muon-rate", 0.555)]
