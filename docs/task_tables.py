@@ -154,6 +154,8 @@ def regimes_table(values: Row, titles: dict[str, str]) -> str:
     for row in values["iso"]:
         if row["method"] not in NAMED or row["method"] == "anneal-retuned":
             continue
+        if not any(row["top1"].values()):
+            continue  # its baseline has not run
         points = [
             point
             for point in values["points"]

@@ -212,12 +212,12 @@ def test_beside_short_baselines_the_shortest_anneals_came_to_their_accuracy() ->
 def test_beside_a_baseline_of_a_third_of_the_steps() -> None:
     third = {(p["dataset"], p["regime"]): p for p in POINTS if p["length"] == 0.294}
     costs = []
-    for task in dict.fromkeys((p["dataset"], p["regime"]) for p in POINTS):
-        (baseline,) = (
-            p
-            for p in POINTS
-            if (p["dataset"], p["regime"], p["method"], p["length"]) == (*task, "baseline", 0.294)
-        )
+    baselines = {
+        (p["dataset"], p["regime"]): p
+        for p in POINTS
+        if (p["method"], p["length"]) == ("baseline", 0.294)
+    }
+    for task, baseline in baselines.items():
         own = [p for p in ANNEALS if (p["dataset"], p["regime"]) == task and p["runs"] >= 3]
         shortest = min(own, key=lambda p: p["length"])
         assert shortest["top1"] > baseline["top1"]
@@ -563,6 +563,15 @@ def test_batch_exponent_of_a_half_in_short_and_in_long_plans() -> None:
         assert costs[(task, *plain)] < 1.01 * costs[(task, *half)]
         lower, higher = means(task, "top1", half, plain)
         assert lower < higher, task
+
+
+def test_batches_by_the_noise_scale() -> None:
+    for own, plain in ((0.183, 0.276), (0.368, 0.555)):
+        points = ("anneal-noise-batch", own), ("anneal", plain)
+        its, other = means("isl_emergency8/scratch", "top1", *points)
+        assert abs(its - other) < 0.02
+        its, other = means("isl_emergency8/scratch", "loss", *points)
+        assert its > other
 
 
 def test_muons_rates_by_the_fourth_root() -> None:
