@@ -205,3 +205,11 @@ def test_weights_lie_beside_as_safetensors_with_what_predicting_takes(tmp_path: 
         load_weights(loaded, str(tmp_path / "checkpoint.safetensors"))
     )
     assert torch.equal(loaded.weight, other.weight)
+
+
+@pytest.mark.parametrize("changes", [{"model": None}, {"ema": 3}, {"ema": {"average": [1]}}])
+def test_one_without_weights_is_damaged(tmp_path: Path, changes: dict[str, Any]) -> None:
+    file = tmp_path / "checkpoint.pt"
+    torch.save({**state(5), **changes}, file)
+    with pytest.raises(ValueError, match="it is damaged .it has no weights.; give another file"):
+        load_checkpoint(file)

@@ -282,6 +282,11 @@ def _check_format(state: Any, path: Path) -> dict[str, Any]:
             f"checkpoint {path}: not of this version of vcycle train; train again, or install the "
             f"version that wrote it"
         )
+    ema, weights = state.get("ema"), [state.get("model")]
+    if ema is not None:
+        weights.append(ema.get("average") if isinstance(ema, dict) else None)
+    if not all(isinstance(each, dict) for each in weights):
+        raise ValueError(f"checkpoint {path}: it is damaged (it has no weights); {_GIVE_ANOTHER}")
     return state
 
 
