@@ -574,6 +574,14 @@ def test_batches_by_the_noise_scale() -> None:
         assert its > other
 
 
+def test_large_clips_from_a_coarser_start() -> None:
+    points = ("anneal", 0.555), ("anneal-coarser", 0.555)
+    plain, coarser = means("weizmann10/large-clips", "top1", *points)
+    assert 0.015 < coarser - plain < 0.025
+    plain, coarser = means("weizmann10/large-clips", "loss", *points)
+    assert coarser < plain - 0.1
+
+
 def test_muons_rates_by_the_fourth_root() -> None:
     points = [("anneal-muon", 0.276), ("anneal-muon-rate", 0.276)]
     points += [("anneal-muon", 0.555), ("anneal-muon-rate", 0.555)]
