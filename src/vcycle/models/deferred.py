@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vcycle.models.norm import SubBatchNorm3d, sub_batch_norms
+from vcycle.models.wrapped import inner_optimizer
 
 
 def defer_statistics(model: nn.Module, optimizer: Optimizer | None = None) -> None:
@@ -27,9 +28,7 @@ def defer_statistics(model: nn.Module, optimizer: Optimizer | None = None) -> No
     ``optimizer`` they are committed after each of its steps; without, call ``commit_statistics``.
     """
     if optimizer is not None:
-        inner = getattr(optimizer, "optimizer", optimizer)  # which Lightning and Accelerate wrap
-        inner = getattr(inner, "base_optimizer", inner)  # and SAM
-        inner.register_step_post_hook(lambda *_: commit_statistics(model))
+        inner_optimizer(optimizer).register_step_post_hook(lambda *_: commit_statistics(model))
     for layers in _alike(model):
         sizes = [2 * layer.num_features + 2 for layer in layers]
         running_mean = layers[0].running_mean

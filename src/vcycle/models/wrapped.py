@@ -1,11 +1,15 @@
 """The module within a wrapper of DDP, FSDP, torch.compile and others, by its own names.
 
-In: any module. Out: the one that was wrapped, or itself; and names as its author gave them.
+In: any module. Out: the one that was wrapped, or itself; and names as its author gave them. So of
+an optimizer.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
+from torch.optim import Optimizer
 
 _WRAPPERS = (
     *("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel"),
@@ -26,6 +30,18 @@ def unwrapped(model: nn.Module) -> nn.Module:
         if not isinstance(inner, nn.Module):
             return model
         model = inner
+
+
+def inner_optimizer(optimizer: Any) -> Optimizer:
+    """The torch optimizer itself, which Lightning, Accelerate and SAM wrap.
+
+    Raises TypeError if there is none.
+    """
+    inner = getattr(optimizer, "optimizer", optimizer)
+    inner = getattr(inner, "base_optimizer", inner)
+    if not isinstance(inner, Optimizer):
+        raise TypeError(f"optimizer {type(inner).__name__}: give a torch.optim.Optimizer")
+    return inner
 
 
 def plain_name(name: str) -> str:

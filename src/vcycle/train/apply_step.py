@@ -28,8 +28,9 @@ from vcycle.models import (
     set_token_share,
 )
 from vcycle.models.frozen import is_in_training
+from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import Plan, Step
-from vcycle.train.optimizer_watch import inner_optimizer, step_was_skipped, watch
+from vcycle.train.optimizer_watch import step_was_skipped, watch
 from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
 _MOST_UNCOMMITTED = 10

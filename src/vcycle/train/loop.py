@@ -26,6 +26,7 @@ from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
+from vcycle.models.wrapped import inner_optimizer
 from vcycle.train.agreement import Votes, from_first, gathered, united
 from vcycle.train.augment import augment
 from vcycle.train.checkpoint import link, write_checkpoint
@@ -33,7 +34,7 @@ from vcycle.train.clock import clock_of
 from vcycle.train.gradients import Gradients
 from vcycle.train.nonfinite import BuffersBefore, NonFinite
 from vcycle.train.optim import clip_gradients
-from vcycle.train.optimizer_watch import inner_optimizer, watch
+from vcycle.train.optimizer_watch import watch
 from vcycle.train.progress import Display
 from vcycle.train.rates import set_learning_rate
 from vcycle.train.start import Run

@@ -48,15 +48,6 @@ def watch(optimizer: Optimizer) -> OptimizerWatch:
     return _watches[optimizer]
 
 
-def inner_optimizer(optimizer: Any) -> Optimizer:
-    """The torch optimizer itself, which Lightning, Accelerate and SAM wrap."""
-    inner = getattr(optimizer, "optimizer", optimizer)
-    inner = getattr(inner, "base_optimizer", inner)
-    if not isinstance(inner, Optimizer):
-        raise TypeError(f"optimizer {type(inner).__name__}: give a torch.optim.Optimizer")
-    return inner
-
-
 def step_was_skipped(optimizer: Optimizer) -> bool:
     """Whether the gradients explain why an optimizer did not step: not finite, or cleared since.
 

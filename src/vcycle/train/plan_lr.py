@@ -14,10 +14,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from vcycle.data.batch import Batch
 from vcycle.models import set_dropout_seeds, set_norm_group, set_token_share
+from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.apply_step import check_batch_norms, check_parts
-from vcycle.train.optimizer_watch import inner_optimizer, step_was_skipped, watch
+from vcycle.train.optimizer_watch import step_was_skipped, watch
 from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
 

@@ -29,6 +29,7 @@ from vcycle.evaluate.loaders import (
 from vcycle.evaluate.run_manifest import has_other_videos
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
+from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
@@ -39,7 +40,6 @@ from vcycle.train.ema import WeightAverage
 from vcycle.train.gradients import Pieces
 from vcycle.train.measuring import Budget, fitted, measure
 from vcycle.train.optim import fuses, load_optimizer, make_optimizer
-from vcycle.train.optimizer_watch import inner_optimizer
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state, identity
 from vcycle.train.timing import Prediction, StepTimes, predict

@@ -1,19 +1,19 @@
-"""Multigrid trains networks as people write them: frame by frame, with a recurrent layer on top."""
+"""Multigrid trains networks from outside: frame by frame, or a transformer, on whole patches."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, ShapeRule
 from vcycle.train.run import train
+
+ROOT = Path(__file__).parents[2]
 
 SOURCE = """
 import torch
@@ -41,18 +41,38 @@ def frames_then_time(num_classes):
 """
 
 
-def test_a_network_of_frames_trains_on_every_shape(
-    synthetic_videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("model", "rule"),
+    [
+        (Model("frame_networks:frames_then_time"), ShapeRule()),
+        (
+            Model(
+                "examples.video_transformer:videomae",
+                {"frames": 8, "side_pixels": 64, "width": 32, "layers": 1, "heads": 2},
+            ),
+            ShapeRule(frame_multiple=2, side_multiple=16),
+        ),
+    ],
+)
+def test_it_trains_on_every_shape(
+    model: Model,
+    rule: ShapeRule,
+    synthetic_videos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if "videomae" in model.name:
+        pytest.importorskip("transformers")
     (tmp_path / "frame_networks.py").write_text(SOURCE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    for folder in (ROOT, tmp_path):  # ROOT has examples/
+        monkeypatch.syspath_prepend(folder)
     config = RunConfig(
         recipe="test",
         baseline=Baseline(Shape(8, 64, 64), 4, 60, 24, LearningRate(0.001), (24, 40)),
-        multigrid=Multigrid(norm_group=None, rate_exponent=0.5),
+        # Without norm groups: the batch need not be a multiple of eight.
+        multigrid=Multigrid(norm_group=None, rate_exponent=0.5, rule=rule),
         data=Data(str(synthetic_videos), stride=1, short_side=(66, 84), num_workers=0),
-        model=Model("frame_networks:frames_then_time"),
+        model=model,
         optimizer=Optimizer("adamw"),
         evaluation=Evaluation(times=1, batch_size=6),
         threads=1,
@@ -61,5 +81,4 @@ def test_a_network_of_frames_trains_on_every_shape(
     assert 0 <= result["top1"] <= 1
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
     assert {row["shape"] for row in rows} == {str(shape) for shape in config.plan().shapes}
-    weights = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["model"]
-    assert weights["frames.0.weight"].shape == (8, 3, 3, 3)
+    assert all(shape.height % rule.side_multiple == 0 for shape in config.plan().shapes)
