@@ -30,9 +30,14 @@ MARKERS = "osD^vPX<>*hp"
 Muon's have their schedule's colour."""
 
 
+def _points(values: Row, task: tuple[str, str]) -> list[Row]:
+    """Those of a task whose steps were timed."""
+    return [p for p in values["points"] if (p["dataset"], p["regime"]) == task and p["seconds"]]
+
+
 def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path) -> None:
     """Both scores over seconds of training, a curve for each of ``titles``, a point a length."""
-    points = [p for p in values["points"] if (p["dataset"], p["regime"]) == task and p["seconds"]]
+    points = _points(values, task)
     # Numbered in all of the study, so that a method looks the same in every figure.
     names = list(titles)
     methods = {k: n for k, n in enumerate(names) if any(p["method"] == n for p in points)}
@@ -100,18 +105,18 @@ def main(arguments: list[str]) -> int:
     outdated = 0
     parts = []
     for task in tables.tasks_of(values):
-        name = f"study_{'_'.join(task)}.svg"
-        figure = DOCS / "figures" / name
-        with tempfile.TemporaryDirectory() as folder:
-            draw(values, task, drawn, Path(folder) / name)
-            text = (Path(folder) / name).read_text()
-        outdated += not figure.is_file() or figure.read_text() != text
-        if not check:
-            figure.write_text(text)
-        parts.append(
-            f"### {' / '.join(task)}\n\n![Accuracy over seconds](figures/{name})\n\n"
-            f"{tables.points_table(values, task, titles)}"
-        )
+        parts.append(f"### {' / '.join(task)}")
+        if _points(values, task):
+            name = f"study_{'_'.join(task)}.svg"
+            figure = DOCS / "figures" / name
+            with tempfile.TemporaryDirectory() as folder:
+                draw(values, task, drawn, Path(folder) / name)
+                text = (Path(folder) / name).read_text()
+            outdated += not figure.is_file() or figure.read_text() != text
+            if not check:
+                figure.write_text(text)
+            parts.append(f"![Accuracy over seconds](figures/{name})")
+        parts.append(tables.points_table(values, task, titles))
     pages = {
         DOCS / "results.md": {
             "state": tables.state(values),
