@@ -3,7 +3,9 @@
 In: docs/results. ``recipe_steps.jsonl`` is what ``benchmarks/gpu/steps.py --recipes`` writes on a
 CPU, ``recipe_steps_gpu.jsonl`` on a GPU; ``gpu.json`` was written down from timings of
 ``StepBench``, a profile, and ``benchmarks/gpu/equality.py``; ``gpu_runs.jsonl`` are runs of
-``study.json`` that a GPU carried out too. Out: marks in the page and what stands between them.
+``study.json`` that a GPU carried out too. Of an H200 are ``recipe_steps_h200.jsonl``, further rows
+of ``steps.py``, and ``gpu_whole_runs.jsonl``, results of the commands that it names. Out: marks in
+the page and what stands between them.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ def gpu_parts(folder: Path) -> list[tuple[str, str]]:
     gpu = json.loads((folder / "gpu.json").read_text())
     on_cpu = _lines(folder / "recipe_steps.jsonl")
     on_gpu = _lines(folder / "recipe_steps_gpu.jsonl")
+    on_h200 = _lines(folder / "recipe_steps_h200.jsonl")
     study = json.loads((folder / "study.json").read_text())
     return [
         ("gpu-about", gpu_about(gpu)),
@@ -44,6 +47,8 @@ def gpu_parts(folder: Path) -> list[tuple[str, str]]:
         ("gpu-runs", gpu_runs_table(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
         ("gpu-pairs", gpu_pairs(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
         ("gpu-precisions", gpu_precisions_table(on_gpu)),
+        ("gpu-tf32", gpu_tf32_table(on_h200)),
+        ("gpu-whole-runs", gpu_whole_runs_table(_lines(folder / "gpu_whole_runs.jsonl"))),
         ("recipe-speedups", recipe_speedups_table(on_cpu, on_gpu)),
         ("recipe-steps", recipe_steps_about(on_cpu)),
         ("recipe-gpu-steps", recipe_gpu_steps_table(on_gpu)),
@@ -242,6 +247,36 @@ def gpu_precisions_table(rows: list[Row]) -> str:
             lines.append(f"`{model}` | {shape} | {clips} | {group} | {cells}")
     align = "llrr" + "rr" * len(precisions)
     return table(f"model | shape | clips | norm group | {titles}", align, lines)
+
+
+def gpu_tf32_table(rows: list[Row]) -> str:
+    """Further kinds of step in TF32, on another GPU."""
+    lines = [
+        f"`{row['model']}` | {row['shape']} | {row['clips']} | {row['norm_group']} "
+        f"| {1000 * row['seconds']:.1f} | {1000 * row['host_seconds']:.1f} "
+        f"| {row['bytes'] / 2**30:.1f}"
+        for row in rows
+    ]
+    return table(
+        "model | shape | clips | norm group | `tf32`, ms | host, ms | GiB", "llrrrrr", lines
+    )
+
+
+def gpu_whole_runs_table(rows: list[Row]) -> str:
+    """Whole runs of a large network: what they took, clips decoded and all, and came to."""
+    lines = [
+        f"{row['schedule']} | {row['steps']:,} | {row['clips']:,} | {row['seconds']:.1f} "
+        f"| {row['waiting_seconds']:.1f} | {row['clips'] / row['seconds']:,.0f} "
+        f"| {row['command_seconds'] - row['seconds']:.0f} | {100 * row['top1']:.1f} "
+        f"| {row['loss']:.3f}"
+        for row in rows
+    ]
+    return table(
+        "schedule | steps | clips | seconds | of them waiting for clips | clips a second | "
+        "seconds before step 0, and after the last | top-1 | loss",
+        "lrrrrrrrr",
+        lines,
+    )
 
 
 def _steps_of(rows: list[Row], config: RunConfig) -> list[Row]:
