@@ -7,7 +7,8 @@
 its ``curves.png``: ``make published-demo``. ``docs/results/demo_rates.json`` is what
 ``benchmarks/demo_rates.py`` writes, ``docs/results/loader.json`` what
 ``vcycle bench loader --json`` prints, and ``docs/results/models.json`` what
-``benchmarks/models.py`` and ``slices.json`` what ``benchmarks/slices.py`` does.
+``benchmarks/models.py``, ``slices.json`` what ``benchmarks/slices.py`` and ``kept_frames.json``
+what ``benchmarks/kept_frames.py`` does.
 ``docs/gpu_tables.py`` says where its own come from.
 ``docs/results/your_videos.json`` is what ``docs/run_your_videos.py`` writes. The table of models
 comes from the builders' signatures and docstrings, that of what recipes choose from their code.
@@ -124,6 +125,18 @@ def slices_table(rows: list[dict[str, Any]]) -> str:
     ]
     return table(
         "video | bytes a frame | shape | CPU ms | with slices | of it, scaling", "lrlrrr", lines
+    )
+
+
+def kept_table(results: dict[str, Any]) -> str:
+    """What clips cost that are cut from kept frames, and from their files."""
+    lines = [
+        f"{row['dataset']} | {row['videos']} | {row['frames']:,} | {row['bytes'] / 2**20:,.0f} "
+        f"| {row['shape']} | {row['read_ms']:.2f} | {row['kept_ms']:.2f}"
+        for row in results["rows"]
+    ]
+    return table(
+        "videos | number | frames | MiB, at most | shape | read, ms | kept, ms", "lrrrlrr", lines
     )
 
 
@@ -262,6 +275,7 @@ def main(arguments: list[str]) -> int:
         ),
         (ROOT / "docs" / "data.md", "loader", loader_table(_result("loader"))),
         (ROOT / "docs" / "data.md", "slices", slices_table(_result("slices"))),
+        (ROOT / "docs" / "data.md", "kept", kept_table(_result("kept_frames"))),
         *((ROOT / "docs" / "gpu.md", mark, content) for mark, content in gpu_parts(RESULTS)),
         (ROOT / "docs" / "models.md", "launches", launches_text(_result("launches"))),
         (ROOT / "docs" / "models.md", "models", models_table()),

@@ -21,6 +21,7 @@ import torch
 
 from vcycle.data.cores import process_cores
 from vcycle.data.decode.torchcodec import check_decoder
+from vcycle.data.memory import memory_bytes
 from vcycle.train.origin import versions
 
 GIB = 2**30
@@ -90,7 +91,7 @@ def inspect_machine(folder: Path) -> Machine:
             else "needs a CUDA GPU",
         },
         cpus=process_cores(),
-        memory_gib=_memory_bytes() / GIB,
+        memory_gib=memory_bytes() / GIB,
         shared_memory_gib=_total_bytes(Path("/dev/shm")) / GIB,
         open_files=soft,
         open_files_limit=hard,
@@ -162,14 +163,6 @@ def _decoder(name: str, device: torch.device) -> str:
     except ValueError as error:
         return str(error)
     return "works"
-
-
-def _memory_bytes() -> int:
-    """What this process may use: the machine's, or less in a container."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    text = limit.read_text().strip() if limit.is_file() else ""
-    return min(total, int(text)) if text.isdigit() else total
 
 
 def _total_bytes(folder: Path) -> int:

@@ -1,24 +1,25 @@
 """One clip request in, one clip out; and what happens if the video is bad.
 
-The dataset holds no schedule and no mutable state, so one set of workers serves every shape of a
-run.
+The dataset holds no schedule, and no state but frames that were decoded, so one set of workers
+serves every shape of a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from vcycle.data.bad_videos import BadVideo, TooManyBadVideos, listed
+from vcycle.data.decode.kept import KeptFrames
 from vcycle.data.decode.torchcodec import read_clip_torchcodec
-from vcycle.data.decode.video import read_clip
+from vcycle.data.decode.video import cut_clip, read_clip, stored_frames
 from vcycle.data.grid import Grid, GridRange, grid_of_part
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo, Video
@@ -92,6 +93,7 @@ class ClipDataset(Dataset[Clip]):
     limit_seconds: float = 60.0  # for decoding one clip; a video that takes longer is bad
     decoder: Literal["pyav", "torchcodec", "nvdec"] = "pyav"
     cache: VideoCache | None = None  # of remote videos
+    kept: KeptFrames | None = None  # with "pyav"
 
     def __post_init__(self) -> None:
         if self.decoder not in ("pyav", "torchcodec", "nvdec"):
@@ -149,6 +151,11 @@ class ClipDataset(Dataset[Clip]):
         )
 
     def _decode(self, video: Video, grid: Grid, out: Tensor) -> None:
+        if self.kept is not None and self.decoder == "pyav":
+            frames = self.kept.of(video.source, self._frames(video))
+            if frames is not None:
+                cut_clip(frames, grid, out=out.numpy())
+                return
         with self._near(self.manifest.locate(video)) as place:
             all_key_frames, limit = video.key_interval == 1, self.limit_seconds
             if self.decoder == "pyav":
@@ -159,6 +166,11 @@ class ClipDataset(Dataset[Clip]):
                 read_clip_torchcodec(
                     place, grid, out=out, all_key_frames=all_key_frames, limit_seconds=limit
                 )
+
+    def _frames(self, video: Video) -> Iterator[Any]:
+        with self._near(self.manifest.locate(video)) as place:
+            # Should that take too long, the worker reads the clip, before it counts as hung.
+            yield from stored_frames(place, video, limit_seconds=self.limit_seconds / 2)
 
     def _near(self, place: Location) -> AbstractContextManager[Location]:
         if self.cache is None or place.is_local:

@@ -5,14 +5,18 @@ In: a RunConfig and a split's videos. Out: this process's share of the batches.
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 from vcycle.config.run import Data, RunConfig
 from vcycle.data.cache import VideoCache, cache_folder
 from vcycle.data.cores import default_workers
 from vcycle.data.dataset import ClipDataset
+from vcycle.data.decode.kept import KeptFrames, decoded_bytes
 from vcycle.data.loader import Loader, eval_loader, train_loader
 from vcycle.data.manifest import Manifest
+from vcycle.data.memory import free_memory_bytes
 from vcycle.data.sampler import PlanSampler
 from vcycle.devices.fabric import Fabric
 from vcycle.schedule.plan import Plan
@@ -38,7 +42,7 @@ def make_train_loader(
         first_step=first_step,
     )
     return train_loader(
-        make_dataset(config, videos),
+        make_training_dataset(config, videos),
         sampler,
         num_workers=num_workers(config.data),
         max_bad_share=config.data.max_bad_share,
@@ -74,6 +78,19 @@ def make_dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
         decoder=data.decoder,
         cache=video_cache(data),
     )
+
+
+def make_training_dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
+    """The same, with decoded frames kept if they fit into memory: training uses each many times."""
+    return replace(make_dataset(config, videos), kept=kept_frames(config.data, videos))
+
+
+def kept_frames(data: Data, videos: Manifest) -> KeptFrames | None:
+    """Where each process that decodes keeps the frames of ``videos``; None if they do not fit."""
+    processes = max(1, num_workers(data)) * int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    max_bytes = int(min(data.kept_gib * 2**30, free_memory_bytes() / 4)) // processes
+    fits = data.decoder == "pyav" and decoded_bytes(videos.videos) <= max_bytes
+    return KeptFrames(max_bytes) if fits else None
 
 
 def video_cache(data: Data) -> VideoCache | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 
+import numpy as np
+
 from vcycle.config.run import RunConfig
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.loader import Loader
@@ -15,12 +17,14 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
 from vcycle.devices.fabric import Fabric
-from vcycle.evaluate.loaders import make_dataset, num_workers
+from vcycle.evaluate.loaders import make_training_dataset, num_workers
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 
 _LEAST_CLIPS = 4
+_KEPT_VIDEOS = 4
+"""Of which clips are timed once each worker has their frames, if it keeps those of all videos."""
 _SHAPE_SECONDS = 0.5
 _RUN_SHARE = 1 / 8
 """Of the run's clips of a shape, in a short one: no more rounds begin after so many."""
@@ -35,8 +39,9 @@ def decode_seconds(
     """
     activity.begin(f"timing the loader: clips of {len(plan.shapes)} shapes")
     shapes, workers = plan.shapes, num_workers(config.data)
+    dataset = make_training_dataset(config, videos)
     loader = Loader(
-        make_dataset(config, videos),
+        dataset,
         [],
         num_workers=workers,
         largest_batch_bytes=max(3 * shape.num_pixels for shape in shapes) * _LEAST_CLIPS,
@@ -49,10 +54,13 @@ def decode_seconds(
         drawn[kind.shape] += kind.steps * kind.batch_size
     rng = indexed_generator(config.seed, "loader speed", 0)
     size = max(_LEAST_CLIPS, 2 * workers)
+    choice = np.arange(len(videos))
+    if dataset.kept is not None:
+        choice = rng.choice(choice, min(_KEPT_VIDEOS, len(choice)), replace=False)
 
     def decode(shape: Shape, first: int) -> tuple[int, float]:
         """Clips of ``size`` videos, and the seconds of all workers together."""
-        indices = rng.integers(len(videos), size=size).tolist()
+        indices = rng.choice(choice, size).tolist()
         loader.request_lists = [
             [ClipRequest(index, shape, seed=first + k)] for k, index in enumerate(indices)
         ]
@@ -63,7 +71,8 @@ def decode_seconds(
         return clips, loader.take_work_seconds()
 
     with closing(loader):
-        decode(shapes[0], 0)  # a worker's first clips take it longer
+        for _ in range(1 if dataset.kept is None else 2 * _KEPT_VIDEOS):
+            decode(shapes[0], 0)  # a worker's first clips take it longer
         for shape in shapes:
             work, clips, most = 0.0, 0, min(4 * size, _RUN_SHARE * drawn[shape])
             while not clips or (work < _SHAPE_SECONDS and clips < most):

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from vcycle.config.decoding import needed_workers
 from vcycle.config.sizing import epochs_text
+from vcycle.data.decode.kept import decoded_bytes
 from vcycle.data.manifest import PREPARED_FILE
 from vcycle.data.tables import counted
 from vcycle.train.activity import Activity
@@ -132,7 +133,7 @@ def _preparing_lines(run: Run) -> list[str]:
 
 
 def memory_lines(run: Run) -> list[str]:
-    """The batches that are cut in pieces to fit, and a line of the memory of a GPU by batch."""
+    """Batches that are cut in pieces to fit, the memory of a GPU by batch, that of kept frames."""
     lines = [
         f"{kind.batch_size} x {kind.shape} goes through the model in {count} pieces, to fit"
         for kind, count in run.pieces.found(run.plan).items()
@@ -141,7 +142,11 @@ def memory_lines(run: Run) -> list[str]:
         f"{kind.batch_size} x {kind.shape} {num_bytes / 2**30:.3g}"
         for kind, num_bytes in run.peak_bytes.items()
     ]
-    return [*lines, *([f"Peak memory, GiB: {', '.join(peaks)}"] if peaks else [])]
+    lines += [f"Peak memory, GiB: {', '.join(peaks)}"] if peaks else []
+    if run.loader.dataset.kept is not None:
+        gib = decoded_bytes(run.train_videos.videos) / 2**30
+        lines.append(f"Decoded frames are kept, up to {gib:.2g} GiB in each process that decodes")
+    return lines
 
 
 def is_prepared(run: Run) -> bool:

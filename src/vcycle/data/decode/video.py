@@ -7,10 +7,11 @@ wrong leaves as one exception, ``UnreadableVideo``.
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -68,6 +69,18 @@ def read_clip(
     return clip
 
 
+def cut_clip(frames: Sequence[Any], grid: Grid, *, out: NDArray[np.uint8]) -> None:
+    """The clip that ``read_clip`` makes of a file, of all its ``stored_frames``, into ``out``."""
+    resample = Resampler(grid)
+    shown: Any = None
+    for i, number in enumerate(grid.frames):
+        frame = frames[min(number, len(frames) - 1)]
+        out[i] = out[i - 1] if frame is shown else resample(frame)
+        shown = frame
+    if grid.flip:
+        mirror(out)
+
+
 def decode_only(place: Location, grid: Grid, *, all_key_frames: bool = False) -> int:
     """Decode the frames of a grid and drop them: the least that ``read_clip`` can cost."""
     for skip in (True, False):
@@ -103,18 +116,32 @@ def display_positions(
         return [(position, float(times[position] * stream.time_base)) for position in positions]
 
 
-def iterate_frames(place: Location, info: VideoInfo) -> Iterator[Any]:
-    """Every frame of a video in order, as displayed, evenly spaced at its mean frame rate.
+def stored_frames(
+    place: Location, info: VideoInfo, *, limit_seconds: float = math.inf
+) -> Iterator[Any]:
+    """Every frame of a video in order, as stored, evenly spaced at its mean frame rate.
 
-    Yields ``av.VideoFrame``s, ``info.num_frames`` of them; those of a folder are its files'.
+    Yields ``av.VideoFrame``s, ``info.num_frames`` of them; those of a folder are its files'. Raises
+    UnreadableVideo as ``read_clip`` does.
     """
+    deadline = time.monotonic() + limit_seconds
     if is_folder(place):
-        yield from map(upright, decode_files(place.uri))
+        yield from decode_files(place.uri)
         return
     with open_video(place) as (container, stream):
-        clock = stream_clock(container, stream)
-        numbers = range(info.num_frames)
-        for frame, repeats in wanted_frames(container, stream, clock, numbers, skip=False):
-            shown = upright(frame)
-            for _ in range(repeats):
-                yield shown
+        frames = wanted_frames(
+            *(container, stream, stream_clock(container, stream), range(info.num_frames)),
+            skip=False,
+            deadline=deadline,
+        )
+        for frame, repeats in frames:
+            yield from itertools.repeat(frame, repeats)
+
+
+def iterate_frames(place: Location, info: VideoInfo) -> Iterator[Any]:
+    """The ``stored_frames`` of a video, as displayed."""
+    stored = shown = None
+    for frame in stored_frames(place, info):
+        if frame is not stored:
+            stored, shown = frame, upright(frame)
+        yield shown
