@@ -1,13 +1,14 @@
 """Seconds of a training step at each mini-batch of a study, from which the seconds of runs come.
 
 In: a study. Out: ``steps.json`` in its folder, a row for each task, method, shape, share of the
-tokens and batch size: seconds of a step (forward, backward, optimizer), and of decoding its clips
-in one process. Accuracy does not depend on the clock, so runs may share a machine; their seconds
-are these, summed over their plans. They are CPU seconds, which on one thread are those of an idle
-machine's clock, and the lower quartile of a mini-batch's steps: what others add to some steps is no
-part of the method. All methods of a task are timed in turns, step by step, so that a machine which
-is slower for a while is so for all of them; and a run's seconds are from the mean of all methods
-that timed the same mini-batches, as some of them come in one part of a plan only.
+tokens and batch size: seconds of a step (forward, backward, optimizer), and of its clips in one
+process, which has decoded all videos before and kept their frames. Accuracy does not depend on the
+clock, so runs may share a machine; their seconds are these, summed over their plans. They are CPU
+seconds, which on one thread are those of an idle machine's clock, and the lower quartile of a
+mini-batch's steps: what others add to some steps is no part of the method. All methods of a task
+are timed in turns, step by step, so that a machine which is slower for a while is so for all of
+them; and a run's seconds are from the mean of all methods that timed the same mini-batches, as some
+of them come in one part of a plan only.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from study_trials import Trial, during
 from vcycle.bench.step import timed_step
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
+from vcycle.data.decode.kept import KeptFrames
 from vcycle.data.manifest import Manifest
+from vcycle.data.request import ClipRequest
 from vcycle.devices.launch import make_fabric
-from vcycle.evaluate.loaders import make_train_loader
+from vcycle.evaluate.loaders import make_dataset, make_train_loader
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import set_norm_group, set_token_share
 from vcycle.train.clock import HostClock, clock_of
@@ -162,7 +165,8 @@ def _timed(configs: list[RunConfig], trials: list[Trial | None]) -> list[Times]:
     """Seconds of each configuration's steps, taken in turns: what slows a machine slows all."""
     found: list[Times] = [{} for _ in configs]
     with ExitStack() as stack:
-        turns = [stack.enter_context(closing(_steps(config))) for config in configs]
+        kept = _all_kept(configs[0])
+        turns = [stack.enter_context(closing(_steps(config, kept))) for config in configs]
         for _ in range(_STEPS):
             for steps, trial, times in zip(turns, trials, found, strict=True):
                 with during(trial):
@@ -171,8 +175,17 @@ def _timed(configs: list[RunConfig], trials: list[Trial | None]) -> list[Times]:
     return found
 
 
-def _steps(config: RunConfig) -> Generator[tuple[Kind, tuple[float, float]]]:
-    """A run's mini-batches in ``_STEPS`` steps, all clips decoded by this process."""
+def _all_kept(config: RunConfig) -> KeptFrames:
+    """The decoded frames of a task's training videos, which its methods share."""
+    kept = KeptFrames(2**40)
+    dataset = make_dataset(config, read_manifest(config).split("train"), kept=kept)
+    for index in range(len(dataset)):
+        dataset[ClipRequest(index, config.baseline.shape, seed=0)]
+    return kept
+
+
+def _steps(config: RunConfig, kept: KeptFrames) -> Generator[tuple[Kind, tuple[float, float]]]:
+    """A run's mini-batches in ``_STEPS`` steps, of frames that this process has decoded."""
     config = replace(
         config,
         multigrid=replace(config.multigrid, steps=_STEPS),
@@ -184,7 +197,8 @@ def _steps(config: RunConfig) -> Generator[tuple[Kind, tuple[float, float]]]:
     model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer, fused=fused))
     on_cpu = fabric.device.type == "cpu"
     clock = HostClock(time.process_time) if on_cpu else clock_of(fabric.device)
-    with closing(make_train_loader(config, plan, manifest.split("train"), fabric)) as loader:
+    videos = manifest.split("train")
+    with closing(make_train_loader(config, plan, videos, fabric, kept=kept)) as loader:
         batches = iter(loader)
         for step in plan:
             set_norm_group(model, step.norm_group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,12 @@ from torch import Tensor
 
 from tests.conftest import small_run
 from vcycle.config.run import Data, RunConfig
-from vcycle.data.decode.kept import decoded_bytes
+from vcycle.data.decode.kept import KeptFrames, decoded_bytes
+from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
+from vcycle.data.request import ClipRequest
 from vcycle.evaluate import loaders
-from vcycle.evaluate.loaders import kept_frames, make_eval_loader, make_train_loader
+from vcycle.evaluate.loaders import kept_frames, make_dataset, make_eval_loader, make_train_loader
 
 GIB = 2**30
 
@@ -41,7 +44,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def data(videos: Manifest, *, times: float, **fields: Any) -> Data:
     """That may keep the frames of all videos so many times."""
-    return Data(kept_gib=times * decoded_bytes(videos.videos) / GIB, num_workers=0, **fields)
+    return Data(frames_gib=times * decoded_bytes(videos.videos) / GIB, num_workers=0, **fields)
 
 
 def test_frames_are_kept_if_those_of_all_videos_fit(videos: Manifest) -> None:
@@ -74,7 +77,7 @@ def test_other_decoders_keep_nothing(videos: Manifest) -> None:
     assert kept_frames(data(videos, times=9, decoder="torchcodec"), videos) is None
 
 
-def test_views_are_read_once_and_not_kept(config: RunConfig, videos: Manifest) -> None:
+def test_views_are_not_kept(config: RunConfig, videos: Manifest) -> None:
     with closing(make_eval_loader(config, videos, Fabric(accelerator="cpu", devices=1))) as views:
         assert views.dataset.kept is None
 
@@ -83,14 +86,43 @@ def test_views_are_read_once_and_not_kept(config: RunConfig, videos: Manifest) -
 def test_kept_frames_give_the_same_batches(
     config: RunConfig, videos: Manifest, num_workers: int
 ) -> None:
-    def batches(kept_gib: float) -> list[Tensor]:
-        given = replace(config.data, kept_gib=kept_gib, num_workers=num_workers)
+    def batches(frames_gib: float) -> list[Tensor]:
+        given = replace(config.data, frames_gib=frames_gib, num_workers=num_workers)
         fabric = Fabric(accelerator="cpu", devices=1)
-        run = replace(config, data=given)
-        with closing(make_train_loader(run, run.plan(), videos, fabric)) as loader:
-            assert (loader.dataset.kept is not None) == (kept_gib > 0)
-            return [batch.clips.clone() for batch in loader]
+        run, kept = replace(config, data=given), kept_frames(given, videos)
+        assert (kept is not None) == (frames_gib > 0)
+        with closing(make_train_loader(run, run.plan(), videos, fabric, kept=kept)) as loader:
+            found = [batch.clips.clone() for batch in loader]
+        assert kept is None or (kept.num_bytes > 0) == (num_workers == 0)  # or workers have them
+        return found
 
     kept, read = batches(4.0), batches(0.0)
     assert len(kept) == len(config.plan())
     assert all(torch.equal(one, other) for one, other in zip(kept, read, strict=True))
+
+
+def test_threads_do_not_share_frames(config: RunConfig, videos: Manifest) -> None:
+    dataset = make_dataset(config, videos, kept=KeptFrames(GIB))
+    with pytest.raises(ValueError, match="kept frames: give threads=False"):
+        Loader(dataset, [], num_workers=2, largest_batch_bytes=1, threads=True)
+
+
+def test_a_worker_that_is_killed_keeps_frames_anew(config: RunConfig, videos: Manifest) -> None:
+    dataset = make_dataset(config, videos, kept=KeptFrames(GIB))
+    requests = [[ClipRequest(k % 3, config.baseline.shape, seed=k)] for k in range(12)]
+    expected = [dataset[request].pixels for (request,) in requests]
+    loader = Loader(
+        make_dataset(config, videos, kept=KeptFrames(GIB)),
+        requests,
+        num_workers=1,
+        largest_batch_bytes=3 * config.baseline.shape.num_pixels,
+        prefetch_bytes=1,
+    )
+    with closing(loader):
+        batches = iter(loader)
+        found = [next(batches).clips.clone()]
+        (worker,) = multiprocessing.active_children()
+        worker.kill()
+        found += [batch.clips.clone() for batch in batches]
+    for batch, clip in zip(found, expected, strict=True):
+        assert torch.equal(batch[0].permute(1, 2, 3, 0), clip)

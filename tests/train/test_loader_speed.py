@@ -12,14 +12,14 @@ from lightning_fabric import Fabric
 from rich.console import Console
 
 from vcycle.config.run import RunConfig
-from vcycle.data import dataset as dataset_module
 from vcycle.data.dataset import ClipDataset
+from vcycle.data.decode.kept import KeptFrames
 from vcycle.data.manifest import Manifest
-from vcycle.data.metadata import Location
 from vcycle.data.request import ClipRequest
+from vcycle.evaluate.loaders import make_dataset
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
-from vcycle.train.loader_speed import decode_seconds
+from vcycle.train.loader_speed import decode_seconds, for_timing
 
 
 def test_a_short_run_decodes_an_eighth_of_its_clips_before(
@@ -33,11 +33,11 @@ def test_a_short_run_decodes_an_eighth_of_its_clips_before(
         return read(dataset, request, *rest, **more)
 
     monkeypatch.setattr(ClipDataset, "read", counted)
-    config = replace(config, data=replace(config.data, kept_gib=0.0))
     plan, videos = config.plan(), Manifest.read(synthetic_videos).split("train")
+    dataset = make_dataset(config, videos)
     fabric = Fabric(accelerator="cpu", devices=1)
     with Activity(Console(file=io.StringIO())) as activity:
-        found = decode_seconds(config, plan, videos, fabric, activity=activity)
+        found = decode_seconds(config, plan, dataset, fabric, activity=activity)
     assert set(found) == set(plan.shapes)
     assert min(found.values()) > 0
     drawn = Counter[Shape]()
@@ -48,27 +48,25 @@ def test_a_short_run_decodes_an_eighth_of_its_clips_before(
         assert 4 <= seen[shape] < drawn[shape] / 8 + 4
 
 
+@pytest.mark.parametrize("workers", [0, 2])
 def test_kept_frames_are_timed_without_their_decoding(
-    config: RunConfig, synthetic_videos: Path, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, synthetic_videos: Path, workers: int
 ) -> None:
-    """Each video that is timed was read before, and is decoded once."""
-    timed: list[int] = []
-    decoded: list[str] = []
-    read, decode = ClipDataset.read, dataset_module.stored_frames
-
-    def noted(dataset: ClipDataset, request: ClipRequest, *rest: object, **more: object):  # type: ignore[no-untyped-def]
-        timed.append(request.index)
-        return read(dataset, request, *rest, **more)
-
-    def counted(place: Location, *rest: object, **more: object):  # type: ignore[no-untyped-def]
-        decoded.append(place.uri)
-        return decode(place, *rest, **more)
-
-    monkeypatch.setattr(ClipDataset, "read", noted)
-    monkeypatch.setattr(dataset_module, "stored_frames", counted)
+    """Of few videos, which workers soon have: in the mean of all they would be decoded first."""
     videos = Manifest.read(synthetic_videos).split("train")
+    config = replace(config, data=replace(config.data, num_workers=workers))
+    of_files = make_dataset(config, videos)
+    kept = make_dataset(config, videos, kept=KeptFrames(2**30))
+    assert for_timing(of_files, seed=0) is of_files
+    few = for_timing(kept, seed=0)
+    assert len(few) == len({video.path for video in few.manifest.videos}) == 4
+    assert {video.path for video in few.manifest.videos} <= {video.path for video in videos.videos}
+    assert few.kept is kept.kept
     fabric = Fabric(accelerator="cpu", devices=1)
     with Activity(Console(file=io.StringIO())) as activity:
-        decode_seconds(config, config.plan(), videos, fabric, activity=activity)
-    assert len(set(timed)) == len(decoded) == 4
-    assert set(timed[32:]) == set(timed[:32])
+        read, cut = (
+            decode_seconds(config, config.plan(), each, fabric, activity=activity)
+            for each in (of_files, few)
+        )
+    assert set(cut) == set(read) == set(config.plan().shapes)
+    assert (kept.kept.num_bytes > 0) == (workers == 0)

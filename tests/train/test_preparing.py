@@ -18,12 +18,6 @@ from vcycle.train.timing import Kind, Prediction, StepTimes, predict
 
 
 @pytest.fixture
-def config(config: RunConfig) -> RunConfig:
-    """A run that keeps no decoded frames."""
-    return replace(config, data=replace(config.data, kept_gib=0.0))
-
-
-@pytest.fixture
 def times(config: RunConfig) -> StepTimes:
     """A model that waits for its clips."""
     plan = config.plan()
@@ -69,11 +63,9 @@ def test_clips_of_both_forms_are_decoded(
     assert saving.speedup > 0
 
 
-def test_videos_that_are_kept_elsewhere_or_broken_are_not_measured(
+def test_videos_that_are_elsewhere_or_broken_are_not_measured(
     config: RunConfig, times: StepTimes, videos: Manifest, tmp_path: Path
 ) -> None:
-    kept = replace(config, data=replace(config.data, kept_gib=1.0))
-    assert measure_preparing(kept, config.plan(), times, videos, val_videos=12) is None
     on_gpu = replace(config, data=replace(config.data, decoder="nvdec"))
     assert measure_preparing(on_gpu, config.plan(), times, videos, val_videos=12) is None
     (tmp_path / "a.mp4").write_bytes(b"no video")

@@ -40,9 +40,9 @@ class Data:
         max_bad_share: of a split's videos that may be unreadable before the run stops.
         cache_gib: GiB of remote videos that are kept on the machine's disk; 0 for none.
         cache_folder: where, shared by all processes; ``vcycle`` among the user's caches unless set.
-        kept_gib: GiB of decoded frames that the processes of a machine keep in memory together, at
-            most, if those of all training videos fit into it and a quarter of what is free; 0 for
-            none.
+        frames_gib: GiB of memory for the decoded frames of the training videos, a copy for each
+            process of the machine that decodes: they are kept if all copies fit into it, and into a
+            quarter of what is free on Linux; 0 keeps none.
     """
 
     manifest: str = ""
@@ -57,7 +57,7 @@ class Data:
     max_bad_share: float = 0.01
     cache_gib: float = 10.0
     cache_folder: str = ""
-    kept_gib: float = 8.0
+    frames_gib: float = 8.0
 
     def __post_init__(self) -> None:
         if self.num_workers != "auto" and self.num_workers < 0:
@@ -76,8 +76,8 @@ class Data:
             raise ValueError(f"data.max_bad_share {self.max_bad_share}: give a share from 0 to 1")
         if not self.cache_gib >= 0:
             raise ValueError(f"data.cache_gib {self.cache_gib}: give a number of at least 0")
-        if not self.kept_gib >= 0:
-            raise ValueError(f"data.kept_gib {self.kept_gib}: give a number of at least 0")
+        if not self.frames_gib >= 0:
+            raise ValueError(f"data.frames_gib {self.frames_gib}: give a number of at least 0")
 
     def given_manifest(self) -> str:
         """The manifest. Raises ValueError if none is given."""

@@ -6,11 +6,11 @@ serves every shape of a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from vcycle.data.bad_videos import BadVideo, TooManyBadVideos, listed
 from vcycle.data.decode.kept import KeptFrames
+from vcycle.data.decode.remote import fetch
 from vcycle.data.decode.torchcodec import read_clip_torchcodec
 from vcycle.data.decode.video import cut_clip, read_clip, stored_frames
 from vcycle.data.grid import Grid, GridRange, grid_of_part
@@ -84,8 +85,9 @@ class Clip:
 class ClipDataset(Dataset[Clip]):
     """The clips of a manifest's videos; index it with a ClipRequest.
 
-    ``decoder`` "torchcodec" needs that library, and "nvdec" is torchcodec on a GPU. Raises
-    ValueError if it is neither of these nor "pyav".
+    ``decoder`` "torchcodec" needs that library, and "nvdec" is torchcodec on a GPU. Decoded frames
+    of a small set stay in memory, in each process that decodes, if there is a ``kept`` for them:
+    "pyav" alone does that. Raises ValueError for another decoder.
     """
 
     manifest: Manifest
@@ -93,11 +95,13 @@ class ClipDataset(Dataset[Clip]):
     limit_seconds: float = 60.0  # for decoding one clip; a video that takes longer is bad
     decoder: Literal["pyav", "torchcodec", "nvdec"] = "pyav"
     cache: VideoCache | None = None  # of remote videos
-    kept: KeptFrames | None = None  # with "pyav"
+    kept: KeptFrames | None = None  # several datasets may share one
 
     def __post_init__(self) -> None:
         if self.decoder not in ("pyav", "torchcodec", "nvdec"):
             raise ValueError(f"decoder {self.decoder!r}: give 'pyav', 'torchcodec' or 'nvdec'")
+        if self.kept is not None and self.decoder != "pyav":
+            raise ValueError(f"kept frames are those of 'pyav', not of {self.decoder!r}: give None")
 
     def __len__(self) -> int:
         return len(self.manifest)
@@ -151,26 +155,32 @@ class ClipDataset(Dataset[Clip]):
         )
 
     def _decode(self, video: Video, grid: Grid, out: Tensor) -> None:
-        if self.kept is not None and self.decoder == "pyav":
-            frames = self.kept.of(video.source, self._frames(video))
-            if frames is not None:
-                cut_clip(frames, grid, out=out.numpy())
-                return
-        with self._near(self.manifest.locate(video)) as place:
-            all_key_frames, limit = video.key_interval == 1, self.limit_seconds
-            if self.decoder == "pyav":
-                read_clip(
-                    place, grid, out=out.numpy(), all_key_frames=all_key_frames, limit_seconds=limit
-                )
-            else:
-                read_clip_torchcodec(
-                    place, grid, out=out, all_key_frames=all_key_frames, limit_seconds=limit
-                )
+        place = self.manifest.locate(video)
+        name = place, video.num_frames
+        frames = None if self.kept is None else self.kept.get(name)
+        if frames is None:
+            with self._near(place) as near:
+                if self.kept is not None and name not in self.kept:
+                    if not near.is_local and near.content is None:
+                        near = replace(near, content=fetch(near))  # it may be read twice
+                    # The worker may count as hung half a limit after a clip's own.
+                    limit = self.limit_seconds / 4
+                    frames = self.kept.add(name, stored_frames(near, video, limit_seconds=limit))
+                if frames is None:
+                    self._read(near, video, grid, out)
+        if frames is not None:
+            cut_clip(frames, grid, out=out.numpy())
 
-    def _frames(self, video: Video) -> Iterator[Any]:
-        with self._near(self.manifest.locate(video)) as place:
-            # Should that take too long, the worker reads the clip, before it counts as hung.
-            yield from stored_frames(place, video, limit_seconds=self.limit_seconds / 2)
+    def _read(self, place: Location, video: Video, grid: Grid, out: Tensor) -> None:
+        all_key_frames, limit = video.key_interval == 1, self.limit_seconds
+        if self.decoder == "pyav":
+            read_clip(
+                place, grid, out=out.numpy(), all_key_frames=all_key_frames, limit_seconds=limit
+            )
+        else:
+            read_clip_torchcodec(
+                place, grid, out=out, all_key_frames=all_key_frames, limit_seconds=limit
+            )
 
     def _near(self, place: Location) -> AbstractContextManager[Location]:
         if self.cache is None or place.is_local:

@@ -61,7 +61,7 @@ class Loader:
     ``device`` are copied there as they are asked for, beside what it computes, unless its memory is
     full: the batch is on the CPU then, to be copied once there is room. The decoder "nvdec"
     decodes them there, in threads, by default on the current CUDA device. Raises ValueError if the
-    dataset's decoder does not work.
+    dataset's decoder does not work, or it keeps frames, which threads cannot share.
     """
 
     def __init__(
@@ -87,6 +87,8 @@ class Loader:
         self.num_workers = num_workers
         self.num_bytes = max(prefetch_bytes, 3 * largest_batch_bytes)
         self.threads = threads or decodes_there
+        if self.threads and dataset.kept is not None:
+            raise ValueError("threads cannot share kept frames: give threads=False, or no kept")
         self._copy_device = device if device.type == "cuda" and not decodes_there else None
         self._copies: DeviceCopy | None = None
         self._bad = BadVideos(num_videos=len(dataset), max_share=max_bad_share)

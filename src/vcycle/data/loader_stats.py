@@ -46,9 +46,9 @@ class LoaderStats:
         """Workers that would decode 10% faster than the loop uses clips."""
         return max(1, math.ceil(SPARE_WORKERS * self.work_seconds / max(self.use_seconds, 1e-9)))
 
-    def verdict(self, *, is_prepared: bool = False) -> str:
-        """One line for people: the limit, and what would raise it; ``is_prepared`` are videos that
-        ``vcycle data prepare`` has rewritten."""
+    def verdict(self, *, decodes_fast: bool = False) -> str:
+        """One line for people: the limit, and what would raise it; ``decodes_fast``: without
+        ``vcycle data prepare``, which has rewritten the videos or would save nothing."""
         rate = f"{self.clips_per_second:.0f} clips/s, {self.wait_share:.0%} waiting for data"
         limit = limit_of(self.wait_share)
         if limit == "compute-bound":
@@ -57,4 +57,4 @@ class LoaderStats:
         if self.workers_needed <= self.num_workers:
             return line + "they decode fast enough once they have started"
         line += f"{counted(self.workers_needed, 'worker')} on cores of their own would keep up"
-        return line if is_prepared else line + ", or fewer after `vcycle data prepare`, as a rule"
+        return line if decodes_fast else line + ", or fewer after `vcycle data prepare`, as a rule"

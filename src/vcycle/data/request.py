@@ -1,7 +1,7 @@
 """A clip request: which video, at which shape, from which seed, for which step of a plan.
 
 It is what a dataset is indexed with. It carries all that a clip depends on, so the processes that
-read clips hold no schedule and no state; and the step comes back with the batch.
+read clips hold no schedule; and the step comes back with the batch.
 """
 
 from __future__ import annotations

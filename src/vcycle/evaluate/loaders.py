@@ -6,7 +6,6 @@ In: a RunConfig and a split's videos. Out: this process's share of the batches.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from vcycle.config.run import Data, RunConfig
@@ -28,8 +27,19 @@ def num_workers(data: Data) -> int:
     return default_workers() if data.num_workers == "auto" else data.num_workers
 
 
+def num_decoding(data: Data) -> int:
+    """How many processes of the run decode on this machine."""
+    return max(1, num_workers(data)) * int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+
 def make_train_loader(
-    config: RunConfig, plan: Plan, videos: Manifest, fabric: Fabric, *, first_step: int = 0
+    config: RunConfig,
+    plan: Plan,
+    videos: Manifest,
+    fabric: Fabric,
+    *,
+    kept: KeptFrames | None = None,
+    first_step: int = 0,
 ) -> Loader:
     """This process's batches of the plan, from ``first_step`` on."""
     sampler = PlanSampler(
@@ -42,7 +52,7 @@ def make_train_loader(
         first_step=first_step,
     )
     return train_loader(
-        make_training_dataset(config, videos),
+        make_dataset(config, videos, kept=kept),
         sampler,
         num_workers=num_workers(config.data),
         max_bad_share=config.data.max_bad_share,
@@ -68,7 +78,9 @@ def make_eval_loader(
     )
 
 
-def make_dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
+def make_dataset(
+    config: RunConfig, videos: Manifest, *, kept: KeptFrames | None = None
+) -> ClipDataset:
     """The clips that the run may draw from ``videos``."""
     data = config.data
     return ClipDataset(
@@ -77,18 +89,13 @@ def make_dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
         limit_seconds=data.decode_seconds,
         decoder=data.decoder,
         cache=video_cache(data),
+        kept=kept,
     )
-
-
-def make_training_dataset(config: RunConfig, videos: Manifest) -> ClipDataset:
-    """The same, with decoded frames kept if they fit into memory: training uses each many times."""
-    return replace(make_dataset(config, videos), kept=kept_frames(config.data, videos))
 
 
 def kept_frames(data: Data, videos: Manifest) -> KeptFrames | None:
     """Where each process that decodes keeps the frames of ``videos``; None if they do not fit."""
-    processes = max(1, num_workers(data)) * int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    max_bytes = int(min(data.kept_gib * 2**30, free_memory_bytes() / 4)) // processes
+    max_bytes = int(min(data.frames_gib * 2**30, free_memory_bytes() / 4)) // num_decoding(data)
     fits = data.decoder == "pyav" and decoded_bytes(videos.videos) <= max_bytes
     return KeptFrames(max_bytes) if fits else None
 

@@ -1,37 +1,48 @@
 """How long a worker decodes for a clip of each shape, measured on the run's own videos.
 
-In: a configuration, its plan and its training videos. Out: seconds a clip, by shape.
+In: a configuration, its plan and the clips of its training videos. Out: seconds a clip, by shape.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from contextlib import closing
-
-import numpy as np
+from dataclasses import replace
 
 from vcycle.config.run import RunConfig
 from vcycle.data.bad_videos import TooManyBadVideos
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.loader import Loader
-from vcycle.data.manifest import Manifest
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
 from vcycle.devices.fabric import Fabric
-from vcycle.evaluate.loaders import make_training_dataset, num_workers
+from vcycle.evaluate.loaders import num_workers
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 
 _LEAST_CLIPS = 4
 _KEPT_VIDEOS = 4
-"""Of which clips are timed once each worker has their frames, if it keeps those of all videos."""
+_KEPT_ROUNDS = 8
 _SHAPE_SECONDS = 0.5
 _RUN_SHARE = 1 / 8
 """Of the run's clips of a shape, in a short one: no more rounds begin after so many."""
 
 
+def for_timing(dataset: ClipDataset, *, seed: int) -> ClipDataset:
+    """A run's clips; those of few videos, which each worker soon has, if it keeps their frames."""
+    if dataset.kept is None:
+        return dataset
+    rng, videos = indexed_generator(seed, "loader speed", 2), dataset.manifest.videos
+    few = rng.choice(len(videos), min(_KEPT_VIDEOS, len(videos)), replace=False).tolist()
+    return replace(
+        dataset, manifest=replace(dataset.manifest, videos=tuple(videos[index] for index in few))
+    )
+
+
 def decode_seconds(
-    config: RunConfig, plan: Plan, videos: Manifest, fabric: Fabric, *, activity: Activity
+    config: RunConfig, plan: Plan, dataset: ClipDataset, fabric: Fabric, *, activity: Activity
 ) -> dict[Shape, float]:
     """Seconds of one worker for a clip, by shape, while all its fellows work too.
 
@@ -39,7 +50,6 @@ def decode_seconds(
     """
     activity.begin(f"timing the loader: clips of {len(plan.shapes)} shapes")
     shapes, workers = plan.shapes, num_workers(config.data)
-    dataset = make_training_dataset(config, videos)
     loader = Loader(
         dataset,
         [],
@@ -54,13 +64,10 @@ def decode_seconds(
         drawn[kind.shape] += kind.steps * kind.batch_size
     rng = indexed_generator(config.seed, "loader speed", 0)
     size = max(_LEAST_CLIPS, 2 * workers)
-    choice = np.arange(len(videos))
-    if dataset.kept is not None:
-        choice = rng.choice(choice, min(_KEPT_VIDEOS, len(choice)), replace=False)
 
     def decode(shape: Shape, first: int) -> tuple[int, float]:
         """Clips of ``size`` videos, and the seconds of all workers together."""
-        indices = rng.choice(choice, size).tolist()
+        indices = rng.integers(len(dataset), size=size).tolist()
         loader.request_lists = [
             [ClipRequest(index, shape, seed=first + k)] for k, index in enumerate(indices)
         ]
@@ -71,12 +78,15 @@ def decode_seconds(
         return clips, loader.take_work_seconds()
 
     with closing(loader):
-        for _ in range(1 if dataset.kept is None else 2 * _KEPT_VIDEOS):
+        for _ in range(1 if dataset.kept is None else _KEPT_ROUNDS):
             decode(shapes[0], 0)  # a worker's first clips take it longer
         for shape in shapes:
             work, clips, most = 0.0, 0, min(4 * size, _RUN_SHARE * drawn[shape])
+            rounds: list[float] = []
             while not clips or (work < _SHAPE_SECONDS and clips < most):
                 more, seconds = decode(shape, clips)
                 clips, work = clips + more, work + seconds
-            found[shape] = work / clips
+                rounds.append(seconds / more)
+            # Of kept frames, one round may have a video that a worker had not read.
+            found[shape] = work / clips if dataset.kept is None else statistics.median(rounds)
     return found

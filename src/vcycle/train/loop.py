@@ -183,7 +183,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                     use_seconds=took - waited,
                     work_seconds=run.loader.take_work_seconds(),
                 )
-                run.folder.add_phase(step.phase, stats)
+                run.folder.add_phase(step.phase, stats, decodes_fast=run.decodes_fast)
                 display.end_of_phase(stats)
 
             # Checkpoint and validate; neither is time of a step.

@@ -15,14 +15,14 @@ from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.cores import CoreUse, allowed_cores, process_cores
-from vcycle.data.manifest import Manifest
+from vcycle.data.dataset import ClipDataset
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import num_workers
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.gradients import Pieces
-from vcycle.train.loader_speed import decode_seconds
+from vcycle.train.loader_speed import decode_seconds, for_timing
 from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.timing import Kind, StepTimes, fit_budget
 from vcycle.train.together import slowdown
@@ -61,7 +61,7 @@ def measure(
     network: nn.Module,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    videos: Manifest,
+    dataset: ClipDataset,
     *,
     first_step: int,
     fabric: Fabric,
@@ -73,6 +73,7 @@ def measure(
     ``model`` is ``network`` as Fabric runs it; states are as before afterwards. Raises ValueError
     for what a user has to change.
     """
+    videos, few = dataset.manifest, for_timing(dataset, seed=config.seed)
     limit = 60.0 if budget_seconds is None else _MEASURING_SHARE * budget_seconds
     pieces = Pieces(network, config, world_size=fabric.world_size)
     before = CoreUse.now()
@@ -91,7 +92,7 @@ def measure(
     )
     if fabric.device.type == "cpu" and fabric.world_size == 1:
         _say_busy(CoreUse.now().others_since(before), activity)
-    times = _times(config, plan, videos, rehearsed, fabric, activity=activity)
+    times = _times(config, plan, few, rehearsed, fabric, activity=activity)
     if budget_seconds is None:
         left = plan.mini_batches(first_step=first_step)
         steps = sum(kind.steps * times.step(Kind.of(kind)) for kind in left)
@@ -102,7 +103,7 @@ def measure(
         optimizer,
         plan,
         config,
-        videos,
+        few,
         pieces=pieces,
         times=times,
         fabric=fabric,
@@ -127,14 +128,14 @@ def fitted(
 def _times(
     config: RunConfig,
     plan: Plan,
-    videos: Manifest,
+    dataset: ClipDataset,
     rehearsed: Rehearsed,
     fabric: Fabric,
     *,
     activity: Activity,
 ) -> StepTimes:
     """What was measured, the same in all processes."""
-    decode = decode_seconds(config, plan, videos, fabric, activity=activity)
+    decode = decode_seconds(config, plan, dataset, fabric, activity=activity)
     on_cpu = fabric.device.type == "cpu"
     times = StepTimes(
         model=rehearsed.steps,

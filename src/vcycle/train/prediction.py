@@ -11,8 +11,8 @@ from dataclasses import replace
 from vcycle.config.decoding import needed_workers
 from vcycle.config.sizing import epochs_text
 from vcycle.data.decode.kept import decoded_bytes
-from vcycle.data.manifest import PREPARED_FILE
 from vcycle.data.tables import counted
+from vcycle.evaluate.loaders import num_decoding
 from vcycle.train.activity import Activity
 from vcycle.train.preparing import measure_preparing
 from vcycle.train.progress import duration
@@ -34,7 +34,7 @@ def say_prediction(run: Run, activity: Activity) -> None:
     if run.times.waiting_share(run.plan) <= _WAITING_SHARE:
         return
     activity.say(_waiting_line(run))
-    if not is_prepared(run) and run.prediction.total > _LONG_SECONDS:
+    if not run.decodes_fast and run.prediction.total > _LONG_SECONDS:
         activity.begin("measuring what prepared videos would save")
         for line in _preparing_lines(run):
             activity.say(line)
@@ -144,11 +144,8 @@ def memory_lines(run: Run) -> list[str]:
     ]
     lines += [f"Peak memory, GiB: {', '.join(peaks)}"] if peaks else []
     if run.loader.dataset.kept is not None:
-        gib = decoded_bytes(run.train_videos.videos) / 2**30
-        lines.append(f"Decoded frames are kept, up to {gib:.2g} GiB in each process that decodes")
+        number = num_decoding(run.config.data)
+        by = "the process that decodes" if number == 1 else f"each of {number} processes"
+        gib = number * decoded_bytes(run.train_videos.videos) / 2**30
+        lines.append(f"Decoded frames are kept by {by}, about {gib:.2g} GiB in all")
     return lines
-
-
-def is_prepared(run: Run) -> bool:
-    """Whether ``vcycle data prepare`` has rewritten the run's videos."""
-    return (run.manifest.root / PREPARED_FILE).exists()

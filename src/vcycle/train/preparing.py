@@ -16,7 +16,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Video
 from vcycle.data.request import ClipRequest
 from vcycle.datasets.prepare import prepare_videos
-from vcycle.evaluate.loaders import kept_frames, make_dataset
+from vcycle.evaluate.loaders import make_dataset
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.timing import StepTimes, predict
@@ -41,13 +41,11 @@ def measure_preparing(
     """Rewrite the beginning of two videos, and decode clips of both forms of them.
 
     ``spent`` is in proportion to the frames of all videos, shared by the cores that decode. None
-    if the videos are not files of this machine or cannot be read, a GPU decodes them, or their
-    decoded frames are kept.
+    if the videos are not files of this machine or cannot be read, or a GPU decodes them.
     """
     chosen = tuple(dict.fromkeys([videos.videos[0], videos.videos[len(videos) // 2]]))
     is_local = all(videos.locate(video).is_local for video in chosen)
-    is_kept = kept_frames(config.data, videos) is not None
-    if config.data.decoder == "nvdec" or not is_local or is_kept:
+    if config.data.decoder == "nvdec" or not is_local:
         return None
     span = max(_LEAST_FRAMES, config.baseline.shape.frames * config.data.stride)
     with tempfile.TemporaryDirectory() as folder:

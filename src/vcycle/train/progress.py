@@ -76,7 +76,7 @@ class Display:
     """What is shown of a run. Use it as a context manager.
 
     ``step_seconds`` predicts a step's seconds by its kind, for those that were not seen yet;
-    ``processes`` share every batch; ``is_prepared`` if the videos decode as fast as they can;
+    ``processes`` share every batch; ``decodes_fast`` if the videos decode as fast as they can;
     with ``multi_label`` no clip is right or wrong.
     """
 
@@ -89,10 +89,10 @@ class Display:
         first_step: int,
         console: Console,
         processes: int = 1,
-        is_prepared: bool = False,
+        decodes_fast: bool = False,
         multi_label: bool = False,
     ) -> None:
-        self._processes, self._is_prepared = processes, is_prepared
+        self._processes, self._decodes_fast = processes, decodes_fast
         self._multi_label = multi_label
         self._plan, self._title, self._console = plan, title, console
         self._left = TimeLeft(plan, first_step=first_step, predicted=step_seconds)
@@ -157,7 +157,7 @@ class Display:
     def end_of_phase(self, stats: LoaderStats) -> None:
         """A phase is done; say so if it waited for clips that more workers would have had ready."""
         if stats.wait_share > _WAIT_SHARE and stats.workers_needed > stats.num_workers:
-            self.say(stats.verdict(is_prepared=self._is_prepared))
+            self.say(stats.verdict(decodes_fast=self._decodes_fast))
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""

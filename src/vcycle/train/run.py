@@ -28,7 +28,7 @@ from vcycle.train.live_logs import check_installed
 from vcycle.train.loop import loop, share_bad_videos
 from vcycle.train.measuring import Budget
 from vcycle.train.origin import origin
-from vcycle.train.prediction import is_prepared, say_prediction
+from vcycle.train.prediction import say_prediction
 from vcycle.train.progress import Display
 from vcycle.train.run_folder import Resume, RunFolder
 from vcycle.train.start import start
@@ -101,7 +101,7 @@ def train(
             first_step=run.first_step,
             console=console,
             processes=fabric.world_size,
-            is_prepared=is_prepared(run),
+            decodes_fast=run.decodes_fast,
             multi_label=run.manifest.multi_label,
         )
         with (

@@ -207,7 +207,7 @@ class RunFolder:
         if self._logs is not None:
             self._logs.add_steps(rows)
 
-    def add_phase(self, phase: int, stats: LoaderStats) -> None:
+    def add_phase(self, phase: int, stats: LoaderStats, *, decodes_fast: bool) -> None:
         """Append what the loader did in a phase; a resumed one counts from where it went on."""
         row = {
             "phase": phase,
@@ -215,7 +215,7 @@ class RunFolder:
             "wait_share": stats.wait_share,
             "workers": stats.num_workers,
             "workers_needed": stats.workers_needed,
-            "verdict": stats.verdict(),
+            "verdict": stats.verdict(decodes_fast=decodes_fast),
         }
         self._append("phases.jsonl", [row])
 

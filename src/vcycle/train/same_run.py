@@ -21,7 +21,7 @@ _FREE = (
     *("threads", "accumulate", "compile", "cuda_graphs", "evaluation", "checkpoint", "nonfinite"),
     *("log", "notes", "schedule_notes", "steps_note"),
     *("data.manifest", "data.num_workers", "data.max_bad_share", "data.decode_seconds"),
-    *("data.cache_gib", "data.cache_folder", "data.kept_gib", "model.weights"),
+    *("data.cache_gib", "data.cache_folder", "data.frames_gib", "model.weights"),
 )
 """Fields that a resumed run may change: they decide no clip, no rate and no gradient."""
 _MOST_SHOWN = 20  # another network differs in hundreds of tensors

@@ -17,11 +17,13 @@ from torch import nn
 from vcycle.config.run import RunConfig
 from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
-from vcycle.data.manifest import Manifest
+from vcycle.data.manifest import PREPARED_FILE, Manifest
 from vcycle.devices.buffers import stop_broadcasting_buffers
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.loaders import (
+    kept_frames,
+    make_dataset,
     make_eval_loader,
     make_train_loader,
     video_cache,
@@ -88,6 +90,12 @@ class Run:
     has_norms: bool
 
     @property
+    def decodes_fast(self) -> bool:
+        """Whether ``vcycle data prepare`` has rewritten the videos, or their frames are kept."""
+        is_prepared = (self.manifest.root / PREPARED_FILE).exists()
+        return is_prepared or self.loader.dataset.kept is not None
+
+    @property
     def validated(self) -> nn.Module:
         """The network whose scores count: the average, if there is one."""
         return self.network if self.average is None else self.average.module
@@ -146,13 +154,14 @@ def start(
         )
 
     # Measure, then fix the plan.
+    kept = kept_frames(config.data, train_videos)
     measured = measure(
         config,
         plan,
         network,
         model,
         inner_optimizer(optimizer),
-        train_videos,
+        make_dataset(config, train_videos, kept=kept),
         first_step=first_step,
         fabric=fabric,
         activity=activity,
@@ -163,7 +172,7 @@ def start(
     if budget is not None and not resume:
         config = fitted(config, measured.times, budget, fabric, num_val_videos=len(val_videos))
         plan = config.plan()
-    loader = make_train_loader(config, plan, train_videos, fabric, first_step=first_step)
+    loader = make_train_loader(config, plan, train_videos, fabric, kept=kept, first_step=first_step)
     val_loader = make_eval_loader(config, val_videos, fabric)
     return Run(
         config=config,

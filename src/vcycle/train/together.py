@@ -16,12 +16,11 @@ from torch.optim import Optimizer
 
 from vcycle.config.run import RunConfig
 from vcycle.data.bad_videos import TooManyBadVideos
+from vcycle.data.dataset import ClipDataset
 from vcycle.data.loader import Loader
-from vcycle.data.manifest import Manifest
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
 from vcycle.devices.fabric import Fabric
-from vcycle.evaluate.loaders import make_dataset
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
@@ -39,7 +38,7 @@ def slowdown(
     optimizer: Optimizer,
     plan: Plan,
     config: RunConfig,
-    videos: Manifest,
+    dataset: ClipDataset,
     *,
     pieces: Pieces,
     times: StepTimes,
@@ -62,15 +61,16 @@ def slowdown(
     decoding = f"{times.workers} workers decode" if times.workers > 1 else "a worker decodes"
     activity.begin(f"timing steps while {decoding}")
     loader = Loader(
-        make_dataset(config, videos),
+        dataset,
         # The workers are to be busy until the last step that is timed.
-        _requests(kinds, rounds + 1, num_videos=len(videos), seed=config.seed),
+        _requests(kinds, rounds + 1, num_videos=len(dataset), seed=config.seed),
         num_workers=times.workers,
         largest_batch_bytes=max(3 * kind.batch_size * kind.shape.num_pixels for kind in kinds),
         prefetch_bytes=1,  # little ahead: soon they decode no faster than the model takes clips
         max_bad_share=1.0,
         device=fabric.device,
     )
+    videos = dataset.manifest
     gradients = Gradients(
         network, model, config, pieces, fabric=fabric, multi_label=videos.multi_label
     )
@@ -80,7 +80,7 @@ def slowdown(
         began = time.perf_counter()
         try:
             for number in range(rounds * len(kinds)):
-                if number == len(kinds):  # the first round starts the workers
+                if number == len(kinds):  # the first starts the workers, which may keep frames
                     began = time.perf_counter()
                 kind = kinds[number % len(kinds)]
                 set_norm_group(network, kind.norm_group)

@@ -8,51 +8,63 @@ Out: the same, decoded; ``cut_clip`` makes the clip of them that ``read_clip`` m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-from vcycle.data.metadata import Location, UnreadableVideo, Video
+from vcycle.data.metadata import UnreadableVideo, Video
+
+_ENTRY_BYTES = 8
+"""Of a frame that is shown once more."""
 
 
 class KeptFrames:
-    """At most ``max_bytes`` of decoded frames; what is sent to another process begins empty."""
+    """About ``max_bytes`` of decoded frames at most, in one process and one of its threads.
+
+    What is pickled, and so sent to another process, begins empty. A file that is replaced under its
+    name stays what it was.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._videos: dict[Location, tuple[Any, ...] | None] = {}
-        self._num_bytes = 0
+        self.num_bytes = 0
+        self._videos: dict[Hashable, tuple[Any, ...] | None] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return KeptFrames, (self.max_bytes,)
 
-    def of(self, place: Location, frames: Iterator[Any]) -> Sequence[Any] | None:
-        """The kept ``av.VideoFrame``s of a video; ``frames`` decodes them, and is used once.
+    def __contains__(self, video: Hashable) -> bool:
+        """Whether ``add`` was called for a video."""
+        return video in self._videos
 
-        None, then and later, if they do not fit into memory or one does not decode: ``read_clip``
-        says why, or gets along without that frame.
+    def get(self, video: Hashable) -> Sequence[Any] | None:
+        """The ``av.VideoFrame``s of a video, if they are kept."""
+        return self._videos.get(video)
+
+    def add(self, video: Hashable, frames: Iterator[Any]) -> Sequence[Any] | None:
+        """Decode ``frames`` and keep them, unless they do not fit or one does not decode.
+
+        In the latter case ``read_clip`` says why, or gets along without that frame.
         """
-        if place not in self._videos:
-            self._videos[place] = self._keep(frames)
-        return self._videos[place]
-
-    def _keep(self, frames: Iterator[Any]) -> tuple[Any, ...] | None:
         kept: list[Any] = []
-        num_bytes = self._num_bytes
+        num_bytes = self.num_bytes
+        self._videos[video] = None
         try:
             for frame in frames:
-                if not kept or frame is not kept[-1]:  # else it is shown for longer
-                    num_bytes += sum(plane.buffer_size for plane in frame.planes)
+                is_new = not kept or frame is not kept[-1]
+                size = sum(plane.buffer_size for plane in frame.planes) if is_new else 0
+                num_bytes += size + _ENTRY_BYTES
                 if num_bytes > self.max_bytes:
                     return None
                 kept.append(frame)
         except UnreadableVideo:
             return None
-        self._num_bytes = num_bytes
-        return tuple(kept) or None
+        if kept:
+            self.num_bytes, self._videos[video] = num_bytes, tuple(kept)
+        return self._videos[video]
 
 
 def decoded_bytes(videos: Iterable[Video]) -> int:
-    """The memory that all frames of some videos take at most, if they are in 4:2:0, as most are.
+    """About the most memory that all frames of some videos take in 4:2:0, as most videos are.
 
     That is half of three bytes a pixel; decoders add to small frames up to as much.
     """

@@ -121,14 +121,17 @@ def stored_frames(
 ) -> Iterator[Any]:
     """Every frame of a video in order, as stored, evenly spaced at its mean frame rate.
 
-    Yields ``av.VideoFrame``s, ``info.num_frames`` of them; those of a folder are its files'. Raises
-    UnreadableVideo as ``read_clip`` does.
+    Yields ``info.num_frames`` ``av.VideoFrame``s, or of a folder as many as it has files, if these
+    are fewer. Raises UnreadableVideo as ``read_clip`` does.
     """
     deadline = time.monotonic() + limit_seconds
     if is_folder(place):
-        yield from decode_files(place.uri)
+        for frame in itertools.islice(decode_files(place.uri), info.num_frames):
+            if time.monotonic() > deadline:
+                raise UnreadableVideo(str(place), "decoding took longer than the limit")
+            yield frame
         return
-    with open_video(place) as (container, stream):
+    with open_video(place, all_key_frames=info.key_interval == 1) as (container, stream):
         frames = wanted_frames(
             *(container, stream, stream_clock(container, stream), range(info.num_frames)),
             skip=False,
