@@ -2,13 +2,14 @@
 
 In: a study. Out: ``steps.json`` in its folder, a row for each task, method, shape, share of the
 tokens and batch size: seconds of a step (forward, backward, optimizer), and of its clips in one
-process, which has decoded all videos before and kept their frames. Accuracy does not depend on the
-clock, so runs may share a machine; their seconds are these, summed over their plans. They are CPU
-seconds, which on one thread are those of an idle machine's clock, and the lower quartile of a
-mini-batch's steps: what others add to some steps is no part of the method. All methods of a task
-are timed in turns, step by step, so that a machine which is slower for a while is so for all of
-them; and a run's seconds are from the mean of all methods that timed the same mini-batches, as some
-of them come in one part of a plan only.
+process. If runs keep decoded frames, these are there already: ``first_decode_seconds``, for
+decoding all videos once, count for each run. Accuracy does not depend on the clock, so runs may
+share a machine; their seconds are these, summed over their plans. They are CPU seconds, which on
+one thread are those of an idle machine's clock, and the lower quartile of a mini-batch's steps:
+what others add to some steps is no part of the method. All methods of a task are timed in turns,
+step by step, so that a machine which is slower for a while is so for all of them; and a run's
+seconds are from the mean of all methods that timed the same mini-batches, as some of them come in
+one part of a plan only.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from vcycle.data.decode.kept import KeptFrames
 from vcycle.data.manifest import Manifest
 from vcycle.data.request import ClipRequest
 from vcycle.devices.launch import make_fabric
-from vcycle.evaluate.loaders import make_dataset, make_train_loader
+from vcycle.evaluate.loaders import kept_frames, make_dataset, make_train_loader
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import set_norm_group, set_token_share
 from vcycle.train.clock import HostClock, clock_of
@@ -141,7 +142,8 @@ def _rows(folder: StudyFolder, runs: list[Run]) -> list[dict[str, Any]]:
         configs.append(
             folder.study.config_of(run, rate=1e-4, manifest=str(manifest), num_videos=num_videos)
         )
-    timed = _timed(configs, [run.method.trial for run in runs])
+    kept, first = _read_all(configs)
+    timed = _timed(configs, [run.method.trial for run in runs], kept)
     return [
         {
             "dataset": run.task.dataset,
@@ -153,6 +155,8 @@ def _rows(folder: StudyFolder, runs: list[Run]) -> list[dict[str, Any]]:
             "seconds": _quartile([step for step, _ in times]),
             "decode_seconds": _quartile([decoding for _, decoding in times]),
             "steps": len(times),
+            "frames": "files" if kept is None else "kept",
+            "first_decode_seconds": first,
             "load": os.getloadavg()[0],
             "machine": machine(on_gpu=torch.cuda.is_available()),
         }
@@ -161,11 +165,12 @@ def _rows(folder: StudyFolder, runs: list[Run]) -> list[dict[str, Any]]:
     ]
 
 
-def _timed(configs: list[RunConfig], trials: list[Trial | None]) -> list[Times]:
+def _timed(
+    configs: list[RunConfig], trials: list[Trial | None], kept: KeptFrames | None
+) -> list[Times]:
     """Seconds of each configuration's steps, taken in turns: what slows a machine slows all."""
     found: list[Times] = [{} for _ in configs]
     with ExitStack() as stack:
-        kept = _all_kept(configs[0])
         turns = [stack.enter_context(closing(_steps(config, kept))) for config in configs]
         for _ in range(_STEPS):
             for steps, trial, times in zip(turns, trials, found, strict=True):
@@ -175,17 +180,27 @@ def _timed(configs: list[RunConfig], trials: list[Trial | None]) -> list[Times]:
     return found
 
 
-def _all_kept(config: RunConfig) -> KeptFrames:
-    """The decoded frames of a task's training videos, which its methods share."""
-    kept = KeptFrames(2**40)
-    dataset = make_dataset(config, read_manifest(config).split("train"), kept=kept)
-    for index in range(len(dataset)):
-        dataset[ClipRequest(index, config.baseline.shape, seed=0)]
-    return kept
+def _read_all(configs: list[RunConfig]) -> tuple[KeptFrames | None, float]:
+    """The decoded frames of a task's training videos, if its runs keep them, for all methods.
+
+    And the seconds that decoding them takes for one configuration.
+    """
+    alone = replace(configs[0].data, num_workers=0)
+    splits = [read_manifest(config).split("train") for config in configs]
+    kept = kept_frames(alone, splits[0], num_clips=configs[0].plan().num_clips)
+    took = []
+    for config, videos in zip(configs, splits, strict=True) if kept is not None else ():
+        dataset, began = make_dataset(config, videos, kept=kept), time.process_time()
+        for index in range(len(dataset)):
+            dataset[ClipRequest(index, config.baseline.shape, seed=0)]
+        took.append(time.process_time() - began)
+    return kept, took[0] if took else 0.0
 
 
-def _steps(config: RunConfig, kept: KeptFrames) -> Generator[tuple[Kind, tuple[float, float]]]:
-    """A run's mini-batches in ``_STEPS`` steps, of frames that this process has decoded."""
+def _steps(
+    config: RunConfig, kept: KeptFrames | None
+) -> Generator[tuple[Kind, tuple[float, float]]]:
+    """A run's mini-batches in ``_STEPS`` steps, all clips decoded or cut by this process."""
     config = replace(
         config,
         multigrid=replace(config.multigrid, steps=_STEPS),
@@ -217,7 +232,7 @@ def _quartile(values: list[float]) -> float:
 
 
 def seconds_of(config: RunConfig, rows: list[dict[str, Any]]) -> dict[str, float | None]:
-    """Seconds of all steps of a run, and of decoding its clips, by the rows of ``timed_alike``.
+    """Seconds of all steps of a run, and of its clips, by the rows of ``timed_alike``.
 
     Those of a mini-batch are the mean of the methods that timed it, weighted by their steps. None
     where none did.
@@ -225,7 +240,8 @@ def seconds_of(config: RunConfig, rows: list[dict[str, Any]]) -> dict[str, float
     timed: dict[Kind, list[dict[str, Any]]] = {}
     for row in rows:
         timed.setdefault((row["shape"], row["token_share"], row["clips"]), []).append(row)
-    total = {"seconds": 0.0, "decode_seconds": 0.0}
+    first = rows[0].get("first_decode_seconds", 0.0) if rows else 0.0  # none where files are read
+    total = {"seconds": 0.0, "decode_seconds": first}
     for each in config.plan().mini_batches():
         same = timed.get((str(each.shape), each.token_share, each.batch_size))
         if same is None:

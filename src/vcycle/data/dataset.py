@@ -23,7 +23,7 @@ from vcycle.data.decode.torchcodec import read_clip_torchcodec
 from vcycle.data.decode.video import cut_clip, read_clip, stored_frames
 from vcycle.data.grid import Grid, GridRange, grid_of_part
 from vcycle.data.manifest import Manifest
-from vcycle.data.metadata import Location, UnreadableVideo, Video
+from vcycle.data.metadata import Location, UnreadableVideo, Video, one_line
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest, check_request
 
@@ -169,7 +169,10 @@ class ClipDataset(Dataset[Clip]):
                 if frames is None:
                     self._read(near, video, grid, out)
         if frames is not None:
-            cut_clip(frames, grid, out=out.numpy())
+            try:
+                cut_clip(frames, grid, out=out.numpy())
+            except Exception as error:  # of frames of a size or a format that is none
+                raise UnreadableVideo(str(place), one_line(error)) from error
 
     def _read(self, place: Location, video: Video, grid: Grid, out: Tensor) -> None:
         all_key_frames, limit = video.key_interval == 1, self.limit_seconds

@@ -21,6 +21,9 @@ from vcycle.devices.fabric import Fabric
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
+_LEAST_READINGS = 2
+"""Of a video in each process that decodes, for decoding all of it to pay."""
+
 
 def num_workers(data: Data) -> int:
     """How many processes or threads decode for this process."""
@@ -93,8 +96,15 @@ def make_dataset(
     )
 
 
-def kept_frames(data: Data, videos: Manifest) -> KeptFrames | None:
-    """Where each process that decodes keeps the frames of ``videos``; None if they do not fit."""
+def kept_frames(data: Data, videos: Manifest, *, num_clips: int) -> KeptFrames | None:
+    """Where each process that decodes keeps the frames of ``videos``.
+
+    None if they do not fit, or if of the ``num_clips`` that are decoded for this training process
+    there are too few for each process to have some of each video.
+    """
+    decoders = max(1, num_workers(data))
+    if num_clips < _LEAST_READINGS * decoders * len(videos):
+        return None
     max_bytes = int(min(data.frames_gib * 2**30, free_memory_bytes() / 4)) // num_decoding(data)
     fits = data.decoder == "pyav" and decoded_bytes(videos.videos) <= max_bytes
     return KeptFrames(max_bytes) if fits else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -42,14 +43,22 @@ def for_timing(dataset: ClipDataset, *, seed: int) -> ClipDataset:
 
 
 def decode_seconds(
-    config: RunConfig, plan: Plan, dataset: ClipDataset, fabric: Fabric, *, activity: Activity
+    config: RunConfig,
+    plan: Plan,
+    dataset: ClipDataset,
+    fabric: Fabric,
+    *,
+    activity: Activity,
+    shapes: Sequence[Shape] = (),
 ) -> dict[Shape, float]:
     """Seconds of one worker for a clip, by shape, while all its fellows work too.
 
+    ``shapes`` are the plan's unless given.
     Videos that cannot be read are nobody's fault here: the run will count them.
     """
-    activity.begin(f"timing the loader: clips of {len(plan.shapes)} shapes")
-    shapes, workers = plan.shapes, num_workers(config.data)
+    shapes = shapes or plan.shapes
+    activity.begin(f"timing the loader: clips of {len(shapes)} shapes")
+    workers = num_workers(config.data)
     loader = Loader(
         dataset,
         [],

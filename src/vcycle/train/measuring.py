@@ -73,7 +73,7 @@ def measure(
     ``model`` is ``network`` as Fabric runs it; states are as before afterwards. Raises ValueError
     for what a user has to change.
     """
-    videos, few = dataset.manifest, for_timing(dataset, seed=config.seed)
+    videos = dataset.manifest
     limit = 60.0 if budget_seconds is None else _MEASURING_SHARE * budget_seconds
     pieces = Pieces(network, config, world_size=fabric.world_size)
     before = CoreUse.now()
@@ -92,7 +92,7 @@ def measure(
     )
     if fabric.device.type == "cpu" and fabric.world_size == 1:
         _say_busy(CoreUse.now().others_since(before), activity)
-    times = _times(config, plan, few, rehearsed, fabric, activity=activity)
+    times = _times(config, plan, dataset, rehearsed, fabric, activity=activity)
     if budget_seconds is None:
         left = plan.mini_batches(first_step=first_step)
         steps = sum(kind.steps * times.step(Kind.of(kind)) for kind in left)
@@ -103,7 +103,7 @@ def measure(
         optimizer,
         plan,
         config,
-        few,
+        for_timing(dataset, seed=config.seed),
         pieces=pieces,
         times=times,
         fabric=fabric,
@@ -135,7 +135,13 @@ def _times(
     activity: Activity,
 ) -> StepTimes:
     """What was measured, the same in all processes."""
-    decode = decode_seconds(config, plan, dataset, fabric, activity=activity)
+    few = for_timing(dataset, seed=config.seed)
+    decode = decode_seconds(config, plan, few, fabric, activity=activity)
+    views = None
+    if dataset.kept is not None:  # views are read from files
+        files, shape = replace(dataset, kept=None), plan.baseline.shape
+        found = decode_seconds(config, plan, files, fabric, activity=activity, shapes=[shape])
+        views = found[shape]
     on_cpu = fabric.device.type == "cpu"
     times = StepTimes(
         model=rehearsed.steps,
@@ -145,6 +151,7 @@ def _times(
         model_threads=_model_threads(),
         processes=fabric.world_size,
         view_seconds=rehearsed.view,
+        view_decode=views,
     )
     return from_first(fabric, lambda: times)
 

@@ -34,7 +34,7 @@ from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
-from vcycle.train.agreement import from_first
+from vcycle.train.agreement import from_first, gathered
 from vcycle.train.augment import check_pairs
 from vcycle.train.checkpoint import newest_intact
 from vcycle.train.compiling import compile_blocks
@@ -154,7 +154,10 @@ def start(
         )
 
     # Measure, then fix the plan.
-    kept = kept_frames(config.data, train_videos)
+    left = sum(kind.steps * kind.batch_size for kind in plan.mini_batches(first_step=first_step))
+    kept = kept_frames(config.data, train_videos, num_clips=left // fabric.world_size)
+    if None in gathered(kept, fabric):
+        kept = None
     measured = measure(
         config,
         plan,

@@ -60,6 +60,7 @@ class StepTimes:
     Args:
         model: seconds of a step on this process, without its data, by kind.
         decode: seconds that one worker takes for a clip, by shape.
+        view_decode: for a view of a validation, if not as for a clip.
         workers: that decode at the same time; 0 if the training process does.
         shared_cores: cores that the model and the workers share; 0 if the model has a device of
             its own.
@@ -76,11 +77,13 @@ class StepTimes:
     model_threads: int = 1
     processes: int = 1
     view_seconds: float = 0.0
+    view_decode: float | None = None
     slowdown: float = 1.0
 
     def step(self, kind: Kind) -> float:
         """Seconds of a step with its data: the slower of the model and the loader."""
-        apart = self._overlapped(self._model(kind), kind.batch_size / self.processes, kind.shape)
+        decoding = kind.batch_size / self.processes * self._decode(kind.shape)
+        apart = self._overlapped(self._model(kind), decoding)
         return self.slowdown * apart
 
     def waiting_share(self, plan: Plan) -> float:
@@ -101,7 +104,8 @@ class StepTimes:
     def validation(self, shape: Shape, views: int) -> float:
         """Seconds of scoring so many views over all processes."""
         own = views / self.processes
-        return self._overlapped(own * self.view_seconds, own, shape)
+        decoding = self._decode(shape) if self.view_decode is None else self.view_decode
+        return self._overlapped(own * self.view_seconds, own * decoding)
 
     def phase(self, phase: Phase) -> float:
         """Seconds of a phase, without validations."""
@@ -124,8 +128,7 @@ class StepTimes:
         near = min(self.decode, key=lambda each: abs(each.num_pixels - shape.num_pixels))
         return self.decode[near]
 
-    def _overlapped(self, model: float, clips: float, shape: Shape) -> float:
-        work = clips * self._decode(shape)
+    def _overlapped(self, model: float, work: float) -> float:
         if not self.workers:
             return model + work
         if not self.shared_cores:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-from vcycle.data.metadata import UnreadableVideo, Video
+from vcycle.data.metadata import Video
 
 _ENTRY_BYTES = 8
 """Of a frame that is shown once more."""
@@ -56,7 +56,7 @@ class KeptFrames:
                 if num_bytes > self.max_bytes:
                     return None
                 kept.append(frame)
-        except UnreadableVideo:
+        except Exception:  # a hostile file may provoke any
             return None
         if kept:
             self.num_bytes, self._videos[video] = num_bytes, tuple(kept)

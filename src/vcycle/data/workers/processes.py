@@ -19,7 +19,7 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -91,7 +91,7 @@ class WorkerPool:
         # For each worker: the index of the video that it is on, or -1, and the time it began.
         self._on_video = self._context.RawArray("q", [-1] * num_workers)
         self._began = self._context.RawArray("d", num_workers)
-        self._workers = [self._start(i) for i in range(num_workers)]
+        self._workers = [self._start(i, dataset) for i in range(num_workers)]
         self._next_number = 0
         self._restarts_in_a_row = 0
         # The processes end with this object, and at the latest with the interpreter.
@@ -186,20 +186,21 @@ class WorkerPool:
                 )
             raise DyingWorkers(
                 f"data workers: die as fast as they start ({death(old.process.exitcode)}); check "
-                f"the machine's memory limit, or use fewer workers"
+                f"the machine's memory limit, use fewer workers, or --data.frames_gib 0"
             )
         self._on_video[i] = -1
-        self._workers[i] = self._start(i)
+        # It may have been killed for the memory of the frames that it kept.
+        self._workers[i] = self._start(i, replace(self.dataset, kept=None))
         for part, _ in old.parts.values():
             message = self._workers[i].message(part, self.bad_indices)
             self._workers[i].send(part, message, num_known=len(self.bad_indices))
 
-    def _start(self, i: int) -> _Worker:
+    def _start(self, i: int, dataset: ClipDataset) -> _Worker:
         tasks_out, tasks_in = self._context.Pipe(duplex=False)
         answers_out, answers_in = self._context.Pipe(duplex=False)
         process = self._context.Process(
             target=_work,
-            args=(self.dataset, self.memory, tasks_out, answers_in),
+            args=(dataset, self.memory, tasks_out, answers_in),
             kwargs={
                 "generation": self._generation,
                 "bad_indices": dict(self.bad_indices),
