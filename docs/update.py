@@ -136,7 +136,7 @@ def kept_table(results: dict[str, Any]) -> str:
         for row in results["rows"]
     ]
     return table(
-        "videos | number | frames | MiB, at most | shape | read, ms | kept, ms", "lrrrlrr", lines
+        "videos | number | frames | MiB a copy | shape | read, ms | kept, ms", "lrrrlrr", lines
     )
 
 

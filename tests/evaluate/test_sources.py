@@ -78,6 +78,9 @@ def test_a_file_of_a_run_scores_as_the_run(
         ("--baseline.learning_rate.base", "3", "--lr"),
         ("--optimizer.name", "adamw", "--optimizer.name"),
         ("--weights", "other.pth", "--weights"),
+        ("--evaluation.final_clips", "10", "--evaluation.final_clips"),
+        ("--compile", "true", "--compile"),
+        ("--data.frames_gib", "1", "--data.frames_gib"),
     ],
 )
 def test_flags_that_change_no_score_are_refused(
@@ -85,6 +88,12 @@ def test_flags_that_change_no_score_are_refused(
 ) -> None:
     error = error_of([str(trained_run), flag, value], capsys)
     assert f"{named}: it is about training, and changes no score; leave it out" in error
+
+
+def test_the_batch_of_training_is_not_that_of_views(
+    trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--evaluation.batch_size" in error_of([str(trained_run), "--batch-size", "8"], capsys)
 
 
 def test_published_weights_score_as_the_run_that_they_are_of(

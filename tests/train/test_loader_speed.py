@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lightning_fabric import Fabric
 from rich.console import Console
 
 from vcycle.config.run import RunConfig
+from vcycle.data import dataset as dataset_module
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.kept import KeptFrames
 from vcycle.data.manifest import Manifest
+from vcycle.data.metadata import Location
 from vcycle.data.request import ClipRequest
 from vcycle.evaluate.loaders import make_dataset
 from vcycle.schedule.shape import Shape
@@ -48,25 +52,31 @@ def test_a_short_run_decodes_an_eighth_of_its_clips_before(
         assert 4 <= seen[shape] < drawn[shape] / 8 + 4
 
 
-@pytest.mark.parametrize("workers", [0, 2])
 def test_kept_frames_are_timed_without_their_decoding(
-    config: RunConfig, synthetic_videos: Path, workers: int
+    config: RunConfig, synthetic_videos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of few videos, which workers soon have: in the mean of all they would be decoded first."""
+    """Of few videos, which workers soon have: of all videos, most would be decoded meanwhile."""
     videos = Manifest.read(synthetic_videos).split("train")
-    config = replace(config, data=replace(config.data, num_workers=workers))
-    of_files = make_dataset(config, videos)
-    kept = make_dataset(config, videos, kept=KeptFrames(2**30))
+    of_files, held = make_dataset(config, videos), KeptFrames(2**30)
     assert for_timing(of_files, seed=0) is of_files
-    few = for_timing(kept, seed=0)
-    assert len(few) == len({video.path for video in few.manifest.videos}) == 4
-    assert {video.path for video in few.manifest.videos} <= {video.path for video in videos.videos}
-    assert few.kept is kept.kept
+    few = for_timing(replace(of_files, kept=held), seed=0)
+    names = {video.path for video in few.manifest.videos}
+    assert len(names) == len(few) == 4
+    assert names <= {video.path for video in videos.videos}
+    assert few.kept is held
+
+    decode, decoded = dataset_module.stored_frames, []
+
+    def counted(place: Location, *given: Any, **more: Any) -> Iterator[Any]:
+        decoded.append(place.uri)
+        return decode(place, *given, **more)
+
+    monkeypatch.setattr(dataset_module, "stored_frames", counted)
     fabric = Fabric(accelerator="cpu", devices=1)
     with Activity(Console(file=io.StringIO())) as activity:
-        read, cut = (
-            decode_seconds(config, config.plan(), each, fabric, activity=activity)
-            for each in (of_files, few)
-        )
-    assert set(cut) == set(read) == set(config.plan().shapes)
-    assert (kept.kept.num_bytes > 0) == (workers == 0)
+        found = decode_seconds(config, config.plan(), few, fabric, activity=activity)
+        alone = config.plan().shapes[:1]
+        one = decode_seconds(config, config.plan(), few, fabric, activity=activity, shapes=alone)
+    assert set(found) == set(config.plan().shapes)
+    assert set(one) == set(alone)
+    assert len(decoded) == len(set(decoded)) == 4

@@ -263,6 +263,20 @@ def test_buffers_are_as_before_a_step(deferred: bool) -> None:
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
+def test_buffers_that_come_or_change_their_size_in_a_step_are_left_as_they_are() -> None:
+    network = torch.nn.BatchNorm3d(3)
+    network.register_buffer("positions", torch.zeros(8), persistent=False)
+    buffers = BuffersBefore(network)
+    buffers.keep()
+    network(torch.randn(4, 3, 2, 4, 4))
+    network.positions = torch.ones(4)
+    network.register_buffer("seen", torch.ones(1))
+    buffers.restore()
+    assert network.running_mean is not None
+    assert network.running_mean.abs().max() == 0
+    assert (network.positions.tolist(), network.seen.tolist()) == ([1.0] * 4, [1.0])
+
+
 @pytest.mark.parametrize("nonfinite", ["stop", "skip"])
 def test_a_scaler_that_skips_every_step_ends_the_run(nonfinite: str) -> None:
     """It lowers its factor at each; one that is taken begins the count anew."""

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from vcycle.config.run import Evaluation, RunConfig
 from vcycle.data.manifest import Manifest
+from vcycle.evaluate.loaders import make_dataset
 from vcycle.evaluate.setup import make_network
 from vcycle.models.norm import SubBatchNorm3d
 from vcycle.train.activity import Activity
@@ -73,7 +74,7 @@ class Parts:
                 self.optimizer,
                 self.config.plan(),
                 self.config,
-                self.videos,
+                make_dataset(self.config, self.videos),
                 pieces=Pieces(self.network, self.config, world_size=1),
                 times=times,
                 fabric=self.fabric,

@@ -87,8 +87,11 @@ def run_eval_command(options: argparse.Namespace) -> None:
         for path in options.folders
     ]
     for path, config in runs:
-        if Path(path).is_file() and options.best:
-            raise ValueError(f"--best: {path} is one checkpoint; leave it out, or give its folder")
+        if "baseline.batch_size" in options.fields and not config.evaluation.precise_bn:
+            raise ValueError(
+                "--batch-size: it is of training batches; views are scored --evaluation.batch_size "
+                "at a time"
+            )
         if config.recipe == FROM_A_FILE and options.shapes == "all":
             raise ValueError(
                 f"--shapes all: {path} does not say what it was trained on; give --shapes "
@@ -96,22 +99,20 @@ def run_eval_command(options: argparse.Namespace) -> None:
             )
 
     results = []
-    try:
-        for folder, config in runs:
-            with waiting_for(f"scoring {folder}"):
-                result = evaluate_run(
-                    config,
-                    Path(folder),
-                    split=options.split,
-                    best=options.best,
-                    shapes=_shapes(config, options.shapes),
-                    scores_file=Path(options.scores) if options.scores else None,
-                )
-            results.append(result)
-            if is_first() and not options.json:
-                print(_fitted(_line(folder, results[-1])), flush=True)
-    finally:
-        destroy_process_group()
+    for folder, config in runs:
+        with waiting_for(f"scoring {folder}"):
+            result = evaluate_run(
+                config,
+                Path(folder),
+                split=options.split,
+                best=options.best,
+                shapes=_shapes(config, options.shapes),
+                scores_file=Path(options.scores) if options.scores else None,
+            )
+        results.append(result)
+        if is_first() and not options.json:
+            print(_fitted(_line(folder, result)), flush=True)
+    destroy_process_group()
     if is_first() and options.plot is not None:
         from vcycle.report.frontier_plot import draw_frontiers
 
@@ -136,10 +137,13 @@ def _check_scores(file: Path) -> None:
 
 def _warn_of_other_videos(folder: Path, config: RunConfig) -> None:
     """Say so if those that were scored are not those that the run validated on."""
+    from vcycle.evaluate.run_manifest import run_of
     from vcycle.evaluate.setup import read_manifest
     from vcycle.train.same_run import is_of
 
-    run = folder if folder.is_dir() else folder.parent
+    run = run_of(folder)
+    if run is None:
+        return
     with suppress(OSError, ValueError, LookupError, TypeError):  # of no run, or damaged
         validation = json.loads((run / "dataset.json").read_text())["validation"]
         videos = read_manifest(config, run).split("val")

@@ -64,12 +64,15 @@ def run_export_command(options: argparse.Namespace) -> None:
 def _export_hub(options: argparse.Namespace) -> None:
     if options.format is not None or options.out is not None or options.normalise:
         raise ValueError("--hub: it takes no --format, --out or --normalise; leave them out")
-    from vcycle.evaluate.figures import figures_of
-    from vcycle.evaluate.hub import export_hub
+    with starting_pytorch():
+        from vcycle.evaluate.figures import figures_of
+        from vcycle.evaluate.hub import check_hub_folder, export_hub
 
-    model = model_of(options)
-    figures = figures_of(model, Path(options.evaluation) if options.evaluation else None)
-    export_hub(model, options.hub, figures=figures, overwrite=options.overwrite)
+    check_hub_folder(options.hub, overwrite=options.overwrite)
+    with waiting_for(f"exporting {options.model}"):
+        model = model_of(options)
+        figures = figures_of(model, Path(options.evaluation) if options.evaluation else None)
+        export_hub(model, options.hub, figures=figures, overwrite=options.overwrite)
     folder = Path(options.hub)
     print(f"{folder}: {', '.join(sorted(each.name for each in folder.iterdir()))}")
     print("name a license in its README.md; then, with the hub's own client:")

@@ -9,7 +9,7 @@ import argparse
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +118,9 @@ def _report(options: argparse.Namespace) -> PlanReport:
     plan, flags = config.plan(), options.given
     if options.step_seconds is None:
         return PlanReport(config, plan, flags, hint=_DECODING_HINT if config.data.manifest else "")
+    num_devices = 1 if options.num_devices is None else options.num_devices
+    if num_devices < 1:
+        raise ValueError(f"--num-devices {num_devices}: give at least 1")
     measured, timed = _measured(Path(options.step_seconds), config)
     memory: Sequence[cost.BatchMemory] = ()
     if options.memory_gib is not None:
@@ -125,7 +128,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
             plan,
             measured,
             available_bytes=options.memory_gib * 2**30,
-            num_devices=1 if options.num_devices is None else options.num_devices,
+            num_devices=num_devices,
         )
     seconds = cost.seconds(plan, measured)
     decoding = ""
@@ -136,7 +139,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
             measured,
             _clip_seconds(Path(options.loader)),
             # By default they are the cores of a machine, however many processes share them.
-            workers=process_cores() if workers == "auto" else workers * (options.num_devices or 1),
+            workers=process_cores() if workers == "auto" else workers * num_devices,
         )
     return PlanReport(config, plan, flags, seconds, memory, decoding, timed=timed)
 
@@ -195,17 +198,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
     if report.decoding:
         values["decoding"] = report.decoding
     if report.memory:
-        values["memory"] = [
-            {
-                "shape": str(row.shape),
-                "token_share": row.token_share,
-                "batch_size": row.batch_size,
-                "step_bytes": row.step_bytes,
-                "fits": row.fits,
-                "micro_batch": row.micro_batch,
-            }
-            for row in report.memory
-        ]
+        values["memory"] = [{**asdict(row), "shape": str(row.shape)} for row in report.memory]
     return values
 
 
@@ -230,12 +223,7 @@ def plan_text(report: PlanReport) -> str:
     if plan.warmup_steps:
         end = plan[plan.warmup_steps].learning_rate
         notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]
-    if report.timed:
-        notes.append(report.timed)
-    if report.decoding:
-        notes.append(report.decoding)
-    if report.hint:
-        notes.append(report.hint)
+    notes += filter(None, (report.timed, report.decoding, report.hint))
     if notes:
         parts.append("\n".join(_wrapped(f"- {note}", indent="  ") for note in notes))
     return "\n\n".join(parts)

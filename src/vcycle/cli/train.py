@@ -84,6 +84,7 @@ def run_train_command(options: argparse.Namespace) -> None:
         flag = next(iter(given))
         raise ValueError(f"{flag}: it is for a folder or table of videos; leave it out")
     use_model_of_weights(options)
+    gpus = options.gpus
     if options.recipe not in USER_RECIPES:
         options.gpus = None  # the batch is the recipe's, on any number
     name = short_name(videos) if videos is not None else options.recipe or "run"
@@ -112,7 +113,8 @@ def run_train_command(options: argparse.Namespace) -> None:
         if is_chosen_here and is_first():  # so that another command takes another
             folder, lock = locked_folder(name)
             stack.callback(lock.release)
-        _train(config, folder, options, seconds, is_own=config.recipe in USER_RECIPES)
+        is_own = config.recipe in USER_RECIPES
+        _train(config, folder, options, seconds, is_own=is_own, num_gpus=gpus or 1)
 
 
 def parse_time(text: str) -> float:
@@ -222,11 +224,12 @@ def _absolute(config: RunConfig) -> RunConfig:
     """Paths as they are from any working directory."""
 
     def whole(path: str) -> str:
-        return path if "://" in path else str(Path(path).absolute())
+        is_whole = "://" in path or path.startswith("~")
+        return path if is_whole else str(Path(path).absolute())
 
     data, model = config.data, config.model
     if data.cache_folder:
-        data = replace(data, cache_folder=whole(str(Path(data.cache_folder).expanduser())))
+        data = replace(data, cache_folder=whole(data.cache_folder))
     if data.manifest:
         data = replace(data, manifest=whole(data.manifest))
     if model.weights:
@@ -241,6 +244,7 @@ def _train(
     seconds: float | None,
     *,
     is_own: bool,
+    num_gpus: int,
 ) -> None:
     """Print the plan, train, and say where things are and what comes next."""
 
@@ -270,7 +274,8 @@ def _train(
             exits=True,
         )
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(_after_stop(folder, stop, config)) from None
+        said = _after_stop(folder, stop, config, num_gpus=num_gpus)
+        raise KeyboardInterrupt(said) from None
     destroy_process_group()
     if not is_first():
         return
@@ -283,12 +288,13 @@ def _train(
         _say_end(folder, result, config)
 
 
-def _after_stop(folder: Path, stop: KeyboardInterrupt, config: RunConfig) -> str:
+def _after_stop(folder: Path, stop: KeyboardInterrupt, config: RunConfig, *, num_gpus: int) -> str:
     """What was kept, and the command to go on."""
     said = str(stop) or "interrupted"
     if not (folder / "checkpoint.pt").is_file():
         return f"{said}; there is no checkpoint yet: the same command begins anew"
-    command = f"vcycle train --resume {shlex.quote(str(folder))}{_own_model(config)}"
+    gpus = f" --gpus {num_gpus}" if num_gpus > 1 else ""
+    command = f"vcycle train --resume {shlex.quote(str(folder))}{_own_model(config)}{gpus}"
     return f"{said}; all is kept in {folder}; go on with:\n  {command}"
 
 
@@ -310,9 +316,10 @@ def _say_end(folder: Path, result: dict[str, Any], config: RunConfig) -> None:
         print(f"{bad} could not be read: {folder / 'bad_videos.json'}")
     print(f"all is in {folder}, the best weights in {folder / 'best.safetensors'}")
     print("next, more clips and crops of each video:")
-    own = _own_model(config)
-    print(f"  vcycle eval {shlex.quote(str(folder))}{own} --best --evaluation.num_clips 10 \\")
-    print("    --evaluation.num_crops 3", flush=True)
+    command = f"vcycle eval {shlex.quote(str(folder))}{_own_model(config)} --best"
+    if not config.data.segments:  # of which there is one clip a video
+        command += " --evaluation.num_clips 10"
+    print(f"  {command} \\\n    --evaluation.num_crops 3", flush=True)
 
 
 def _scores(values: dict[str, Any]) -> str:

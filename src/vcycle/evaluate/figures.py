@@ -14,6 +14,7 @@ from vcycle.config.fields import read_config
 from vcycle.data.json_lines import read_rows
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.evaluate.metric_names import METRICS
+from vcycle.evaluate.run_manifest import run_of
 
 
 def figures_of(model: LoadedModel, evaluation: Path | None) -> dict[str, Any]:
@@ -22,7 +23,9 @@ def figures_of(model: LoadedModel, evaluation: Path | None) -> dict[str, Any]:
     Of a run folder it is the final evaluation, or the validation after as many steps. Raises
     ValueError if there is none of these weights.
     """
-    found = _of_run(model) if evaluation is None else _of_file(evaluation)
+    if evaluation is None:
+        return _of_run(model)
+    found = _of_file(evaluation)
     if found["steps"] != model.trained.steps:
         raise ValueError(
             f"--evaluation {evaluation}: it is of weights after {found['steps']} steps, these have "
@@ -44,10 +47,8 @@ def _of_file(file: Path) -> dict[str, Any]:
 
 
 def _of_run(model: LoadedModel) -> dict[str, Any]:
-    steps = model.trained.steps
-    for folder in (model.path.parent, model.path.parent.parent):
-        if not (folder / "config.yaml").is_file() or not (folder / "validation.jsonl").is_file():
-            continue
+    steps, folder = model.trained.steps, run_of(model.path)
+    if folder is not None and (folder / "validation.jsonl").is_file():
         config = read_config(folder / "config.yaml")
         manifest = Path(config.data.manifest)
         named = {

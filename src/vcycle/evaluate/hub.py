@@ -27,19 +27,25 @@ from vcycle.evaluate.metric_names import METRICS, metric_of
 _HUB_TYPES = {"map": "mean_average_precision"}  # every other metric is an accuracy
 
 
-def export_hub(
-    model: LoadedModel, folder: str | Path, *, figures: dict[str, Any], overwrite: bool = False
-) -> None:
-    """Write ``model`` into ``folder``, with the ``figures`` that ``figures_of`` found.
-
-    Raises ValueError if the folder is a file, or holds anything, unless ``overwrite``: then these
-    three files are replaced and others stay.
-    """
+def check_hub_folder(folder: str | Path, *, overwrite: bool) -> None:
+    """Raise ValueError if the folder is a file, or holds anything, unless ``overwrite``."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--hub {folder}: it is a file; give the name of a folder")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise ValueError(f"--hub {folder}: it is not empty; give another, or add --overwrite")
+
+
+def export_hub(
+    model: LoadedModel, folder: str | Path, *, figures: dict[str, Any], overwrite: bool = False
+) -> None:
+    """Write ``model`` into ``folder``, with the ``figures`` that ``figures_of`` found.
+
+    With ``overwrite`` these three files are replaced and others stay. Raises ValueError as
+    ``check_hub_folder`` does, and for figures of other types.
+    """
+    folder = Path(folder)
+    check_hub_folder(folder, overwrite=overwrite)
     try:
         card = model_card(model, figures, name=folder.resolve().name)
     except (TypeError, AttributeError, LookupError) as error:

@@ -119,10 +119,12 @@ def find_checkpoint(path: str | Path, *, best: bool = False, averaged: bool = Tr
 
     With ``averaged`` False it is one that has the weights of the last step too.
 
-    Raises ValueError if there is none.
+    Raises ValueError if there is none, or ``best`` is asked of a file.
     """
     path = Path(path)
     if path.is_file():
+        if best:
+            raise ValueError(f"--best: {path} is one checkpoint; leave it out, or give its folder")
         return path
     if not path.exists():
         raise ValueError(f"{path}: no such run folder or checkpoint; give one of vcycle train")

@@ -21,6 +21,7 @@ from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import View, grid_of_part, view_grid
 from vcycle.data.metadata import UnreadableVideo, Video, VideoInfo
 from vcycle.evaluate.load_model import LoadedModel
+from vcycle.evaluate.refused_shape import refused_shape
 from vcycle.evaluate.video_arguments import NamedVideo, find_videos
 from vcycle.evaluate.views import combined, view_probabilities
 from vcycle.schedule.shape import Shape
@@ -153,19 +154,9 @@ def _predict_span(
 
 
 def _scores(model: LoadedModel, clips: Tensor, shape: Shape) -> Tensor:
-    try:
+    fix = f"leave --shape out for {model.shape}, that of training"
+    with refused_shape(f"--shape {shape}", clips, fix=fix):
         scores: Tensor = model.module(clips)
-    except torch.OutOfMemoryError:
-        raise ValueError(
-            f"--shape {shape}: {len(clips)} clips of it do not fit into the memory of "
-            f"{clips.device}; give a smaller one"
-        ) from None
-    except (RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:150]
-        raise ValueError(
-            f"--shape {shape}: the model does not take it ({reason}); leave --shape out for "
-            f"{model.shape}, that of training"
-        ) from error
     return scores
 
 

@@ -29,6 +29,8 @@ from vcycle.evaluate.load_model import find_checkpoint
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.evaluate.norms import estimate_norms
+from vcycle.evaluate.refused_shape import refused_shape
+from vcycle.evaluate.run_manifest import run_of
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.evaluate.sources import load_scored
@@ -58,7 +60,7 @@ def evaluate_run(
     the two no cheaper shape is as good. ``scores_file`` gets a line of CSV a video, at the
     baseline's shape. Raises ValueError if the weights are of another model or of other classes.
     """
-    manifest = read_manifest(config, path if path.is_dir() else path.parent)
+    manifest = read_manifest(config, run_of(path))
     videos = manifest.split(split)
     fabric = make_fabric(config)
     with ending_together(fabric, advice="the same command begins again"):
@@ -95,19 +97,10 @@ def _check_shape(network: nn.Module, shape: Shape, fabric: Fabric) -> None:
     """Raise ValueError unless the network takes a clip of this shape."""
     clip = torch.zeros((1, 3, shape.frames, shape.height, shape.width), device=fabric.device)
     network.eval()
+    refused = refused_shape(f"--shapes {shape}", clip, fix="give a larger one")
     try:
-        with torch.no_grad(), fabric.autocast():
+        with refused, torch.no_grad(), fabric.autocast():
             network(clip)
-    except torch.OutOfMemoryError:
-        raise ValueError(
-            f"--shapes {shape}: a clip of it does not fit into the memory of {fabric.device}; give "
-            f"a smaller one"
-        ) from None
-    except (RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:150]
-        raise ValueError(
-            f"--shapes {shape}: the model does not take it ({reason}); give a larger one"
-        ) from error
     finally:
         network.train()
 

@@ -14,7 +14,17 @@ from vcycle.config.fields import read_saved
 from vcycle.data.manifest import Manifest
 
 RUN_MANIFEST = "manifest"
-"""In a run folder."""
+CHECKPOINTS = "checkpoints"
+"""Folders in a run folder."""
+
+
+def run_of(path: Path) -> Path | None:
+    """The run folder that ``path`` is, or that it is a checkpoint of; None if there is none."""
+    path = path.absolute()
+    places = [path] if path.is_dir() else [path.parent]
+    if places[0].name == CHECKPOINTS:
+        places.append(places[0].parent)
+    return next((each for each in places if (each / "config.yaml").is_file()), None)
 
 
 def kept_manifest(run: Path, place: str) -> Manifest | None:

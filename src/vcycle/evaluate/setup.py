@@ -43,7 +43,7 @@ def read_manifest(config: RunConfig, run: Path | None = None) -> Manifest:
     manifest.check_classes()
     some = manifest.videos[:: max(1, len(manifest) // 20)]
     places = [manifest.locate(video) for video in some]
-    if not any(not place.is_local or Path(place.uri).exists() for place in places):
+    if all(place.is_local and not Path(place.uri).exists() for place in places):
         raise ValueError(
             f"manifest in {manifest.root}: its videos are not there ({places[0].uri}); move them "
             f"back, or index them where they are"

@@ -19,6 +19,7 @@ from vcycle.config.run import Data, Model, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import TrainedModel, find_trained_model, load_tensors
 from vcycle.evaluate.load_model import check_size
+from vcycle.evaluate.run_manifest import run_of
 from vcycle.models import load_weights
 from vcycle.models.checkpoint_files import read_state_dict
 from vcycle.schedule.baseline import Baseline, LearningRate
@@ -29,7 +30,8 @@ FROM_A_FILE = "weights"
 _OF_TRAINING = (
     *("baseline.learning_rate", "baseline.stage_ends", "baseline.steps", "baseline.num_videos"),
     *("optimizer", "augmentation", "label_smoothing", "ema_decay", "nonfinite"),
-    *("checkpoint", "log", "model.weights", "model.freeze"),
+    *("checkpoint", "log", "model.weights", "model.freeze", "compile", "cuda_graphs"),
+    *("evaluation.times", "evaluation.final_clips", "evaluation.final_crops", "data.frames_gib"),
 )
 """Fields of training alone, with all that begins so: a score does not depend on them."""
 
@@ -58,9 +60,8 @@ def evaluation_config(
     trained = find_trained_model(path)
     if trained is None:
         return _imported_config(path, fields)
-    for folder in (path.parent, path.parent.parent):
-        if (folder / "config.yaml").is_file():
-            return _config_of(folder / "config.yaml", fields, trust_code=trust_code)
+    if (run := run_of(path)) is not None:
+        return _config_of(run / "config.yaml", fields, trust_code=trust_code)
     if ":" not in trained.name:
         check_size(path, trained)
     data = Data(

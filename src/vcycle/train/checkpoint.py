@@ -23,6 +23,7 @@ import torch
 
 from vcycle.data.atomic import atomic, remove_partials
 from vcycle.evaluate.checkpoint import check_intact, weights_bytes, weights_of
+from vcycle.evaluate.run_manifest import CHECKPOINTS
 
 _SUFFIXES = (".safetensors", ".pt")
 _STEP = "step_" + "[0-9]" * 8  # the name of a checkpoint, as a pattern
@@ -34,7 +35,7 @@ def write_checkpoint(folder: Path, state: dict[str, Any], *, keep: int) -> Path:
     Of the older ones in ``checkpoints/`` the last ``keep`` - 1 stay. Raises OSError, with nothing
     removed, if the disk is full or does not give back what was written.
     """
-    stem = folder / "checkpoints" / f"step_{state['next_step']:08d}"
+    stem = folder / CHECKPOINTS / f"step_{state['next_step']:08d}"
     stem.parent.mkdir(exist_ok=True)
     weights = weights_bytes(weights_of(state), state["trained"])
 
@@ -82,9 +83,9 @@ def clear_after(folder: Path, *, next_step: int) -> None:
     """
     names = [f"{name}{suffix}" for name in ("checkpoint", "best") for suffix in _SUFFIXES]
     remove_partials(folder, names)
-    for partial in (folder / "checkpoints").glob(f".{_STEP}*"):
+    for partial in (folder / CHECKPOINTS).glob(f".{_STEP}*"):
         partial.unlink(missing_ok=True)
-    for weights in (folder / "checkpoints").glob(f"{_STEP}*.safetensors"):
+    for weights in (folder / CHECKPOINTS).glob(f"{_STEP}*.safetensors"):
         if not weights.with_suffix(".pt").exists():
             weights.unlink()
     for stem in _stems(folder):
@@ -108,7 +109,7 @@ def link(stem: Path, name: Path) -> None:
 
 def _stems(folder: Path) -> list[Path]:
     """The complete checkpoints, oldest first, without suffix."""
-    files = (folder / "checkpoints").glob(f"{_STEP}*.pt")
+    files = (folder / CHECKPOINTS).glob(f"{_STEP}*.pt")
     return sorted(file.with_suffix("") for file in files)
 
 

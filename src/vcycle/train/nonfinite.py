@@ -168,17 +168,18 @@ class BuffersBefore:
 
     def __init__(self, network: nn.Module) -> None:
         self._network = network
-        self._copies = [buffer.clone() for buffer in network.buffers()]
+        self._before: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def keep(self) -> None:
         """Remember them as they are now."""
-        for copy, buffer in zip(self._copies, self._network.buffers(), strict=True):
-            copy.copy_(buffer)
+        self._before = {name: each.clone() for name, each in self._network.named_buffers()}
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Undo what a forward pass in training did to them."""
+        """Undo what a forward pass in training did to them, but to their sizes."""
         discard_statistics(self._network)
-        for copy, buffer in zip(self._copies, self._network.buffers(), strict=True):
-            buffer.copy_(copy)
+        for name, buffer in self._network.named_buffers():
+            before = self._before.get(name)
+            if before is not None and before.shape == buffer.shape:
+                buffer.copy_(before)

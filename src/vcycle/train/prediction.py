@@ -151,5 +151,5 @@ def memory_lines(run: Run) -> list[str]:
         number = num_decoding(run.config.data)
         by = "the process that decodes" if number == 1 else f"each of {number} processes"
         gib = number * decoded_bytes(run.train_videos.videos) / 2**30
-        lines.append(f"Decoded frames are kept by {by}, about {gib:.2g} GiB in all")
+        lines.append(f"Decoded frames are kept by {by}, at most about {gib:.2g} GiB in all")
     return lines

@@ -8,7 +8,7 @@ such a step has taken so far, or was measured to take before the run.
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,8 +49,9 @@ class TimeLeft:
         self._remaining: Counter[Kind] = Counter()
         for each in plan.mini_batches(first_step=first_step):
             self._remaining[Kind.of(each)] += each.steps
-        self._seconds: defaultdict[Kind, float] = defaultdict(float)
-        self._timed: Counter[Kind] = Counter()
+        # No kind is added later: another thread reads them, for the display.
+        self._seconds = dict.fromkeys(self._remaining, 0.0)
+        self._timed = dict.fromkeys(self._remaining, 0)
 
     def add(self, step: Step, seconds: float) -> None:
         """One more step is done."""

@@ -45,7 +45,13 @@ from vcycle.train.same_run import check_config, identity
 
 Resume: TypeAlias = bool | Literal["auto"]
 
-_ROWS = ("metrics.jsonl", "phases.jsonl", "validation.jsonl", "nonfinite.jsonl")
+_ROWS = {
+    "metrics.jsonl": "step",
+    "validation.jsonl": "step",
+    "phases.jsonl": "phase",
+    "nonfinite.jsonl": "step",
+}
+"""What each row of a file is of."""
 _NAMES = (
     *("config.yaml", "plan.json", "dataset.json", "multiply_adds.json"),
     *(*_ROWS, "starts.jsonl", "bad_videos.json", "scores.csv", "result.json"),
@@ -157,12 +163,8 @@ class RunFolder:
         values = {"recipe": config.recipe, **plan.to_dict(), "predicted_seconds": predicted}
         write_atomic(self.path / "plan.json", json.dumps(values, indent=1) + "\n")
         first_phase = plan.phase_of(first_step) if first_step < len(plan) else len(plan.phases)
-        for name, key, first in (
-            ("metrics.jsonl", "step", first_step),
-            ("validation.jsonl", "step", first_step),
-            ("phases.jsonl", "phase", first_phase),
-            ("nonfinite.jsonl", "step", first_step),
-        ):
+        for name, key in _ROWS.items():
+            first = first_phase if key == "phase" else first_step
             file = self.path / name
             rows = read_rows(file) if file.exists() and first_step else []
             kept = [json.dumps(row) + "\n" for row in rows if row[key] < first]

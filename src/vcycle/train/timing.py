@@ -212,15 +212,14 @@ def fit_budget(
             f"{config.baseline.shape} takes {needed:.0f} s after {spent:.0f} s of measuring; give "
             f"--time {time_text(_next_round(spent + 1.2 * needed))}{_or_smaller(config)}"
         )
-    fitted = longest
-    epochs = epochs_text(fitted.plan().epochs)
+    epochs = epochs_text(longest.plan().epochs)
     note = f"{epochs} epochs {fits_text(seconds + spent)}"
-    if fitted.plan().epochs < _FEW_EPOCHS:
+    if longest.plan().epochs < _FEW_EPOCHS:
         note += f": too few to train well; give more time{_or_smaller(config)}"
-    if fitted.baseline.epochs > _MANY_TIMES * config.baseline.epochs:
+    if longest.baseline.epochs > _MANY_TIMES * config.baseline.epochs:
         epochs = epochs_text(config.baseline.epochs)
         note += f"; without --time a baseline would have {epochs}, so less time will do"
-    return replace(fitted, steps_note=note)
+    return replace(longest, steps_note=note)
 
 
 def _longest(config: RunConfig, times: StepTimes, seconds: float) -> RunConfig | None:

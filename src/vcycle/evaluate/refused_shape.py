@@ -1,0 +1,27 @@
+"""What is said of a shape that a user asks for, and a model or the memory does not take.
+
+In: the flag and the clips that a model is given. Out: one line, as a ValueError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+
+@contextmanager
+def refused_shape(flag: str, clips: Tensor, *, fix: str) -> Iterator[None]:
+    """Raise ValueError, with ``flag`` and ``fix``, if the model fails within the context."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        number = "a clip of it does" if len(clips) == 1 else f"{len(clips)} clips of it do"
+        raise ValueError(
+            f"{flag}: {number} not fit into the memory of {clips.device}; give a smaller one"
+        ) from None
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:150]
+        raise ValueError(f"{flag}: the model does not take it ({reason}); {fix}") from error
