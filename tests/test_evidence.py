@@ -217,14 +217,21 @@ def test_beside_a_baseline_of_a_third_of_the_steps() -> None:
         for p in POINTS
         if (p["method"], p["length"]) == ("baseline", 0.294)
     }
+    below = ("isl_emergency8", "finetune")
     for task, baseline in baselines.items():
         own = [p for p in ANNEALS if (p["dataset"], p["regime"]) == task and p["runs"] >= 3]
-        shortest = min(own, key=lambda p: p["length"])
-        assert shortest["top1"] > baseline["top1"]
+        shortest, second, *_ = sorted(own, key=lambda p: p["length"])
+        gain = shortest["top1"] - baseline["top1"]
+        if task == below:
+            assert -0.035 < gain < -0.025
+            assert round(second["top1"] - baseline["top1"], 2) == 0.07
+            assert 0.6 < second["multiply_adds"] / baseline["multiply_adds"] < 0.7
+        else:
+            assert gain > 0
         costs.append(shortest["multiply_adds"] / baseline["multiply_adds"])
     assert len(costs) == len({(p["dataset"], p["regime"]) for p in third.values()}) == 11
-    assert sum(0.95 < cost < 1.05 for cost in costs) == 6
-    assert sum(0.45 < cost < 0.67 for cost in costs) == 5
+    assert sum(0.95 < cost < 1.05 for cost in costs) == 4
+    assert sum(0.45 < cost < 0.67 for cost in costs) == 6 + 1
 
 
 def test_in_less_than_the_least_share_passes_mostly_fell_short() -> None:
@@ -574,11 +581,16 @@ def test_batches_by_the_noise_scale() -> None:
         assert its > other
 
 
-def test_large_clips_from_a_coarser_start() -> None:
-    points = ("anneal", 0.555), ("anneal-coarser", 0.555)
-    plain, coarser = means("weizmann10/large-clips", "top1", *points)
+def test_large_clips() -> None:
+    points = ("baseline", 1.0), ("anneal", 0.555), ("anneal-coarser", 0.555)
+    baseline, plain, coarser = means("weizmann10/large-clips", "top1", *points)
+    small = means("weizmann10/scratch", "top1", *points[:2])
+    found = [round(100 * each, 1) for each in (plain, baseline, *reversed(small))]
+    text = " ".join((RESULTS.parents[1] / "which_schedule.md").read_text().split())
+    said = "came to {}, its whole baseline to {}; of 8x96x96 these are {} and {}".format(*found)
+    assert said in text
     assert 0.015 < coarser - plain < 0.025
-    plain, coarser = means("weizmann10/large-clips", "loss", *points)
+    plain, coarser = means("weizmann10/large-clips", "loss", *points[1:])
     assert coarser < plain - 0.1
 
 
@@ -619,7 +631,7 @@ def test_controls_of_sign_language() -> None:
     assert low > 0
     mean, low, high, _ = gains["short-only"]
     assert low < 0 < mean < high
-    assert round(gains["anneal"][0], 2) == 0.40
+    assert round(gains["anneal"][0], 2) == 0.38
 
 
 @pytest.mark.parametrize(
