@@ -199,7 +199,7 @@ def test_batches_that_fit(tmp_path: Path, run: Run, values: Callable[..., Any]) 
         (
             json.dumps(step_rows()),
             ["--memory-gib", "8", "--num-devices", "0"],
-            "num_devices 0: give at least 1",
+            "--num-devices 0: give at least 1",
         ),
         (json.dumps(step_rows()), ["--memory-gib", "nan"], "memory nan: give a positive number"),
     ],

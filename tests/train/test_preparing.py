@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from vcycle.config.run import RunConfig
 from vcycle.data.dataset import ClipDataset
+from vcycle.data.decode.kept import KeptFrames, decoded_bytes
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.shape import Shape
 from vcycle.train import prediction
@@ -102,9 +104,27 @@ def test_the_line_says_what_is_gained_and_what_it_takes(
         train_videos=(),
         val_videos=(),
         manifest=SimpleNamespace(root=Path("clips")),
+        loader=SimpleNamespace(dataset=SimpleNamespace(kept=None)),
         prediction=Prediction((100.0,), 50.0),
     )
     assert "of that is waiting for clips" in prediction._waiting_line(run)
     assert "\n".join(prediction._preparing_lines(run)).endswith(text)
     shared = SimpleNamespace(plan=run.plan, times=replace(times, shared_cores=2))
     assert prediction._waiting_line(shared).endswith("on the cores that the model computes on")
+
+
+@pytest.mark.parametrize("copies", [2.0, 1e6])
+def test_more_workers_need_room_for_the_frames_that_they_keep(
+    config: RunConfig, times: StepTimes, videos: Manifest, copies: float
+) -> None:
+    kept = KeptFrames(int(copies * decoded_bytes(videos.videos)))
+    run: Any = SimpleNamespace(
+        config=config,
+        plan=config.plan(),
+        times=times,
+        train_videos=videos,
+        loader=SimpleNamespace(dataset=SimpleNamespace(kept=kept)),
+    )
+    line = prediction._waiting_line(run)
+    assert "on as many cores would keep up" in line
+    assert ("--data.frames_gib" in line) == (copies == 2.0)

@@ -254,6 +254,14 @@ def test_cores_that_others_took_while_steps_were_timed_are_spoken_of(
     assert file.getvalue().startswith(begin) == said
 
 
+def test_views_are_not_predicted_by_frames_that_training_keeps() -> None:
+    shape = PLAN.baseline.shape
+    files = replace(TIMES, view_seconds=0.0)
+    kept = replace(files, decode=dict.fromkeys(TIMES.decode, 1e-9), view_decode=0.004)
+    assert kept.validation(shape, 30) == files.validation(shape, 30) == pytest.approx(30 * 0.002)
+    assert kept.plan(PLAN) < files.plan(PLAN)
+
+
 def test_what_is_measured_says_who_shares_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes on 4 cores, where PyTorch starts 3 threads; and only steps to come count."""
     limits: list[float] = []
@@ -274,6 +282,7 @@ def test_what_is_measured_says_who_shares_the_work(monkeypatch: pytest.MonkeyPat
     config = replace(CONFIG, data=replace(CONFIG.data, num_workers=2))
     network: Any = torch.nn.Linear(1, 1)
     nothing: Any = None
+    dataset: Any = SimpleNamespace(kept=None, manifest=None)
     shared = replace(TIMES, shared_cores=4, model_threads=3, processes=2)
     for first_step in (len(PLAN) - 200, len(PLAN) - 100):
         found = measuring.measure(
@@ -282,7 +291,7 @@ def test_what_is_measured_says_who_shares_the_work(monkeypatch: pytest.MonkeyPat
             network,
             network,
             nothing,
-            nothing,
+            dataset,
             first_step=first_step,
             fabric=fabric,
             activity=nothing,

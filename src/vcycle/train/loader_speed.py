@@ -17,6 +17,7 @@ from vcycle.data.dataset import ClipDataset
 from vcycle.data.loader import Loader
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
+from vcycle.data.tables import counted
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import num_workers
 from vcycle.schedule.plan import Plan
@@ -57,7 +58,7 @@ def decode_seconds(
     Videos that cannot be read are nobody's fault here: the run will count them.
     """
     shapes = shapes or plan.shapes
-    activity.begin(f"timing the loader: clips of {len(shapes)} shapes")
+    activity.begin(f"timing the loader: clips of {counted(len(shapes), 'shape')}")
     workers = num_workers(config.data)
     loader = Loader(
         dataset,

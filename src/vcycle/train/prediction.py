@@ -108,9 +108,9 @@ def _waiting_line(run: Run) -> str:
     needed = needed_workers(taken, 1 / decoded)
     more = f"--data.num_workers {needed} on as many cores would keep up"
     if (kept := run.loader.dataset.kept) is not None:
-        gib = kept.max_bytes / 2**30 * num_decoding(run.config.data)
-        if needed * decoded_bytes(run.train_videos.videos) > gib * 2**30:
-            more += f", if --data.frames_gib {gib:.0f} were more, and the memory is there"
+        room = kept.max_bytes * num_decoding(run.config.data)
+        if needed * decoded_bytes(run.train_videos.videos) > room:
+            more += ", with memory and --data.frames_gib for their frames"
     return (
         f"{share} is waiting for clips: at {shape} the model takes {taken:,.0f} a second, {can} "
         f"{decoded * max(times.workers, 1):,.0f}; {more}"
