@@ -37,7 +37,7 @@ class KeptFrames:
         return video in self._videos
 
     def get(self, video: Hashable) -> Sequence[Any] | None:
-        """The ``av.VideoFrame``s of a video, if they are kept."""
+        """The frames of a video, each an ``av.VideoFrame``, if they are kept."""
         return self._videos.get(video)
 
     def add(self, video: Hashable, frames: Iterator[Any]) -> Sequence[Any] | None:
