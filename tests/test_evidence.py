@@ -581,6 +581,15 @@ def test_batches_by_the_noise_scale() -> None:
         assert its > other
 
 
+def test_an_anneal_of_the_whole_length_under_muon_at_a_rate_of_its_own() -> None:
+    task = {"dataset": "weizmann10", "regime": "scratch", "length": 1}
+    of_all = {point["method"]: point for point in POINTS if task.items() <= point.items()}
+    anneal, baseline = of_all["anneal-muon-retuned"], of_all["baseline-muon"]
+    assert (anneal["runs"], baseline["runs"]) == (6, 15)
+    assert 0.075 < anneal["top1"] - baseline["top1"] < 0.085
+    assert 0.58 < anneal["loss"] / baseline["loss"] < 0.62
+
+
 def test_large_clips() -> None:
     points = ("baseline", 1.0), ("anneal", 0.555), ("anneal-coarser", 0.555)
     baseline, plain, coarser = means("weizmann10/large-clips", "top1", *points)
