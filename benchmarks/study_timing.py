@@ -240,8 +240,7 @@ def seconds_of(config: RunConfig, rows: list[dict[str, Any]]) -> dict[str, float
     timed: dict[Kind, list[dict[str, Any]]] = {}
     for row in rows:
         timed.setdefault((row["shape"], row["token_share"], row["clips"]), []).append(row)
-    first = rows[0].get("first_decode_seconds", 0.0) if rows else 0.0  # none where files are read
-    total = {"seconds": 0.0, "decode_seconds": first}
+    total = {"seconds": 0.0, "decode_seconds": rows[0]["first_decode_seconds"] if rows else 0.0}
     for each in config.plan().mini_batches():
         same = timed.get((str(each.shape), each.token_share, each.batch_size))
         if same is None:

@@ -132,11 +132,14 @@ def kept_table(results: dict[str, Any]) -> str:
     """What clips cost that are cut from kept frames, and from their files."""
     lines = [
         f"{row['dataset']} | {row['videos']} | {row['frames']:,} | {row['bytes'] / 2**20:,.0f} "
-        f"| {row['shape']} | {row['read_ms']:.2f} | {row['kept_ms']:.2f}"
+        f"| {row['decode_seconds']:.1f} | {row['shape']} | {row['read_ms']:.2f} "
+        f"| {row['kept_ms']:.2f}"
         for row in results["rows"]
     ]
     return table(
-        "videos | number | frames | MiB a copy | shape | read, ms | kept, ms", "lrrrlrr", lines
+        "videos | number | frames | MiB a copy | all decoded, s | shape | read, ms | kept, ms",
+        "lrrrrlrr",
+        lines,
     )
 
 

@@ -25,13 +25,14 @@ def test_a_mini_batch_has_the_seconds_of_its_share_of_the_tokens() -> None:
             "clips": kind.batch_size,
             "seconds": 100.0**number,
             "decode_seconds": 1.0,
+            "first_decode_seconds": 7.0,
             "steps": 1,
         }
         for number, kind in enumerate(kinds)
     ]
     found = seconds_of(config, rows)
     expected = sum(kind.steps * 100.0**number for number, kind in enumerate(kinds))
-    assert found == {"seconds": expected, "decode_seconds": 400.0}
+    assert found == {"seconds": expected, "decode_seconds": 400.0 + 7.0}
     assert seconds_of(config, rows[1:])["seconds"] is None
     others = [{**row, "seconds": 0.0, "steps": 3} for row in rows]
     assert seconds_of(config, [*rows, *others])["seconds"] == expected / 4

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from tests.cli.test_first_hour import SMALL, interrupt_after
 from tests.encode import encode, moving_noise, numbered_frames
 from vcycle.cli.main import main
+from vcycle.cli.train import _after_stop, _say_end
+from vcycle.config.recipes import recipe
 
 FRAMES = 23
 
@@ -111,3 +114,30 @@ def test_a_read_only_dataset_is_left_as_it_is(
     assert len(set(places)) == 2
     assert all(place.parent == tmp_path / "runs" / ".manifests" for place in places)
     assert sorted(hooks.rglob("*")) == before
+
+
+def test_the_printed_commands_are_those_of_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Going on has as many GPUs; a run of segments has one clip a video."""
+    (tmp_path / "checkpoint.pt").touch()
+    config = recipe("demo")
+    for num_gpus, flags in ((1, []), (4, ["--gpus", "4"])):
+        said = _after_stop(tmp_path, KeyboardInterrupt(), config, num_gpus=num_gpus)
+        command = words_of(said, "vcycle train --resume")
+        assert command == ["train", "--resume", str(tmp_path), *flags]
+    result = {"videos": 3, "top1": 0.5, "bad_videos": 0}
+    for segments in (False, True):
+        given = replace(config, data=replace(config.data, segments=segments))
+        _say_end(tmp_path, result, given)
+        said = capsys.readouterr().out
+        assert ("--evaluation.num_clips 10" in said) == (not segments)
+        assert "--evaluation.num_crops 3" in said
+
+
+def test_a_cache_in_a_home_that_is_not_there(
+    hooks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = "~nobody-of-this-name/cache"
+    assert main(["train", "hooks", *SMALL, "--data.cache_folder", folder]) == 2
+    assert f"data.cache_folder {folder}: there is no home" in capsys.readouterr().err

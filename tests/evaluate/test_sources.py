@@ -71,6 +71,23 @@ def test_a_file_of_a_run_scores_as_the_run(
     assert "give --shapes 8x32x32" in error
 
 
+def test_a_numbered_checkpoint_is_scored_on_the_videos_that_its_run_began_with(
+    trained_run: Path, synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever was indexed since: here those of training, which it knows."""
+    run, videos = tmp_path / "run", tmp_path / "videos"
+    shutil.copytree(trained_run, run)
+    shutil.copytree(synthetic_videos, videos)
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace(str(synthetic_videos), str(videos)))
+    expected = scores([str(run)], capsys)
+    manifest = videos / "manifest.csv"
+    swapped = manifest.read_text().replace(",val", ",else").replace(",train", ",val")
+    manifest.write_text(swapped.replace(",else", ",train"))
+    [numbered] = (run / "checkpoints").glob("*.pt")
+    assert scores([str(numbered)], capsys) == expected
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "named"),
     [
