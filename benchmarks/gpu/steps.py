@@ -54,7 +54,7 @@ def benches(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], RunCo
 
 def rows(options: argparse.Namespace, known: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """A row for each kind of step that is not ``known``, cheapest clips first."""
-    seen = [_key(row) for row in known]
+    seen = [_key(row, options) for row in known]
     for about, config in benches(options):
         plan, bench = config.plan(), None
         devices = max(1, plan.baseline.batch_size // options.clips)
@@ -64,12 +64,13 @@ def rows(options: argparse.Namespace, known: list[dict[str, Any]]) -> Iterator[d
             clips = _clips(kind, devices, options)
             group = norm_group_of(kind, clips)
             shape, share = str(kind.shape), kind.token_share
-            key = _key({**about, **dict(zip(_KIND, (shape, clips, group, share), strict=True))})
+            row_keys = {**about, **dict(zip(_KIND, (shape, clips, group, share), strict=True))}
+            key = _key(row_keys, options)
             if key in seen or shape not in (options.shapes or [shape]):
                 continue
             bench = bench or _bench(config, about)
             row = bench.row(kind, clips, num_devices=1, repeats=options.repeats)
-            seen += [key, _key({**about, **asdict(row)})]
+            seen += [key, _key({**about, **asdict(row)}, options)]
             yield {**about, "device": _device(), "torch": torch.__version__, **asdict(row)}
 
 
@@ -88,8 +89,12 @@ def _bench(config: RunConfig, about: dict[str, Any]) -> StepBench:
     return bench
 
 
-def _key(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(str(row.get(name)) for name in (*_KEYS, *_KIND))
+def _key(row: dict[str, Any], options: argparse.Namespace) -> tuple[Any, ...]:
+    """What makes a row another one than those that are known."""
+    names = [*_KEYS, *_KIND]
+    if options.any_group:
+        names.remove("norm_group")
+    return tuple(str(row.get(name)) for name in names)
 
 
 def _device() -> str:
@@ -110,6 +115,7 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true", help="without CUDA graphs")
     parser.add_argument("--kernels", type=int, default=10, help="of each convolution to be tried")
     parser.add_argument("--shapes", nargs="+", help="only these, such as 32x224x224")
+    parser.add_argument("--any-group", action="store_true", help="one norm group of each batch")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--max-clips", type=int, help="at most so many clips at a time")
     parser.add_argument("--minutes", type=float, default=9.0, help="after which no row begins")
