@@ -3,9 +3,8 @@
 In: docs/results. ``recipe_steps.jsonl`` is what ``benchmarks/gpu/steps.py --recipes`` writes on a
 CPU, ``recipe_steps_gpu.jsonl`` on a GPU; ``gpu.json`` was written down from timings of
 ``StepBench``, a profile, and ``benchmarks/gpu/equality.py``; ``gpu_runs.jsonl`` are runs of
-``study.json`` that a GPU carried out too. Of an H200 are ``recipe_steps_h200.jsonl``, further rows
-of ``steps.py``, and ``gpu_whole_runs.jsonl``, results of the commands that it names. Out: marks in
-the page and what stands between them.
+``study.json`` that a GPU carried out too. ``gpu_whole_runs.jsonl`` are results, on an H200, of the
+commands that it names. Out: marks in the page and what stands between them.
 """
 
 from __future__ import annotations
@@ -23,10 +22,13 @@ from vcycle.config.paper_speedups import PAPER_SPEEDUPS
 from vcycle.config.recipes import recipe
 from vcycle.config.run import RunConfig
 from vcycle.schedule.cost import measured_steps, seconds
+from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
 Row = dict[str, Any]
 
+PRECISIONS = ("bf16-mixed", "tf32", "32-true")
+"""That the steps of the recipes were timed in on a GPU."""
 _PARTS = ("forward", "backward", "optimizer")
 _CLIPS = 8
 """Of the full shape, that the GPU took."""
@@ -37,7 +39,6 @@ def gpu_parts(folder: Path) -> list[tuple[str, str]]:
     gpu = json.loads((folder / "gpu.json").read_text())
     on_cpu = _lines(folder / "recipe_steps.jsonl")
     on_gpu = _lines(folder / "recipe_steps_gpu.jsonl")
-    on_h200 = _lines(folder / "recipe_steps_h200.jsonl")
     study = json.loads((folder / "study.json").read_text())
     return [
         ("gpu-about", gpu_about(gpu)),
@@ -46,12 +47,13 @@ def gpu_parts(folder: Path) -> list[tuple[str, str]]:
         ("gpu-equality", gpu_equality_table(gpu)),
         ("gpu-runs", gpu_runs_table(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
         ("gpu-pairs", gpu_pairs(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
-        ("gpu-precisions", gpu_precisions_table(on_gpu)),
-        ("gpu-tf32", gpu_tf32_table(on_h200)),
+        ("gpu-compiled", gpu_compiled_table(on_gpu)),
         ("gpu-whole-runs", gpu_whole_runs_table(_lines(folder / "gpu_whole_runs.jsonl"))),
         ("recipe-speedups", recipe_speedups_table(on_cpu, on_gpu)),
         ("recipe-steps", recipe_steps_about(on_cpu)),
-        ("recipe-gpu-steps", recipe_gpu_steps_table(on_gpu)),
+        ("recipe-gpu-steps", recipe_gpu_steps_table(on_gpu, "bf16-mixed")),
+        ("recipe-gpu-tf32", recipe_gpu_steps_table(on_gpu, "tf32")),
+        ("recipe-gpu-float32", recipe_gpu_steps_table(on_gpu, "32-true")),
         ("recipe-gpu-about", recipe_steps_about(on_gpu)),
     ]
 
@@ -168,14 +170,17 @@ def gpu_runs_table(pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]]) -> str:
 def recipe_steps_about(rows: list[Row]) -> str:
     """What the steps of the recipes were timed on."""
     (device,), (torch,) = ({row[key] for row in rows} for key in ("device", "torch"))
-    precision = rows[0]["precision"]
-    own = [row for row in rows if row["precision"] == precision]
+    own = [row for row in rows if not row["compiled"]]
+    counts = [
+        f"{sum(row['precision'] == each for row in own)} in `{each}`"
+        for each in dict.fromkeys(row["precision"] for row in own)
+    ]
     clips = {row["clips"] for row in own}
     kernels = own[0].get("kernels_tried")
     tried = "" if kernels is None else f", {kernels} kernels of a convolution tried"
     return (
-        f"{len(own)} kinds of step, {min(clips)} to {max(clips)} clips each, on {device}, "
-        f"`{precision}`, torch {torch}{tried}."
+        f"Kinds of step: {', '.join(counts)}; {min(clips)} to {max(clips)} clips each, on "
+        f"{device}, torch {torch}{tried}."
     )
 
 
@@ -187,29 +192,36 @@ def recipe_speedups_table(cpu: list[Row], gpu: list[Row]) -> str:
             config = recipe(name)
             plan = replace(config, multigrid=replace(config.multigrid, epoch_factor=factor)).plan()
             fewer = plan.baseline.steps / len(plan)
-            on_gpu = seconds(plan, measured_steps(_steps_of(gpu, config))).reduction
-            on_cpu = seconds(plan, measured_steps(_steps_of(cpu, config))).reduction
+            on_gpu = [_saved(plan, _steps_of(gpu, config, each)) for each in PRECISIONS]
+            on_cpu = _saved(plan, _steps_of(cpu, config, "32-true"))
             lines.append(
-                f"`{name}` | {factor:g}x | {len(plan):,} | {fewer:.2f}x | {on_gpu:.2f}x "
-                f"| {on_cpu:.2f}x | {speedup:g}x"
+                f"`{name}` | {factor:g}x | {len(plan):,} | {fewer:.2f}x | {' | '.join(on_gpu)} "
+                f"| {on_cpu} | {speedup:g}x"
             )
     return table(
-        "recipe | epochs | steps | fewer steps | less time: this GPU | a CPU | the paper",
-        "lrrrrrr",
+        "recipe | epochs | steps | fewer steps | less time: this GPU, `bf16-mixed` | `tf32` "
+        "| `32-true` | a CPU | the paper",
+        "lrrrrrrrr",
         lines,
     )
 
 
-def recipe_gpu_steps_table(rows: list[Row]) -> str:
+def _saved(plan: Plan, rows: list[Row]) -> str:
+    """How many times less time a plan takes than its baseline; a dash if not all was timed."""
+    shapes = {str(each.shape) for each in step_kinds(plan)}
+    if shapes <= {row["shape"] for row in rows}:
+        return f"{seconds(plan, measured_steps(rows)).reduction:.2f}x"
+    return "-"
+
+
+def recipe_gpu_steps_table(rows: list[Row], precision: str) -> str:
     """Steps of the paper's recipes on a GPU: the baseline's, and all of the plan's."""
     lines = []
     for name in PAPER_SPEEDUPS:
-        config = recipe(name)
-        plan = config.plan()
-        devices = max(1, plan.baseline.batch_size // _CLIPS)
-        kinds = {(str(each.shape), each.batch_size // devices) for each in step_kinds(plan)}
-        own = [row for row in _steps_of(rows, config) if (row["shape"], row["clips"]) in kinds]
-        full = str(plan.baseline.shape)
+        own = _steps_of_plan(rows, recipe(name), precision)
+        if own is None:
+            continue
+        full = max(own, key=lambda row: Shape.parse(row["shape"]).num_pixels)["shape"]
         whole = statistics.median(row["seconds"] for row in own if row["shape"] == full)
         single = [sum(row[f"{part}_seconds"] for part in _PARTS) for row in own]
         lines.append(
@@ -229,37 +241,28 @@ def _range(values: list[float], digits: int = 0) -> str:
     return f"{low} to {high}"
 
 
-def gpu_precisions_table(rows: list[Row]) -> str:
-    """The kinds of step that were timed in every precision."""
-    precisions = list(dict.fromkeys(row["precision"] for row in rows))
-    kinds: dict[tuple[Any, ...], dict[str, Row]] = {}
-    for row in rows:
-        kind = tuple(row[key] for key in ("model", "shape", "clips", "norm_group"))
-        kinds.setdefault(kind, {})[row["precision"]] = row
-    titles = " | ".join(f"`{name}`, ms | GiB" for name in precisions)
+def gpu_compiled_table(rows: list[Row]) -> str:
+    """The kinds of step that were compiled, beside the same ones that were not."""
     lines = []
-    for (model, shape, clips, group), found in kinds.items():
-        if len(found) == len(precisions):
-            cells = " | ".join(
-                f"{1000 * found[name]['seconds']:.1f} | {found[name]['bytes'] / 2**30:.1f}"
-                for name in precisions
-            )
-            lines.append(f"`{model}` | {shape} | {clips} | {group} | {cells}")
-    align = "llrr" + "rr" * len(precisions)
-    return table(f"model | shape | clips | norm group | {titles}", align, lines)
-
-
-def gpu_tf32_table(rows: list[Row]) -> str:
-    """Further kinds of step in TF32, on another GPU."""
-    lines = [
-        f"`{row['model']}` | {row['shape']} | {row['clips']} | {row['norm_group']} "
-        f"| {1000 * row['seconds']:.1f} | {1000 * row['host_seconds']:.1f} "
-        f"| {row['bytes'] / 2**30:.1f}"
-        for row in rows
-    ]
+    for row in (each for each in rows if each["compiled"]):
+        (plain,) = (
+            each["seconds"]
+            for each in rows
+            if not each["compiled"] and each["cuda_graphs"] and _kind(each) == _kind(row)
+        )
+        lines.append(
+            f"`{row['model']}` | {row['shape']} | {row['clips']} | {row['norm_group']} "
+            f"| {1000 * plain:.1f} | {1000 * row['seconds']:.1f} | {plain / row['seconds']:.2f}x"
+        )
     return table(
-        "model | shape | clips | norm group | `tf32`, ms | host, ms | GiB", "llrrrrr", lines
+        "model | shape | clips | norm group | not compiled, ms | compiled, ms | faster",
+        "llrrrrr",
+        lines,
     )
+
+
+def _kind(row: Row) -> tuple[Any, ...]:
+    return tuple(row[key] for key in ("model", "precision", "shape", "clips", "norm_group"))
 
 
 def gpu_whole_runs_table(rows: list[Row]) -> str:
@@ -279,8 +282,19 @@ def gpu_whole_runs_table(rows: list[Row]) -> str:
     )
 
 
-def _steps_of(rows: list[Row], config: RunConfig) -> list[Row]:
-    """Those of a configuration's network, in the first precision that it was timed in."""
-    network = (config.model.name, config.model.options)
-    own = [row for row in rows if (row["model"], row["options"]) == network]
-    return [row for row in own if row["precision"] == own[0]["precision"]]
+def _steps_of_plan(rows: list[Row], config: RunConfig, precision: str) -> list[Row] | None:
+    """Those of a plan's batches on one of its GPUs; None if not all its shapes were timed."""
+    plan = config.plan()
+    devices = max(1, plan.baseline.batch_size // _CLIPS)
+    kinds = {(str(each.shape), each.batch_size // devices) for each in step_kinds(plan)}
+    own = _steps_of(rows, config, precision)
+    own = [row for row in own if (row["shape"], row["clips"]) in kinds]
+    return own if {row["shape"] for row in own} == {shape for shape, _ in kinds} else None
+
+
+def _steps_of(rows: list[Row], config: RunConfig, precision: str) -> list[Row]:
+    """Those of a configuration's network, not compiled; the last of each kind."""
+    network = (config.model.name, config.model.options, precision, False)
+    keys = ("model", "options", "precision", "compiled")
+    own = [row for row in rows if tuple(row[key] for key in keys) == network]
+    return list({_kind(row): row for row in own}.values())

@@ -44,15 +44,16 @@ def _is_loadable():
 
 LOADABLE = _is_loadable()
 needs_torchcodec = pytest.mark.skipif(not LOADABLE, reason="torchcodec cannot be loaded")
+needs_nvdec = pytest.mark.skipif(
+    not (LOADABLE and torch.cuda.is_available()), reason="needs torchcodec and a GPU"
+)
 DEVICES = [
     pytest.param("cpu", marks=needs_torchcodec),
     pytest.param(
         "cuda",
         marks=[
             pytest.mark.gpu,
-            pytest.mark.skipif(
-                not (LOADABLE and torch.cuda.is_available()), reason="needs torchcodec and a GPU"
-            ),
+            needs_nvdec,
         ],
     ),
 ]
@@ -215,7 +216,7 @@ def test_a_loader_can_use_it(manifest, num_workers):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_nvdec
 @pytest.mark.parametrize("num_workers", [0, 1, 3])
 def test_nvdec_gives_the_clips_of_pyav_on_the_gpu(manifest, num_workers):
     """In inference mode, as validation reads them, in a ring of memory that is used many times."""
