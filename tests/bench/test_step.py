@@ -281,6 +281,9 @@ def test_batches_follow_the_throughput_and_the_memory(monkeypatch: pytest.Monkey
     assert max(batch_factors(bench, plan, max_clips=16)) == 2
     assert max(batch_factors(bench, plan, most_batch=63)) == 4
     assert batch_factors(bench, plan, most_batch=7) == (1, 1, 1, 1)
+    tried.clear()
+    assert batch_factors(bench, plan, max_clips=4) == (1, 1, 1, 1)
+    assert {clips for _, clips in tried} == {4}
     with pytest.raises(ValueError, match=r"^num_devices 3: it does not divide the batch of 8"):
         batch_factors(bench, plan, num_devices=3)
 

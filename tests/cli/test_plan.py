@@ -22,7 +22,13 @@ from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Video
 from vcycle.report.plan_plot import draw_plans
+from vcycle.report.plan_table import plan_table
 from vcycle.schedule import cost
+from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.cycles import LongCycle
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.plan import Plan
+from vcycle.schedule.shape import Shape
 
 Run = Callable[..., str]
 KINETICS = "k400-slowfast-r50"
@@ -438,20 +444,80 @@ def test_epochs_and_batch_of_own_videos_are_in_the_notes(values: Callable[..., A
     assert any(note.startswith("learning rate 0.05: the paper's 0.8") for note in batch["notes"])
 
 
-def test_a_shape_brings_its_short_sides_and_stride() -> None:
-    def config(*arguments: str) -> RunConfig:
-        parser = FlagParser(word="recipe")
-        add_plan_flags(parser)
-        return run_config(parser.parse_args(arguments))
+def test_a_runs_file_with_other_epochs_is_the_recipe_with_them(tmp_path: Path) -> None:
+    own = ("scratch", "--num-videos", "400", "--model", "resnet3d_tiny")
+    file = tmp_path / "config.yaml"
+    file.write_text(config_text(config_of(*own)))
+    for flags in (("--epochs", "60"), ("--batch-size", "16"), ("--baseline.steps", "900")):
+        again, asked = config_of("--config", str(file), *flags), config_of(*own, *flags)
+        sizes = [(each.baseline.steps, each.baseline.batch_size) for each in (again, asked)]
+        assert sizes[0] == sizes[1]
+        assert again.plan().num_clips == pytest.approx(asked.plan().num_clips, rel=0.01)
+    longer = config_of(*own, "--multigrid.epoch_factor", "2")
+    assert longer.plan() == config_of(*own, "--epoch-factor", "2").plan()
 
-    small = config("scratch", "--model", "resnet3d_tiny", "--shape", "8x96x96")
+
+def test_a_baseline_keeps_the_rule_of_the_rate(tmp_path: Path) -> None:
+    """So that its file, given another schedule or batch, scales the rate as its recipe does."""
+    own = ("scratch", "--num-videos", "400", "--model", "resnet3d_tiny")
+    for flags in (("--baseline",), ("--baseline-steps", "300"), ("--schedule", "off")):
+        config = config_of(*own, *flags)
+        assert config.multigrid.rate_exponent == 0.5
+        assert config.multigrid.long_cycle is None
+    rule = ("--lr", "0.1", "--multigrid.rate_exponent", "0.5")
+    config = config_of(KINETICS, "--baseline", "--optimizer.name", "adamw", *rule)
+    assert config.multigrid.rate_exponent == 0.5
+
+
+def test_a_runs_file_is_planned_where_its_videos_are_not(tmp_path: Path) -> None:
+    config = config_of("scratch", "--num-videos", "60")
+    gone = replace(config, data=replace(config.data, manifest=str(tmp_path / "gone")))
+    (tmp_path / "config.yaml").write_text(config_text(gone))
+    assert main(["plan", "--config", str(tmp_path / "config.yaml")]) == 0
+    assert main(["plan", "--config", str(tmp_path / "config.yaml"), "--data", "gone"]) == 2
+
+
+def test_batches_of_one_shape_fit_each_by_itself() -> None:
+    """The short cycle of one base shape visits the shape of another, with more clips."""
+    cycle = LongCycle(batch_factors=(16, 4, 4, 1))
+    baseline = Baseline(Shape(16, 224, 224), 8, 1000, 1000, LearningRate(0.1), (500,))
+    plan = Plan(baseline, Multigrid(long_cycle=cycle))
+    steps = [
+        cost.MeasuredStep(
+            each.shape, each.batch_size, 1.0, 10 * each.batch_size * each.shape.num_pixels
+        )
+        for each in plan.mini_batches()
+    ]
+    memory = cost.batch_memory(plan, steps, available_bytes=1e8)
+    table = plan_table(plan, {}, memory).partition("The short cycle")[2]
+    cells = [re.split(r"\s{2,}", line.strip()) for line in table.splitlines()]
+    said = {
+        (row[-4], int(row[-3])): row[-1] for row in cells if len(row) >= 5 and row[-3].isdigit()
+    }
+    for row in memory:
+        expected = "yes" if row.fits else f"{row.micro_batch} at a time"
+        assert said[str(row.shape), row.batch_size] == expected
+    shapes = [str(row.shape) for row in memory]
+    assert len(shapes) > len(set(shapes))
+
+
+def config_of(*arguments: str) -> RunConfig:
+    parser = FlagParser(word="recipe")
+    add_plan_flags(parser)
+    return run_config(parser.parse_args(arguments))
+
+
+def test_a_shape_brings_its_short_sides_and_stride() -> None:
+    small = config_of("scratch", "--model", "resnet3d_tiny", "--shape", "8x96x96")
     assert (str(small.baseline.shape), small.data.short_side) == ("8x96x96", (110, 146))
     assert small.data.stride == 8
-    own = config("scratch", "--shape", "16x112x112", "--data.stride=3", "--data.short_side=[9,9]")
+    own = config_of(
+        "scratch", "--shape", "16x112x112", "--data.stride=3", "--data.short_side=[9,9]"
+    )
     assert (own.data.stride, own.data.short_side) == (3, (9, 9))
-    segments = config("ssv2-slowfast-r50", "--shape", "32x112")
+    segments = config_of("ssv2-slowfast-r50", "--shape", "32x112")
     assert segments.data.stride == 2
-    one_side = config(KINETICS, "--baseline.shape.height", "112")
+    one_side = config_of(KINETICS, "--baseline.shape.height", "112")
     assert one_side.data.short_side == (128, 170)
 
 
@@ -791,9 +857,9 @@ def test_bands_are_named_where_there_are_some(
 
 
 def test_a_plot_of_odd_plans(tmp_path: Path, run: Run) -> None:
-    """Rectangles, equal batches, a single stage, and phases too short for a label."""
+    """Rectangles, equal batches, a single stage, phases too short for a label, titles as typed."""
     plans = {
-        "rectangle": recipe("k400-slowfast-r50").plan(),
+        r"--data.cache_folder '/a$\b{$'": recipe("k400-slowfast-r50").plan(),
         "small": recipe("finetune", num_videos=64).plan(),
         "baseline": recipe("k400-slowfast-r50-small-baseline").plan(),
     }

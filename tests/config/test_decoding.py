@@ -54,6 +54,13 @@ def test_few_clips_need_one_worker() -> None:
         ([], "give the rows that vcycle bench loader --json prints"),
         ({}, "give the rows that vcycle bench loader --json prints"),
         ([{"source": "raw"}], "row 0: give source, shape and cpu_ms_per_clip"),
+        *(
+            (
+                [ROWS[0], {**ROWS[0], "cpu_ms_per_clip": value}],
+                f"row 1: cpu_ms_per_clip {value}: give a positive number",
+            )
+            for value in (None, float("nan"), float("inf"), 0, -1.0, "fast")
+        ),
         ([ROWS[-1]], "no row has the source raw or prepared; give rows of vcycle bench loader"),
     ],
 )

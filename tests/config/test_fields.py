@@ -15,6 +15,7 @@ from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags, run_config
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import Data
+from vcycle.schedule.multigrid import Anneal
 
 KINETICS = "k400-slowfast-r50"
 SECTIONS = ("baseline", "multigrid", "multigrid.rule", "data", "model", "baseline.learning_rate")
@@ -135,6 +136,10 @@ def test_values_of_the_wrong_type(name: str, value: object, message: str) -> Non
         ("", "no configuration in it; give a run's config.yaml"),
         ("a: [", "not YAML"),
         ("day: 2020-13-45", "not YAML"),
+        *(
+            (f"recipe: {text}", r"config\.yaml: not YAML \(a tag \(!!\) that does not fit")
+            for text in ("!!int ''", "!!timestamp x", "!!bool q")
+        ),
         ("1: 2\n", r"config\.yaml: 1: no such field; its section has recipe, baseline, "),
         ("recipe: x\n", r"config\.yaml: baseline: missing; give every one of them$"),
         ("{}", r"config\.yaml: recipe, baseline: missing; "),
@@ -149,6 +154,16 @@ def test_files_that_are_no_configuration(
     error = capsys.readouterr().err
     assert re.search(message, error)
     assert error.count("\n") == 1
+
+
+def test_a_section_that_may_be_null_is_a_flag() -> None:
+    parser = FlagParser(word="recipe")
+    add_config_flags(parser)
+    flags = ["--multigrid.anneal", "{form: cosine, share: 0.5}", "--multigrid.anneal.final", "0.1"]
+    config = run_config(parser.parse_args([KINETICS, "--schedule", "anneal", *flags]))
+    assert config.multigrid.anneal == Anneal("cosine", share=0.5, final=0.1)
+    config = run_config(parser.parse_args([KINETICS, "--multigrid.short_cycle", "null"]))
+    assert config.multigrid.short_cycle is None
 
 
 def test_layers_to_freeze_are_a_flag_with_commas() -> None:

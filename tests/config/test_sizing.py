@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,37 @@ def test_nothing_asked_is_the_recipe_itself(name: str) -> None:
     old = config.baseline
     same = Asked(old.batch_size, None, old.steps, old.learning_rate.base)
     assert rescaled(config, same) == config
+
+
+@given(
+    name=st.sampled_from(["scratch", "finetune"]),
+    num_videos=st.integers(8, 5_000),
+    others=st.integers(8, 5_000),
+)
+def test_a_file_of_ones_own_videos_plans_the_same_run(
+    name: str, num_videos: int, others: int
+) -> None:
+    config = recipe(name, num_videos=num_videos)
+    assert rescaled(config, Asked()) == config
+    assert rescaled(config, Asked(), num_videos=others).baseline.steps == config.baseline.steps
+
+
+@given(epochs=st.integers(1, 5_000), num_videos=st.integers(1, 3_000))
+def test_epochs_are_those_that_were_written(epochs: int, num_videos: int) -> None:
+    """Tenths of epochs are not exact in binary: 2.2 epochs of 50 videos are 110 clips."""
+    asked = Asked(epochs=epochs / 10)
+    assert asked.steps_of(num_videos, 1, num_clips=Fraction(1)) == -(-epochs * num_videos // 10)
+
+
+@given(factor=st.sampled_from([0.25, 0.5, 2, 3.0]))
+def test_the_plans_own_steps_keep_their_share(factor: float) -> None:
+    config = scratch(num_videos=400, model="resnet3d_tiny")
+    assert config.multigrid.steps is not None
+    steps = round(factor * config.baseline.steps)
+    for asked in (Asked(steps=steps), Asked(batch_size=round(8 / factor))):
+        changed = rescaled(config, asked)
+        share = config.multigrid.steps / config.baseline.steps
+        assert changed.multigrid.steps == pytest.approx(share * changed.baseline.steps, abs=1)
 
 
 @given(

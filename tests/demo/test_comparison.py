@@ -42,7 +42,7 @@ def small_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_recipe")
 def test_the_demo_compares_five_runs_and_keeps_what_is_done(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = demo.run_demo(tmp_path / "demo", quick=True)
     summary = json.loads((tmp_path / "demo" / "summary.json").read_text())
@@ -65,7 +65,8 @@ def test_the_demo_compares_five_runs_and_keeps_what_is_done(
     assert len(Manifest.read(tmp_path / "demo" / "videos").split("train")) == 24
     assert capsys.readouterr().out.count("small clips at the full shape") == 1
 
-    assert demo.run_demo(tmp_path / "demo", quick=True) == rows
+    monkeypatch.chdir(tmp_path)
+    assert demo.run_demo("demo", quick=True) == rows
     assert capsys.readouterr().out.count("done before") == 5
 
     (tmp_path / "demo" / "multigrid" / "result.json").unlink()  # as if it had been interrupted
@@ -74,9 +75,10 @@ def test_the_demo_compares_five_runs_and_keeps_what_is_done(
     assert again[3]["top1"] == multigrid["top1"]
 
     theirs = tmp_path / "demo" / "multigrid"
-    (theirs / "config.yaml").write_text("recipe: theirs\n")
-    with pytest.raises(ValueError, match="multigrid: not a run of the demo"):
-        demo.run_demo(tmp_path / "demo", quick=True)
+    for text in ("recipe: theirs\n", "- demo\n", "recipe: [\n", ""):
+        (theirs / "config.yaml").write_text(text)
+        with pytest.raises(ValueError, match="multigrid: not a run of the demo"):
+            demo.run_demo(tmp_path / "demo", quick=True)
     assert (theirs / "checkpoint.pt").is_file()
 
 

@@ -158,6 +158,30 @@ def test_an_unfinished_run_is_reported_as_far_as_it_is(
     assert "no metrics yet; wait for its first steps" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("phases.jsonl", "{}\n"),
+        ("phases.jsonl", '{"phase": 99, "wait_share": 0.0}\n'),
+        ("starts.jsonl", "{}\n"),
+        ("result.json", '{"final": {"intervals": {}}}'),
+        ("result.json", "[]"),
+        ("result.json", "{"),
+        ("bad_videos.json", "[1]"),
+    ],
+)
+def test_files_that_no_run_wrote_are_one_line(
+    trained_run: Path, name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained_run, run)
+    (run / name).write_text(text)
+    assert main(["report", str(run), "--out", str(tmp_path / "x.html")]) == 2
+    error = capsys.readouterr().err
+    assert f"run folder {run}: its files are not as vcycle train writes them" in error
+    assert error.count("\n") == 1
+
+
 @pytest.mark.parametrize("missing", ["metrics.jsonl", "dataset.json"])
 def test_a_folder_that_is_no_run_is_one_line(
     trained_run: Path, missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -28,6 +28,10 @@ def baseline(
     return Baseline(shape, batch_size, steps, num_videos, rate, stage_ends)
 
 
+SHORT_CYCLE_OF_12 = Multigrid(
+    LongCycle(((1, 0.5), (1, 1)), batch_factors=(4, 2)), ShortCycle(((0.66, 1),))
+)
+"""Of base batches that groups of 8 divide."""
 CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: LearningRate(0.0), "learning rate 0.0: give a positive number"),
     (lambda: LearningRate(float("nan")), "learning rate nan: give a positive number"),
@@ -86,6 +90,12 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: Plan(baseline(batch_size=12), Multigrid()),
         "norm_group 8: groups of 8 clips do not divide the batch of 12 clips at 8x64x64; use a "
+        "batch size that is a multiple of 8, a smaller group, or null for a model without batch "
+        "norm",
+    ),
+    (
+        lambda: Plan(baseline(batch_size=4), SHORT_CYCLE_OF_12),
+        "norm_group 8: groups of 8 clips do not divide the batch of 12 clips at 5x64x64; use a "
         "batch size that is a multiple of 8, a smaller group, or null for a model without batch "
         "norm",
     ),

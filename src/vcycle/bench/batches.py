@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vcycle.bench.step import StepBench, StepRow
+from vcycle.bench.step import StepBench, StepRow, clips_of
 from vcycle.schedule.cycles import FULL_GRID
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
@@ -32,24 +32,22 @@ def batch_factors(
 ) -> tuple[int, ...]:
     """``long_cycle.batch_factors`` for a plan, coarse to fine.
 
-    On each shape batches of 1, 2, 4, ... times the baseline's are timed until one does not fit,
-    or has more than ``max_clips`` on a device or ``most_batch`` in all, or is no faster a clip than
-    the last; ``progress`` is given the row of each. The smallest
-    within 5% of the most clips per second is taken. The full grid keeps the baseline's batch.
+    On each shape batches of 1, 2, 4, ... times the baseline's are timed until one does not fit, or
+    has more than ``most_batch`` clips in all, or more on a device than ``clips_of`` takes, or is no
+    faster a clip than the last; ``progress`` is given the row of each. The smallest within 5% of
+    the most clips per second is taken. The full grid keeps the baseline's batch.
     Raises ValueError if the devices cannot share the baseline's batch evenly.
     """
-    share, rest = divmod(plan.baseline.batch_size, num_devices)
-    if rest:
-        raise ValueError(
-            f"num_devices {num_devices}: it does not divide the batch of "
-            f"{plan.baseline.batch_size} clips"
-        )
-    most = min(_MOST, (most_batch or _MOST * plan.baseline.batch_size) // plan.baseline.batch_size)
+    check_devices(plan, num_devices)
+    share = plan.baseline.batch_size // num_devices
+    most = _MOST
+    if most_batch is not None:
+        most = min(_MOST, max(1, most_batch // plan.baseline.batch_size))
     factors: list[int] = []
     for shape, token_share in _clips(plan)[:-1]:
         tried: dict[int, float] = {}
         factor = 1
-        while factor == 1 or (factor <= most and factor * share <= (max_clips or factor * share)):
+        while factor <= most:
             kind = MiniBatch(
                 shape,
                 factor * plan.baseline.batch_size,
@@ -57,9 +55,10 @@ def batch_factors(
                 steps=0,
                 token_share=token_share,
             )
-            row = bench.row_if_it_fits(
-                kind, factor * share, num_devices=num_devices, repeats=repeats
-            )
+            clips = clips_of(kind, bench.device, num_devices=num_devices, max_clips=max_clips)
+            if factor > 1 and clips < factor * share:
+                break
+            row = bench.row_if_it_fits(kind, clips, num_devices=num_devices, repeats=repeats)
             if row is None:
                 break
             if progress is not None:
@@ -70,6 +69,15 @@ def batch_factors(
             factor *= 2
         factors.append(smallest_fast_enough(tried))
     return (*factors, 1)
+
+
+def check_devices(plan: Plan, num_devices: int) -> None:
+    """Raise ValueError if the devices cannot share the baseline's batch evenly."""
+    if num_devices < 1 or plan.baseline.batch_size % num_devices:
+        raise ValueError(
+            f"num_devices {num_devices}: it does not divide the batch of "
+            f"{plan.baseline.batch_size} clips"
+        )
 
 
 def smallest_fast_enough(clips_per_second: dict[int, float]) -> int:

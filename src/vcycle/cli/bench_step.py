@@ -72,9 +72,11 @@ def run_bench_step(options: argparse.Namespace) -> None:
         raise ValueError(f"--out {file}: no such folder; make it, or give another file")
     check_replaces(file, ".json", flag="--out")
 
-    from vcycle.bench.batches import batch_factors
+    from vcycle.bench.batches import batch_factors, check_devices
     from vcycle.bench.step import StepBench, bench_steps
 
+    if options.batches:
+        check_devices(plan, options.num_devices)
     manifest = config.data.manifest
     if not options.json:
         print("".join(_cells(_HEADING)), "in ms and GiB", flush=True)

@@ -24,8 +24,13 @@ def clip_seconds(rows: object) -> dict[str, dict[Shape, float]]:
     for number, row in enumerate(rows):
         if not isinstance(row, dict) or not {"source", "shape", "cpu_ms_per_clip"} <= row.keys():
             raise ValueError(f"row {number}: give source, shape and cpu_ms_per_clip")
-        seconds = float(row["cpu_ms_per_clip"]) / 1000
-        found.setdefault(str(row["source"]), {})[Shape.parse(str(row["shape"]))] = seconds
+        milliseconds = row["cpu_ms_per_clip"]
+        if not isinstance(milliseconds, int | float) or not 0 < milliseconds < math.inf:
+            raise ValueError(
+                f"row {number}: cpu_ms_per_clip {milliseconds}: give a positive number"
+            )
+        shape = Shape.parse(str(row["shape"]))
+        found.setdefault(str(row["source"]), {})[shape] = milliseconds / 1000
     if not found.keys() & {"raw", "prepared"}:
         raise ValueError("no row has the source raw or prepared; give rows of vcycle bench loader")
     return found

@@ -40,6 +40,8 @@ def _loaded(text: str) -> Any:
         return yaml.load(text, Loader=_PlainLoader)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except (LookupError, AttributeError, TypeError):  # of a tag, such as !!bool, that does not fit
+        raise ValueError("a tag (!!) that does not fit its value; leave it out") from None
 
 
 def read_values(file: Path) -> dict[str, Any]:
@@ -85,7 +87,8 @@ def config_from(values: Mapping[str, Any], changes: Mapping[str, Any]) -> RunCon
             if not isinstance(section.get(key), dict):
                 section[key] = {}  # an optional section that was null
             section = section[key]
-        section[last] = value
+        is_section = dataclasses.is_dataclass(value) and not isinstance(value, type)
+        section[last] = dataclasses.asdict(value) if is_section else value
     return _built(RunConfig, changed, "")
 
 

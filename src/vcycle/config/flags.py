@@ -69,7 +69,7 @@ _FLAGS: dict[str, dict[str, Any]] = {
 PLAN_FLAGS = tuple(flag for flag in _FLAGS if flag not in ("--config", "--gpus"))
 """Flags that decide a new run's plan, and are no fields."""
 _BASELINES = ("--baseline", "--baseline-steps")
-_OF_BASELINES = ("norm_group", "rule")
+_OF_BASELINES = ("norm_group", "rule", "rate_exponent")
 """Fields of Multigrid that a baseline keeps."""
 _OF_CYCLES = tuple(
     f"--multigrid.{each.name}" for each in fields(Multigrid) if each.name not in _OF_BASELINES
@@ -192,8 +192,9 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     read = _read(options, videos)
     _check_rate(read, options.fields)
     config = _scheduled(read, options)
-    if videos is None and config.data.manifest:
-        videos = Manifest.read(config.data.manifest).split("train")
+    saved = "" if "data.manifest" in options.fields else config.data.manifest
+    if saved and Path(saved).exists():  # a run's file may be read where its videos are not
+        videos = Manifest.read(saved).split("train")
     frames, side = _typical_video(videos)
     if any(name.startswith("baseline.shape.") for name in options.fields):
         shape = config_from(asdict(config), options.fields).baseline.shape
@@ -345,13 +346,13 @@ def _change_plan(config: RunConfig, options: argparse.Namespace) -> RunConfig:
     """Apply the flags that change the plan."""
     multigrid = config.multigrid
     if _is_baseline(options):
-        multigrid = Multigrid.off(
-            steps=options.baseline_steps, norm_group=multigrid.norm_group, rule=multigrid.rule
-        )
+        multigrid = replace(multigrid.with_schedule("off"), steps=options.baseline_steps)
     else:
         multigrid = _ablated(config, options)
     if options.epoch_factor is not None:
         multigrid = replace(multigrid, epoch_factor=options.epoch_factor, steps=None)
+    elif "multigrid.epoch_factor" in options.fields:
+        multigrid = replace(multigrid, steps=None)
     return replace(config, multigrid=multigrid)
 
 

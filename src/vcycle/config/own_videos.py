@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from vcycle.config.evidence import Evidence, from_other_weights, from_random_weights
 from vcycle.config.run import Model, Optimizer, RunConfig
 from vcycle.config.schedule_choice import planned
-from vcycle.config.sizing import Asked, epochs_text, stage_ends
+from vcycle.config.sizing import Asked, clips_in, epochs_text, stage_ends
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.shape import Shape
 
@@ -67,7 +67,8 @@ def finetune(
     """
     size = _size(num_videos, num_gpus, asked)
     epochs = _finetuning_epochs(size.num_videos)
-    steps = asked.steps_of(size.num_videos, size.batch_size, epochs=epochs)
+    clips = clips_in(epochs, size.num_videos)
+    steps = asked.steps_of(size.num_videos, size.batch_size, num_clips=clips)
     paper = (0.03, 16, "Something-Something V2")
     training = _training(model, optimizer, size, asked, paper=paper, preferred=("adamw",))
     baseline = Baseline(
@@ -104,7 +105,8 @@ def scratch(
     videos for them.
     """
     size = _size(num_videos, num_gpus, asked)
-    steps = asked.steps_of(size.num_videos, size.batch_size, epochs=239)
+    clips = clips_in(239, size.num_videos)
+    steps = asked.steps_of(size.num_videos, size.batch_size, num_clips=clips)
     paper = (0.8, 512, "Kinetics")
     preferred = ("muon", "adamw", "sgd")
     training = _training(model, optimizer, size, asked, paper=paper, preferred=preferred)

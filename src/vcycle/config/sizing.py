@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from vcycle.config.run import RunConfig
 from vcycle.schedule.baseline import Baseline
@@ -35,6 +36,11 @@ def time_text(seconds: float) -> str:
 def fits_text(seconds: float) -> str:
     """What the note of a run's length says of its epochs if it was asked for a time."""
     return f"fit into the {time_text(seconds)} asked for"
+
+
+def clips_in(epochs: float, num_videos: int) -> Fraction:
+    """Clips of so many epochs as they are written: 2.2 of 50 videos are 110, no more."""
+    return Fraction(str(epochs)) * num_videos
 
 
 @dataclass(frozen=True)
@@ -63,26 +69,27 @@ class Asked:
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} {value}: give a positive number")
 
-    def steps_of(self, num_videos: int, batch_size: int, *, epochs: float) -> int:
-        """Steps of the baseline, for ``epochs`` unless others are asked for."""
+    def steps_of(self, num_videos: int, batch_size: int, *, num_clips: Fraction) -> int:
+        """Steps of the baseline, for ``num_clips`` unless epochs or steps are asked for."""
         if self.steps is not None:
             return self.steps
-        return math.ceil((self.epochs or epochs) * num_videos / batch_size)
+        if self.epochs is not None:
+            num_clips = clips_in(self.epochs, num_videos)
+        return math.ceil(num_clips / batch_size)
 
 
 def rescaled(config: RunConfig, asked: Asked, *, num_videos: int | None = None) -> RunConfig:
     """A configuration at the batch, length and rate that were asked for.
 
     The rate follows the batch to the power of the rate exponent (1 is the linear scaling rule),
-    steps fall as the batch grows, and stage ends and warm-up keep their shares of the steps.
-    ``num_videos`` are those of an epoch, the baseline's unless given. Raises ValueError if the
-    steps are too few for the learning-rate stages.
+    steps fall as the batch grows, and stage ends, warm-up and, if they are fixed, the plan's own
+    steps keep their shares of the baseline's. ``num_videos`` are those of an epoch, the baseline's
+    unless given. Raises ValueError if the steps are too few for the learning-rate stages.
     """
     old, notes, steps_note = config.baseline, list(config.notes), config.steps_note
     num_videos = num_videos or old.num_videos
     batch_size = asked.batch_size or old.batch_size
-    epochs = old.num_clips / num_videos
-    steps = asked.steps_of(num_videos, batch_size, epochs=epochs)
+    steps = asked.steps_of(num_videos, batch_size, num_clips=Fraction(old.num_clips))
     rate = asked.rate or old.learning_rate.base * math.pow(
         batch_size / old.batch_size, config.multigrid.rate_exponent
     )
@@ -100,8 +107,9 @@ def rescaled(config: RunConfig, asked: Asked, *, num_videos: int | None = None) 
         ask = asked.steps is not None or asked.epochs is not None
         steps_note = (
             f"{steps:,} steps of the baseline instead of {old.steps:,}, "
-            f"{'as asked' if ask else 'for as many clips'}: {steps * batch_size / num_videos:.3g} "
-            f"epochs; the rate drops and warms up at the same shares of the run"
+            f"{'as asked' if ask else 'for as many clips'}: "
+            f"{epochs_text(steps * batch_size / num_videos)} epochs; the rate drops and warms up "
+            f"at the same shares of the run"
         )
     group = config.multigrid.norm_group
     if group is not None and batch_size % group:
@@ -110,10 +118,13 @@ def rescaled(config: RunConfig, asked: Asked, *, num_videos: int | None = None) 
             f"norm groups of {group} clips instead of {config.multigrid.norm_group}, "
             f"which do not divide a batch of {batch_size}"
         )
+    own_steps = config.multigrid.steps
+    if own_steps is not None:
+        own_steps = max(1, round(own_steps * steps / old.steps))
     return replace(
         config,
         baseline=_stretched(old, batch_size=batch_size, steps=steps, rate=rate),
-        multigrid=replace(config.multigrid, norm_group=group),
+        multigrid=replace(config.multigrid, norm_group=group, steps=own_steps),
         notes=tuple(notes),
         steps_note=steps_note,
     )
@@ -121,10 +132,6 @@ def rescaled(config: RunConfig, asked: Asked, *, num_videos: int | None = None) 
 
 def with_steps(config: RunConfig, steps: int) -> RunConfig:
     """The configuration with so many steps of its baseline, everything in proportion."""
-    if config.multigrid.steps is not None:
-        factor = steps / config.baseline.steps
-        changed = replace(config.multigrid, steps=max(1, round(config.multigrid.steps * factor)))
-        config = replace(config, multigrid=changed)
     return rescaled(config, Asked(steps=steps))
 
 

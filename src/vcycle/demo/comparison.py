@@ -16,12 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 
 import vcycle
-from vcycle.config.fields import config_text
+from vcycle.config.fields import config_text, read_values
 from vcycle.config.recipes import demo
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
@@ -106,7 +105,7 @@ def run_demo(folder: str | Path | None = None, *, quick: bool = False) -> list[d
     that was interrupted goes on. Raises ValueError if ``folder`` holds something else.
     """
     console = Console()
-    folder = Path(folder or ("runs/demo-quick" if quick else "runs/demo"))
+    folder = Path(folder or ("runs/demo-quick" if quick else "runs/demo")).absolute()
     videos = folder / "videos"
     configs = demo_configs(videos, quick=quick)
     num_videos = configs["baseline"].baseline.num_videos
@@ -154,14 +153,19 @@ def _train(config: RunConfig, run: Path, *, title: str, console: Console) -> dic
     """Go on with an interrupted run; else train anew, in place of an outdated run of the demo."""
     is_same = _same(run, config)
     if run.exists() and not is_same:
-        file = run / "config.yaml"
-        is_demo = file.is_file() and yaml.safe_load(file.read_text()).get("recipe") == "demo"
-        if any(run.glob("[!.]*")) and not is_demo:  # a killed run may have left nothing yet
+        if any(run.glob("[!.]*")) and not _is_of_demo(run):  # a killed run may have left nothing
             raise ValueError(f"{run}: not a run of the demo; choose another --folder")
         shutil.rmtree(run)
     run.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(run.parent / f"{run.name}.sha256", _code_hash())
     return train(config, run, resume="auto" if is_same else False, title=title, console=console)
+
+
+def _is_of_demo(run: Path) -> bool:
+    try:
+        return read_values(run / "config.yaml").get("recipe") == "demo"
+    except (FileNotFoundError, ValueError):
+        return False
 
 
 def _code_hash() -> str:

@@ -36,7 +36,7 @@ from vcycle.report.page import (
     paragraph_html,
 )
 from vcycle.report.run_section import run_section
-from vcycle.report.runs import RunRecord, check_same_videos, read_run
+from vcycle.report.runs import RunRecord, as_written, check_same_videos, read_run
 
 Runs = dict[str, RunRecord]
 _MARKS = "\u25cf\u25a0\u25c6\u25b2\u2715"  # as the charts' markers
@@ -64,9 +64,9 @@ def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
     sections = [_summary(runs), _accuracy(runs), _training(runs)]
     for number, (title, run) in enumerate(runs.items()):
         links.append((f"run-{number}", title))
-        sections.append(
-            run_section(title, run, configs[title], videos[title], name=f"run-{number}")
-        )
+        with as_written(run.folder):
+            section = run_section(title, run, configs[title], videos[title], name=f"run-{number}")
+        sections.append(section)
     links.append(("shapes", "A video at every shape"))
     shapes = sorted({configs[widest].baseline.shape, *configs[widest].plan().shapes})
     sampled = videos[widest].sampled(shapes)

@@ -60,7 +60,7 @@ def draw_plans(
 def _draw_plan(
     part: SubFigure, plan: Plan, *, title: str, batches: list[int], marks: Sequence[int]
 ) -> None:
-    part.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
+    part.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11, parse_math=False)
     boxes, clips, rates = part.subplots(
         3, 1, sharex=True, gridspec_kw={"height_ratios": [1.7, 1.0, 1.0]}
     )

@@ -57,7 +57,7 @@ def _short_cycle_table(plan: Plan, memory: Sequence[BatchMemory]) -> str:
     period = max(len(base.short_cycle) for base in bases)
     if period == 1 and not memory:
         return ""
-    fits = {(row.shape, row.token_share): _fits(row) for row in memory}
+    fits = {(row.shape, row.token_share, row.batch_size): _fits(row) for row in memory}
     rows = []
     for base in bases:
         for position, short in enumerate(base.short_cycle):
@@ -69,9 +69,8 @@ def _short_cycle_table(plan: Plan, memory: Sequence[BatchMemory]) -> str:
                 _or_dash(short.norm_group),
             )
             # A run too short for a full cycle leaves some shapes out.
-            rows.append(
-                (*cells, fits.get((short.shape, short.token_share), "-")) if memory else cells
-            )
+            kind = short.shape, short.token_share, short.batch_size
+            rows.append((*cells, fits.get(kind, "-")) if memory else cells)
     heading = ("base shape", f"step mod {period}", "shape", "clips", "norm group")
     return "The short cycle:\n" + _align(
         (*heading, "fits, clips of a device") if memory else heading, rows, left=(0, 2)

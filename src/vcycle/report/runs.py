@@ -8,6 +8,8 @@ own model.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,8 +75,15 @@ def read_run(folder: str | Path) -> RunRecord:
 
     Raises ValueError, in one line, if it has no step to read, or other values than a run writes.
     """
-    try:
+    with as_written(folder):
         return _read_run(folder)
+
+
+@contextmanager
+def as_written(folder: str | Path) -> Iterator[None]:
+    """ValueError, in one line, where a run's files turn out to be others than a run writes."""
+    try:
+        yield
     except (LookupError, TypeError, AttributeError, json.JSONDecodeError, RecursionError) as error:
         raise ValueError(
             f"run folder {folder}: its files are not as vcycle train writes them "

@@ -85,10 +85,10 @@ def _layout(baseline: Baseline, multigrid: Multigrid, shapes: tuple[BaseShape, .
 
 
 def _check_norm_group(norm_group: int | None, shapes: tuple[BaseShape, ...]) -> None:
-    for base in shapes:
-        if norm_group is not None and base.batch_size % norm_group:
+    for each in (each for base in shapes for each in base.short_cycle):
+        if norm_group is not None and each.batch_size % norm_group:
             raise ValueError(
                 f"norm_group {norm_group}: groups of {norm_group} clips do not divide the batch "
-                f"of {base.batch_size} clips at {base.shape}; use a batch size that is a multiple "
+                f"of {each.batch_size} clips at {each.shape}; use a batch size that is a multiple "
                 f"of {norm_group}, a smaller group, or null for a model without batch norm"
             )
