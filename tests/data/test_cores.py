@@ -6,14 +6,15 @@ import os
 
 import pytest
 
-from vcycle.data import cores
+from vcycle.data import control_groups, cores
 from vcycle.data.cores import CoreUse, default_workers, process_cores
 
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch, tmp_path):
     """A machine of 16 cores, of which this process has 12."""
-    monkeypatch.setattr(cores, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(control_groups, "_ROOT", tmp_path)
+    monkeypatch.setattr(control_groups, "_OWN", tmp_path / "own")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
@@ -29,11 +30,22 @@ def machine(monkeypatch, tmp_path):
         ({"cpu.max": "2000000 100000\n"}, 12),
         ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 12),
         ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"own": "0::/slurm/job\n", "slurm/job/cpu.max": "200000 100000\n"}, 2),
+        ({"own": "0::/slurm/job\n", "slurm/cpu.max": "500000 100000\n"}, 5),
+        ({"own": "0::/slurm/job\n", "other/cpu.max": "100000 100000\n"}, 12),
+        (
+            {
+                "own": "4:cpu,cpuacct:/job\n0::/\n",
+                "cpu/job/cpu.cfs_quota_us": "400000\n",
+                "cpu/job/cpu.cfs_period_us": "100000\n",
+            },
+            4,
+        ),
     ],
 )
 def test_a_quota_limits_the_cores(tmp_path, files, expected):
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert process_cores() == expected
 

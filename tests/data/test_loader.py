@@ -100,10 +100,10 @@ def test_an_iteration_is_over_when_another_begins(train, options):
 
 
 def with_bad(dataset, tmp_path, count):
-    (tmp_path / "bad.mp4").write_text("no video")
     videos = list(dataset.manifest.videos)
     for i in range(count):
-        videos[i] = dataclasses.replace(videos[i], path=f"file://{tmp_path}/bad.mp4?{i}")
+        (tmp_path / f"bad{i}.mp4").write_text("no video")
+        videos[i] = dataclasses.replace(videos[i], path=f"file://{tmp_path}/bad{i}.mp4")
     return ClipDataset(dataclasses.replace(dataset.manifest, videos=tuple(videos)), RANGE)
 
 

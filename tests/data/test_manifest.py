@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from vcycle.data import manifest as manifest_module
 from vcycle.data import tables as tables_module
-from vcycle.data.manifest import Manifest
+from vcycle.data.manifest import Manifest, check_replaceable
 from vcycle.data.metadata import Location, Video
 
 VIDEO = Video(
@@ -59,6 +59,21 @@ def test_splits_of_any_name_are_read_back(tmp_path):
     assert Manifest.read(tmp_path) == manifest
 
 
+def test_a_list_of_what_was_named_goes_with_it(tmp_path):
+    before = dataclasses.replace(make(tmp_path, VIDEO), listed=(("train", 10),))
+    before.write()
+    make(tmp_path, VIDEO).write()
+    assert Manifest.read(tmp_path).listed == ()
+
+
+def test_ones_own_classes_are_told_by_their_bytes(tmp_path):
+    (tmp_path / "classes.txt").write_text("crêpe\népée\n", encoding="utf-8")
+    check_replaceable(tmp_path, ("crêpe", "épée"))
+    for others in (("crêpe",), ("crêpe", "épee"), ("crêpe", "épée", "x")):
+        with pytest.raises(ValueError, match="not written by vcycle"):
+            check_replaceable(tmp_path, others)
+
+
 @pytest.mark.parametrize("classes", [("run", "sit"), ("lie", "run", "sit")])
 def test_no_moment_pairs_old_labels_with_new_classes(tmp_path, monkeypatch, classes):
     """Whichever file a killed run could not write, what it leaves is the old, new or nothing."""
@@ -100,6 +115,9 @@ def test_split_locate_and_labels(tmp_path):
     assert manifest.locate(VIDEO) == Location(str(tmp_path / "a/b.mp4"))
     assert manifest.locate(remote) == Location("s3://bucket/x.mp4")
     assert manifest.locate(local) == Location("/videos/a b.mp4")
+    for name in ("clip#1.mp4", "what?.mp4", "[x.mp4"):
+        odd = dataclasses.replace(VIDEO, path=f"file:///videos/{name}")
+        assert manifest.locate(odd) == Location(f"/videos/{name}")
     with pytest.raises(ValueError, match=r"split 'test'.*train, val"):
         manifest.split("test")
 
@@ -146,6 +164,8 @@ def edit(tmp_path, change):
         ({"num_bytes": "-1"}, "num_bytes '-1'"),
         ({"labels": "0", "spans": "zero-2"}, "start 'zero' is not a number"),
         ({"labels": "0", "spans": "0-inf"}, "end 'inf' is not a number"),
+        ({"labels": "0", "spans": "9-3"}, "spans '9-3': one ends before it begins"),
+        ({"path": "file://videos/a.mp4"}, "give file:/// and an absolute path, or a path"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, change, message):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vcycle.data import memory
+from vcycle.data import control_groups, memory
 from vcycle.data.memory import free_memory_bytes, memory_bytes
 
 GIB = 2**30
@@ -18,9 +18,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """16 GiB, of which 10 are free."""
     sizes = {"SC_PHYS_PAGES": 4 * 2**20, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
-    files = {name: (tmp_path / name, *rest) for name, (_, *rest) in memory._FILES.items()}
-    monkeypatch.setattr(memory, "_FILES", files)
-    monkeypatch.setattr(memory, "_OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(control_groups, "_ROOT", tmp_path)
+    monkeypatch.setattr(control_groups, "_OWN", tmp_path / "own")
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
     lines = f"MemTotal: {16 * 2**20} kB\nMemAvailable:   {10 * 2**20} kB\n"
     (tmp_path / "meminfo").write_text(lines)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.models.checkpoints import SmallNet
+from vcycle.evaluate.checkpoint import check_intact
 from vcycle.models.weights import load_weights
 
 
@@ -90,6 +93,44 @@ def test_compressed_archives_are_refused(small: SmallNet, tmp_path: Path) -> Non
     assert path.stat().st_size < 10**5
     with pytest.raises(ValueError, match="a compressed archive"):
         load_weights(small, path)
+
+
+def with_another_directory(content: bytes) -> bytes:
+    """An archive with a second directory, in which no record is compressed.
+
+    Python reads the second, torch the first.
+    """
+    end = content.rfind(b"PK\5\6")
+    size, start = struct.unpack("<II", content[end + 12 : end + 20])
+    first, place = bytearray(content[start : start + size]), 0
+    while place < size:
+        first[place + 10 : place + 12] = b"\0\0"
+        place += 46 + sum(struct.unpack("<HHH", first[place + 28 : place + 34]))
+    return content[: start + size] + bytes(first) + content[end:]
+
+
+def with_a_version(content: bytes) -> bytes:
+    """An archive whose first record needs a reader of the future."""
+    start = content.find(b"PK\1\2")
+    return content[: start + 6] + b"\xff\0" + content[start + 8 :]
+
+
+@pytest.mark.parametrize("crafted", [with_another_directory, with_a_version])
+def test_archives_that_hide_how_they_are_stored_are_refused(
+    crafted: Callable[[bytes], bytes], small: SmallNet, tmp_path: Path
+) -> None:
+    path = tmp_path / "bomb.pth"
+    torch.save({"s1.weight": torch.zeros(3), "pad": "x" * 10**5}, path)
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / "new", "w") as new:
+        for entry in old.infolist():
+            is_pickle = entry.filename.endswith("data.pkl")
+            method = zipfile.ZIP_DEFLATED if is_pickle else zipfile.ZIP_STORED
+            new.writestr(entry.filename, old.read(entry), compress_type=method)
+    path.write_bytes(crafted((tmp_path / "new").read_bytes()))
+    with pytest.raises(ValueError, match=r"bomb\.pth: refused, a compressed archive, or not"):
+        load_weights(small, path)
+    with pytest.raises(ValueError, match="it is compressed, or no archive of torch's"):
+        check_intact(path)
 
 
 def test_a_record_shorter_than_its_tensor_is_refused(small: SmallNet, tmp_path: Path) -> None:

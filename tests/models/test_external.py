@@ -80,6 +80,8 @@ class Classifier(nn.Module):
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "own_model.py").write_text(SOURCE)
     (tmp_path / "typing_error.py").write_text("def build(:")
+    (tmp_path / "script.py").write_text("import sys\nsys.exit()\n")
+    (tmp_path / "late_script.py").write_text("def build():\n    raise SystemExit(3)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "own_model", raising=False)
@@ -106,6 +108,8 @@ def test_build_by_import_path(here: Path) -> None:
         ("own_model:any_options", {}, "it fails: KeyError: 'width'"),
         ("own_model:unfinished", {}, "it fails: NotImplementedError: first second line"),
         ("typing_error:build", {}, r"cannot import 'typing_error' \(SyntaxError: "),
+        ("script:build", {}, r"cannot import 'script' \(SystemExit: sys.exit\(\) \(script.py, "),
+        ("late_script:build", {}, "it fails: SystemExit: 3"),
         ("../own_model:build", {}, "cannot import '../own_model'"),
         ("own_model:no_model", {}, "returned a str; return a torch.nn.Module"),
         ("own_model:build", {"num_classes": 0}, "num_classes 0: "),

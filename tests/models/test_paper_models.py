@@ -109,6 +109,7 @@ def test_nonlocal_block_against_brute_force(kind: str) -> None:
     ("name", "options", "message"),
     [
         ("slowfast_r50", {"alpha": 0}, "alpha 0: "),
+        ("slowfast_r50", {"alpha": 2.0}, "alpha 2.0: give a whole number of at least 1"),
         ("slowfast_r50", {"beta_inverse": 7}, "beta_inverse 7: give a divisor of 64"),
         ("slowfast_tiny", {"beta_inverse": 16}, "beta_inverse 16: give a divisor of 8"),
         ("slowfast_r50", {"width": 0}, "width 0: "),

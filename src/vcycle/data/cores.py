@@ -10,16 +10,19 @@ import math
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_CGROUPS = Path("/sys/fs/cgroup")
+from vcycle.data.control_groups import own_groups, text_of
+
 _STAT = Path("/proc/stat")
 
 
 def process_cores() -> int:
-    """Cores that this process is allowed on, or fewer if its control group has a quota."""
-    return max(1, math.floor(min(allowed_cores(), _quota(_CGROUPS))))
+    """Cores that this process is allowed on, or fewer if a control group has a quota."""
+    return max(1, math.floor(min([allowed_cores(), *_quotas()])))
 
 
 def allowed_cores() -> int:
@@ -74,14 +77,12 @@ def _busy_seconds(stat: Path) -> float:
     return sum(int(row[k]) for row in rows for k in (1, 2, 3, 6, 7, 8)) / tick
 
 
-def _quota(folder: Path) -> float:
-    """Cores that a control group, version 2 or 1, lets its processes use; inf if unlimited."""
-    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
-        try:
-            words = " ".join((folder / name).read_text() for name in names).split()
-            quota, period = (float(word) for word in words)  # "max" is no number: no limit
-        except (OSError, ValueError):
-            continue
-        if quota > 0 and period > 0:
-            return quota / period
-    return math.inf
+def _quotas() -> Iterator[float]:
+    """Cores that each control group of this process lets its processes use, if it has a limit."""
+    for group, is_first in own_groups("cpu"):
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_first else ("cpu.max",)
+        with suppress(ValueError):  # "max" is no number: no limit
+            words = " ".join(text_of(group / name) for name in names).split()
+            quota, period = (float(word) for word in words)
+            if quota > 0 and period > 0:
+                yield quota / period

@@ -23,7 +23,7 @@ from vcycle.data.decode.torchcodec import read_clip_torchcodec
 from vcycle.data.decode.video import cut_clip, read_clip, stored_frames
 from vcycle.data.grid import Grid, GridRange, grid_of_part
 from vcycle.data.manifest import Manifest
-from vcycle.data.metadata import Location, UnreadableVideo, Video, one_line
+from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, Video, one_line
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest, check_request
 
@@ -138,7 +138,11 @@ class ClipDataset(Dataset[Clip]):
                 if index in bad_indices:
                     raise UnreadableVideo(video.path, bad_indices[index])
                 note(index)
-                self._decode(video, grid, out)
+                try:
+                    self._decode(video, grid, out)
+                except TookTooLong:  # once more: the process may have been suspended
+                    note(index)
+                    self._decode(video, grid, out)
             except UnreadableVideo as error:
                 bad.append(BadVideo(str(video.source), error.reason))
                 rng = indexed_generator(request.seed, "substitute", attempt)

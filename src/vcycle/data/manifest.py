@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from vcycle.data.atomic import write_atomic
 from vcycle.data.metadata import Location, Video, VideoInfo, check_uri
@@ -160,6 +160,8 @@ class Manifest:
             write_atomic(classes_file, classes)
         if self.listed:
             write_table(folder / "listed.csv", _LISTED, self.listed)
+        else:
+            (folder / "listed.csv").unlink(missing_ok=True)
         write_table(file, _COLUMNS, (_row_of_video(video) for video in self.videos))
         return file
 
@@ -180,8 +182,8 @@ def check_replaceable(folder: Path, classes: Sequence[str]) -> None:
     file = folder / "classes.txt"
     beside = ("manifest.csv", "probes.jsonl", "index.json")
     if file.is_file() and not any((folder / each).is_file() for each in beside):
-        text = "".join(f"{name}\n" for name in classes)
-        if file.read_bytes()[: len(text) + 1] != text.encode():
+        expected = "".join(f"{name}\n" for name in classes).encode()
+        if file.read_bytes()[: len(expected) + 1] != expected:
             raise ValueError(f"{file}: {_FOREIGN}")
 
 
@@ -191,7 +193,7 @@ def locate(root: Path, source: Location) -> Location:
     if source.is_local:
         uri = str(root / uri)
     elif uri.startswith("file://"):
-        uri = unquote(urlsplit(uri).path)
+        uri = unquote(uri.removeprefix("file://"))
     return replace(source, uri=uri)
 
 
@@ -282,4 +284,7 @@ def _spans(text: str, *, num_labels: int) -> tuple[tuple[float, float], ...]:
     pairs = [re.split("(?<!e)-", span) for span in text.split(";") if span]  # 1e-05 is a number
     if pairs and (len(pairs) != num_labels or any(len(pair) != 2 for pair in pairs)):
         raise ValueError(f"spans {quoted(text)}: give start-end in seconds for each of the labels")
-    return tuple((number(start, "start"), number(end, "end")) for start, end in pairs)
+    spans = tuple((number(start, "start"), number(end, "end")) for start, end in pairs)
+    if any(end < start for start, end in spans):
+        raise ValueError(f"spans {quoted(text)}: one ends before it begins; give start-end")
+    return spans

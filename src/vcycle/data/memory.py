@@ -11,19 +11,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from vcycle.data.control_groups import own_groups, text_of
+
 _MEMINFO = Path("/proc/meminfo")
-_OWN_GROUPS = Path("/proc/self/cgroup")
-_GROUPS = Path("/sys/fs/cgroup")
 _FILES = {
-    "": (_GROUPS, "memory.max", "memory.current", "inactive_file"),
-    "memory": (
-        _GROUPS / "memory",
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        "total_inactive_file",
-    ),
+    False: ("memory.max", "memory.current", "inactive_file"),
+    True: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 }
-"""Of version 2 of control groups, whose controllers have no name, and 1: limit, use, its cache."""
+"""Of a control group of version 2, and of 1: its limit, its use, and what is cache of that."""
 
 
 def memory_bytes() -> int:
@@ -34,32 +29,17 @@ def memory_bytes() -> int:
 
 def free_memory_bytes() -> int:
     """What is free or would be, if needed; 0 where the system does not say (Linux's /proc does)."""
-    found = re.search(r"^MemAvailable: +(\d+) kB$", _text(_MEMINFO), re.MULTILINE)
+    found = re.search(r"^MemAvailable: +(\d+) kB$", text_of(_MEMINFO), re.MULTILINE)
     free = 1024 * int(found[1]) if found else 0
     return max(0, min([free, *(limit - used for limit, used in _limits())]))
 
 
 def _limits() -> Iterator[tuple[int, int]]:
     """The limit of each control group that this process is in, and what is used of it."""
-    own = dict.fromkeys(_FILES, "/")  # the outermost is there in any container
-    for line in _text(_OWN_GROUPS).splitlines():
-        _, controllers, path = line.split(":", 2)
-        own |= {name: path for name in controllers.split(",") if name in own}
-    for name, path in own.items():
-        root, of_limit, of_use, of_cache = _FILES[name]
-        folder = root / path.lstrip("/")
-        for group in (folder, *folder.parents):
-            if group.is_relative_to(root):
-                limit, used = (_text(group / file).strip() for file in (of_limit, of_use))
-                cached = re.search(
-                    rf"^{of_cache} (\d+)$", _text(group / "memory.stat"), re.MULTILINE
-                )
-                if limit.isdigit() and used.isdigit():
-                    yield int(limit), max(0, int(used) - (int(cached[1]) if cached else 0))
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError:
-        return ""
+    for group, is_first in own_groups("memory"):
+        of_limit, of_use, of_cache = _FILES[is_first]
+        limit, used = (text_of(group / file).strip() for file in (of_limit, of_use))
+        stat = text_of(group / "memory.stat")
+        cached = re.search(rf"^{of_cache} (\d+)$", stat, re.MULTILINE)
+        if limit.isdigit() and used.isdigit():
+            yield int(limit), max(0, int(used) - (int(cached[1]) if cached else 0))

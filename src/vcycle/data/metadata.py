@@ -52,7 +52,9 @@ def check_uri(uri: str) -> None:
     fsspec knows protocols that read what a file tells them to, and some that run templates in it:
     only plain stores are read.
     """
-    scheme = uri.partition("://")[0]
+    scheme, _, rest = uri.partition("://")
+    if scheme == "file" and not rest.startswith("/"):
+        raise ValueError(f"path {uri[:60]!r}: give file:/// and an absolute path, or a path")
     if scheme not in _STORES or "::" in uri:
         raise ValueError(
             f"path {uri[:60]!r}: give a path, or a URI of one of these stores: {', '.join(_STORES)}"
@@ -91,6 +93,13 @@ class UnreadableVideo(Exception):  # noqa: N818  what it is, not what went wrong
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}"
+
+
+class TookTooLong(UnreadableVideo):
+    """A decode that did not end within its limit, which goes on while a process is suspended."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place, "decoding took longer than the limit")
 
 
 def one_line(error: BaseException) -> str:

@@ -24,12 +24,16 @@ from vcycle.devices.slurm import adopt_srun_tasks
 
 
 def make_fabric(config: RunConfig) -> Fabric:
-    """One process on one device, or this process's place among those of torchrun or ``srun``."""
+    """One process on one device, or this process's place among those of torchrun or ``srun``.
+
+    Raises ValueError if a variable of theirs is missing, or there are fewer GPUs than processes.
+    """
     if config.threads:
         torch.set_num_threads(config.threads)
     adopt_srun_tasks()
     local, world = (int(os.environ.get(name, 1)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
     accelerator: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
+    _check_launch(local, world, num_gpus=torch.cuda.device_count())
     # The kernels of each shape are chosen by trying them, in the rehearsal.
     torch.backends.cudnn.benchmark = accelerator == "cuda"
     # No static_graph: it spares a search for unused parameters, which is not made here, and cannot
@@ -50,3 +54,18 @@ def make_fabric(config: RunConfig) -> Fabric:
         join_process_group(fabric.device)  # which Fabric finds, and makes none
     fabric.launch()
     return fabric
+
+
+def _check_launch(local: int, world: int, *, num_gpus: int) -> None:
+    names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    missing = [name for name in names if world > 1 and name not in os.environ]
+    if missing:
+        raise ValueError(
+            f"WORLD_SIZE {world}: {' and '.join(missing)} not set beside it; start with torchrun "
+            f"or srun, which set all of them"
+        )
+    if 0 < num_gpus < local:
+        raise ValueError(
+            f"LOCAL_WORLD_SIZE {local}: each process needs a GPU of its own, and sees {num_gpus}; "
+            f"start {num_gpus}, or let each see all of its machine (srun --gpus-per-node)"
+        )

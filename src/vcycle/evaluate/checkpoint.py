@@ -293,7 +293,7 @@ def _check_format(state: Any, path: Path) -> dict[str, Any]:
 def _check_stored(path: Path) -> None:
     if is_compressed(path):
         raise ValueError(
-            f"checkpoint {path}: it is compressed, as no checkpoint is; {_GIVE_ANOTHER}"
+            f"checkpoint {path}: it is compressed, or no archive of torch's; {_GIVE_ANOTHER}"
         )
 
 

@@ -54,7 +54,9 @@ def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; give a file of a model's weights")
     if is_compressed(path):
-        raise ValueError(f"{path}: refused, a compressed archive; use torch.save")
+        raise ValueError(
+            f"{path}: refused, a compressed archive, or not one of torch's; use torch.save"
+        )
     try:
         content = _read(path)
     except Exception as error:
@@ -84,15 +86,22 @@ def _read(path: Path) -> Any:
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether a file is an archive with compressed records.
+    """Whether a file is an archive with compressed records, or could hide them.
 
-    torch writes none, and they can expand a thousandfold.
+    torch writes none, and they can expand a thousandfold. Its reader may find another directory of
+    the records than Python's, where an archive has bytes before its first record, or a comment.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            return any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist())
+            records = archive.infolist()
+            is_plain = not archive.comment and all(
+                each.compress_type == zipfile.ZIP_STORED for each in records
+            )
+            return not is_plain or min((each.header_offset for each in records), default=0) != 0
     except (zipfile.BadZipFile, OSError):  # no archive, or a damaged one, which others say
         return False
+    except Exception:  # of a record that no writer of torch's makes
+        return True
 
 
 def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]:

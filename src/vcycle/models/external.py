@@ -55,7 +55,7 @@ def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
         raise ValueError(f"model {path!r}: {error}; check model.options") from error
     try:
         model = function(**options)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(
             f"model {path!r}: it fails: {_one_line(error)}; fix the function or its options"
         ) from error
@@ -72,14 +72,14 @@ def _module(path: str, name: str) -> Any:
         sys.path.append(here)  # console scripts, unlike ``python -m``, do not search it
     try:
         return importlib.import_module(name)
-    except Exception as error:  # a module may raise anything
+    except (Exception, SystemExit) as error:  # a script without a main guard may end itself
         raise ValueError(
             f"model {path!r}: cannot import {name!r} ({_one_line(error)}); write "
             "package.module:function, of an installed package or a file in the current directory"
         ) from error
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     said = " ".join(str(error).split())[:200]
     if not said and error.__traceback__ is not None:  # as of a bare assert
         place = traceback.extract_tb(error.__traceback__)[-1]

@@ -22,6 +22,7 @@ from vcycle.models.blocks import (
     temporal_kernels,
 )
 from vcycle.models.resnet3d import NONLOCAL_AFTER
+from vcycle.schedule.arguments import whole_number
 
 PATTERNS = (((1,), (1,), (3,), (3,)), ((3,), (3,), (3,), (3,)))
 """Temporal kernels of res2 to res5: of the slow pathway, then of the fast one."""
@@ -179,13 +180,12 @@ def _slow_frames(clips: Tensor, alpha: int) -> Tensor:
 
 
 def _check(*, alpha: int, width: int, beta_inverse: int, fusion_kernel: int) -> None:
-    if alpha < 1:
-        raise ValueError(f"alpha {alpha}: give at least 1")
-    if width < 1:
-        raise ValueError(f"width {width}: give at least 1 channel")
-    if beta_inverse < 1 or width % beta_inverse:
+    sizes = {"alpha": alpha, "width": width, "beta_inverse": beta_inverse}
+    for name, size in {**sizes, "fusion_kernel": fusion_kernel}.items():
+        whole_number(name, size)
+    if width % beta_inverse:
         raise ValueError(f"beta_inverse {beta_inverse}: give a divisor of {width}, the width")
-    if fusion_kernel < 1 or fusion_kernel % 2 == 0:
+    if fusion_kernel % 2 == 0:
         raise ValueError(f"fusion_kernel {fusion_kernel}: give an odd number")
 
 

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from vcycle.models.blocks import check_clips
 from vcycle.models.tokens import TokenDrop
+from vcycle.schedule.arguments import whole_number
 
 _OCTAVES = 4
 """Of frequencies: from half a period along an axis to 8, which tells 16 tokens apart."""
@@ -50,12 +51,11 @@ class VideoTransformer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        sizes = {"heads": heads, "depth": depth}
+        sizes = {"width": width, "heads": heads, "depth": depth}
         sizes |= {"patch_frames": patch_frames, "patch_side": patch_side}
         for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name} {size}: give at least 1")
-        if width < 1 or width % 16 or width % heads:
+            whole_number(name, size)
+        if width % 16 or width % heads:
             raise ValueError(f"width {width}: give a multiple of 16 and of {heads} heads")
         self.patch = (patch_frames, patch_side, patch_side)
         self.embedding = nn.Conv3d(3, width, self.patch, stride=self.patch)

@@ -64,9 +64,10 @@ def load_weights(
     with ``num_classes`` it is all that differs from the file in its first dimension alone, which is
     that number in the model, and one and the same other in the file: an auxiliary classifier, too.
     If linear or convolutional layers have that number, one of them must differ so. If the number is
-    not given, it is the model's last ``nn.Linear``. Non-local blocks may be missing from the file;
-    from a 2D ResNet, SlowFast's fast pathway and lateral connections may be missing too. Any other
-    difference is an error; with ``partial`` it is not, and what fits is loaded.
+    not given, it is the model's last ``nn.Linear``. The classifier, non-local blocks and counters
+    of batches may be missing from the file; from a 2D ResNet, SlowFast's fast pathway and lateral
+    connections too. Any other difference is an error; with ``partial`` it is not, and what fits is
+    loaded.
 
     Raises ValueError if the file is of another architecture or matches nothing, if a value is not
     finite, if a tensor of integers meets one of floating point, and if ``read_state_dict`` refuses

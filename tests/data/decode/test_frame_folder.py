@@ -36,6 +36,14 @@ def test_the_frames_asked_for_come_out(folder):
         assert [frame_number(frame, 20) for frame in clip] == [0, 3, 3, 19, 19]
 
 
+def test_hidden_images_are_none_of_a_video(frames, tmp_path):
+    """As an archive of macOS adds one beside each, which does not decode."""
+    av.VideoFrame.from_ndarray(frames[0], format="rgb24").save(str(tmp_path / "frame_1.png"))
+    for name in ("._frame_1.png", ".jpg"):
+        (tmp_path / name).write_bytes(b"\0\5\x16\7")
+    assert probe_frames(str(tmp_path), frame_rate=10).num_frames == 1
+
+
 def test_names_without_leading_zeros_are_in_order(frames, tmp_path):
     for k, rgb in enumerate(frames[:12]):
         av.VideoFrame.from_ndarray(rgb, format="rgb24").save(str(tmp_path / f"img_{k + 1}.png"))

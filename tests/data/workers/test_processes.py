@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader, eval_loader
+from vcycle.data.metadata import TookTooLong
 from vcycle.data.sampler import view_requests
 from vcycle.data.workers.processes import DyingWorkers
 from vcycle.demo.videos import write_videos
@@ -101,6 +104,63 @@ def test_a_decode_that_hangs_is_ended(manifest):
     assert len(list(loader)) == 4
     assert time.monotonic() - started < 20
     assert loader.bad_videos == {"train/00005.mp4": "decoding did not end within 3 s"}
+
+
+@dataclass(frozen=True)
+class Suspended(ClipDataset):
+    """The first decode of a video takes as long as a process that somebody has stopped."""
+
+    seconds: float = 0.0
+    stopped: Path = Path()
+
+    def _decode(self, video, grid, out):
+        if self.stopped.exists():
+            self.stopped.unlink()
+            time.sleep(self.seconds)
+            raise TookTooLong(video.path)
+        super()._decode(video, grid, out)
+
+
+@pytest.mark.parametrize(("num_workers", "seconds"), [(0, 0.0), (1, 0.0), (1, 60.0)])
+def test_a_video_is_not_bad_for_the_time_that_a_run_was_stopped(
+    manifest, tmp_path, num_workers, seconds
+):
+    """Neither by the limit between packets nor by the one inside the library."""
+    whole = list(loader_of(ClipDataset(manifest, RANGE)))
+    (tmp_path / "stopped").touch()
+    dataset = Suspended(
+        manifest, RANGE, limit_seconds=1.0, seconds=seconds, stopped=tmp_path / "stopped"
+    )
+    loader = loader_of(dataset, num_workers=num_workers)
+    found = list(loader)
+    assert not (tmp_path / "stopped").exists()
+    assert not loader.bad_videos
+    assert all(torch.equal(a.clips, b.clips) for a, b in zip(whole, found, strict=True))
+
+
+def test_a_script_that_leaves_a_loader_open_ends(manifest, tmp_path):
+    """Whatever it finalizes later than its workers: they ignore the signal that would end them."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"""
+import tempfile
+folder = tempfile.TemporaryDirectory()
+from vcycle.data.dataset import ClipDataset
+from vcycle.data.grid import GridRange
+from vcycle.data.loader import eval_loader
+from vcycle.data.manifest import Manifest
+from vcycle.schedule.shape import Shape
+shape = Shape(4, 32, 32)
+videos = Manifest.read({str(manifest.root)!r})
+dataset = ClipDataset(videos, GridRange(shape, 2, (37, 49)))
+loader = eval_loader(dataset, shape, batch_size=2, num_workers=1)
+print(len(next(iter(loader))))
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "2\n"
 
 
 def test_videos_that_all_hang_end_the_run_with_the_last(manifest):

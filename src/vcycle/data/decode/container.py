@@ -16,7 +16,7 @@ import av
 
 from vcycle.data.decode.frame_search import MissedFrame
 from vcycle.data.decode.remote import fetch
-from vcycle.data.metadata import Location, UnreadableVideo, one_line
+from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, one_line
 
 _LISTS = frozenset(("concat", "dash", "hls", "imf", "sdp"))  # formats that name other files
 
@@ -55,6 +55,8 @@ def open_video(
             yield container, stream
     except (UnreadableVideo, MissedFrame):
         raise
+    except TimeoutError as error:
+        raise TookTooLong(str(place)) from error
     except Exception as error:  # a hostile file may provoke any
         raise UnreadableVideo(str(place), one_line(error)) from error
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.decode.resample import Resampler, mirror
 from vcycle.data.grid import Grid
-from vcycle.data.metadata import UnreadableVideo, VideoInfo, one_line
+from vcycle.data.metadata import TookTooLong, UnreadableVideo, VideoInfo, one_line
 
 _CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
 _NUMBER = re.compile("[0-9]+")
@@ -28,6 +28,8 @@ _NUMBER = re.compile("[0-9]+")
 
 def frame_files(folder: str) -> list[str]:
     """The image files' paths in the order of their names, in which 2 comes before 10.
+
+    Hidden ones are none of them: archives of other systems add some.
 
     Raises UnreadableVideo if the folder cannot be listed, or holds no image file.
     """
@@ -37,7 +39,11 @@ def frame_files(folder: str) -> list[str]:
     except OSError as error:
         raise UnreadableVideo(folder, error.strerror or str(error)) from error
     # pathlib would take longer, and this runs for every clip.
-    images = [name for name in names if name[name.rfind(".") :].lower() in _CODECS]
+    images = [
+        name
+        for name in names
+        if name[name.rfind(".") :].lower() in _CODECS and not name.startswith(".")
+    ]
     if not images:
         raise UnreadableVideo(folder, "holds no .jpg or .png file")
     return [f"{folder}/{name}" for name in sorted(images, key=_in_order)]
@@ -88,7 +94,7 @@ def read_frames(
     resample = Resampler(grid)
     for i, number in enumerate(grid.frames):
         if time.monotonic() > deadline:
-            raise UnreadableVideo(folder, "decoding took longer than the limit")
+            raise TookTooLong(folder)
         if i and number == grid.frames[i - 1]:
             clip[i] = clip[i - 1]
         else:

@@ -20,7 +20,7 @@ from vcycle.data.decode.encode import encode_frames
 from vcycle.data.decode.resample import crop_and_scale
 from vcycle.data.decode.video import display_positions, read_clip
 from vcycle.data.grid import Grid
-from vcycle.data.metadata import Location, UnreadableVideo, one_line
+from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, one_line
 
 # 0.11 is the first that rotates frames as their files ask. Before 0.17 NVDEC gives wrong pixels,
 # without an error, if videos of different sizes alternate.
@@ -77,7 +77,7 @@ def _decode(
                 out[i] = out[i - 1]
                 continue
             if time.monotonic() > deadline:
-                raise UnreadableVideo(str(place), "decoding took longer than the limit")
+                raise TookTooLong(str(place))
             # One by one: a clip of uncropped frames may be gigabytes.
             frame = decoder.get_frame_at(position)
             if not math.isclose(frame.pts_seconds, seconds, abs_tol=1e-9):

@@ -24,7 +24,7 @@ from vcycle.data.decode.frame_folder import decode_files, read_frames
 from vcycle.data.decode.frame_search import MissedFrame, intact_packets, wanted_frames
 from vcycle.data.decode.resample import Resampler, mirror, upright
 from vcycle.data.grid import Grid
-from vcycle.data.metadata import Location, UnreadableVideo, VideoInfo
+from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, VideoInfo
 
 
 def read_clip(
@@ -128,7 +128,7 @@ def stored_frames(
     if is_folder(place):
         for frame in itertools.islice(decode_files(place.uri), info.num_frames):
             if time.monotonic() > deadline:
-                raise UnreadableVideo(str(place), "decoding took longer than the limit")
+                raise TookTooLong(str(place))
             yield frame
         return
     with open_video(place, all_key_frames=info.key_interval == 1) as (container, stream):

@@ -16,12 +16,12 @@ import signal
 import threading
 import time
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 
 _QUEUED_BYTES = 32 * 1024  # of messages to one worker: below what a pipe holds, so no send blocks
 _MAX_RESTARTS_IN_A_ROW = 20
-_MAX_DEATHS = 2  # of workers on the same video, which has not been decoded in between
+_MAX_DEATHS = 2  # of workers, or hangs, on a video that has not been decoded in between
 
 
 class DyingWorkers(ValueError):  # noqa: N818
@@ -94,8 +94,9 @@ class WorkerPool:
         self._workers = [self._start(i, dataset) for i in range(num_workers)]
         self._next_number = 0
         self._restarts_in_a_row = 0
-        # The processes end with this object, and at the latest with the interpreter.
-        self._finalizer = weakref.finalize(self, _end_all, self._workers, os.getpid())
+        # The processes end with this object, and at the latest with the interpreter: before
+        # multiprocessing waits for them, as a finalizer of ``weakref`` may not.
+        self._finalizer = Finalize(self, _end_all, args=(self._workers,), exitpriority=10)
 
     @property
     def num_parts(self) -> int:
@@ -164,19 +165,19 @@ class WorkerPool:
     def _replace(self, i: int, reason: str) -> None:
         """Replace a dead or hung worker and repeat its parts.
 
-        The video that it was on is bad if it hung, for which there is a ``reason``, or if it is the
-        second death there.
+        The video that it was on is bad if it is the second time there: the system may have killed
+        the first for its memory, or stopped all of them for longer than a decode may take. There is
+        a ``reason`` if it hung.
         """
         old = self._workers[i]
         index = self._on_video[i]
         old.process.kill()
         old.process.join()
-        if index >= 0 and not reason:
+        if index >= 0:
             self._deaths[index] += 1
             if self._deaths[index] == _MAX_DEATHS:
-                reason = f"the workers that decoded it died ({death(old.process.exitcode)})"
-        if index >= 0 and reason:
-            self.bad_indices[index] = reason
+                died = f"the workers that decoded it died ({death(old.process.exitcode)})"
+                self.bad_indices[index] = reason = reason or died
         self._restarts_in_a_row += 1
         if self._restarts_in_a_row > _MAX_RESTARTS_IN_A_ROW:
             if index >= 0 and reason:
@@ -224,9 +225,7 @@ class WorkerPool:
         return _Worker(process, tasks_in, answers_out, num_known=len(self.bad_indices))
 
 
-def _end_all(workers: list[_Worker], owner: int) -> None:
-    if os.getpid() != owner:  # a fork of the owner dropped its copy
-        return
+def _end_all(workers: list[_Worker]) -> None:
     for worker in workers:
         worker.process.kill()  # they hold nothing that needs cleaning up
     for worker in workers:
