@@ -48,10 +48,10 @@ def iso_table(values: Row, titles: dict[str, str]) -> str:
 
 def cpu_table(values: Row, titles: dict[str, str]) -> str:
     """Savings in multiply-adds by all runs, and by those of CPUs alone, of tasks that have both."""
-    every = {(task_name(row), row["method"]): row for row in values["iso"]}
+    every = {(task_name(row), row["method"]): row for row in values["iso"] if "against" not in row}
     lines = []
     for row in values["iso_cpu"]:
-        if row["method"] in NAMED:
+        if row["method"] in (*NAMED, "baseline-muon", "anneal-muon") and "against" not in row:
             both = (every[task_name(row), row["method"]], row)
             cells = [
                 saving_text(each[score].get("multiply_adds")) for score in SCORES for each in both

@@ -33,7 +33,7 @@ def state(values: Row) -> str:
     timed = " and ".join(sorted({step["machine"] for step in values["steps"]}))
     failed = [row for row in values["rows"] if row.get("failed")]
     lines = [
-        f"{values['complete']:,} of the grid's {values['runs']:,} runs are complete, {finals} of "
+        f"{values['complete']:,} of the grid's {values['runs']:,} runs are complete, {finals:,} of "
         f"them final and {values['complete'] - finals} for choosing rates. "
         + (f"{len(failed)} failed and count as guessing." if failed else "None failed."),
         "",
@@ -94,10 +94,10 @@ def in_all(values: Row) -> str:
         f"{len(forms['plain'])} folds of sign language, one seed, to a top-1 of "
         f"{100 * plain[1]:.1f}; vcycle took {anneal[0]:.0f} s to {100 * anneal[1]:.1f} with "
         f"`anneal`, {plain[0] / anneal[0]:.1f} times less, and {both[0]:.0f} s to "
-        f"{100 * both[1]:.1f} with both, {plain[0] / both[0]:.1f} times less. "
-        f"{plain[0] / fast[0]:.1f} times of these are bfloat16 in channels-last, in which a plain "
-        f"loop took {fast[0]:.0f} s to {100 * fast[1]:.1f}; half of the baseline's steps under "
-        f"Muon, without a schedule, took {muon[0]:.0f} s to {100 * muon[1]:.1f} "
+        f"{100 * both[1]:.1f} with both, {plain[0] / both[0]:.1f} times less. Of these factors "
+        f"{plain[0] / fast[0]:.1f} is no schedule's but that of bfloat16 in channels-last, in "
+        f"which a plain loop took {fast[0]:.0f} s to {100 * fast[1]:.1f}; half of the baseline's steps "
+        f"under Muon, without a schedule, took {muon[0]:.0f} s to {100 * muon[1]:.1f} "
         f"([each form](docs/which_schedule.md#end-to-end))."
     )
 

@@ -61,8 +61,8 @@ def headline(values: Row) -> str:
     if retuned:
         there = "there, too" if retuned == short else f"in {', '.join(retuned)}, too"
         lines[-1] += (
-            f" at the rate that another length chose; at one of its own, which every length of the "
-            f"baseline has, {there}"
+            f" at the rate that another length chose; at one that was chosen for that length, as "
+            f"each of the baseline's is, {there}"
         )
     return "\n".join(lines)
 

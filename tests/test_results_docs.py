@@ -194,7 +194,7 @@ def test_what_a_loop_takes_in_all_is_of_the_folds_that_every_form_has(
     text = tables["in_all"]({"rows": rows})
     assert "took 100 s on 1 folds" in text
     assert "took 20 s to 80.0 with `anneal`, 5.0 times less, and 10 s to 80.0 with both" in text
-    assert "10.0 times less. 2.0 times of these are bfloat16 in channels-last, in which" in text
+    assert "10.0 times less. Of these factors 2.0 is no schedule's but that of bfloat16" in text
     assert "Muon, without a schedule, took 25 s to 80.0" in text
     assert "| plain | 1 | 9 | 100 |" in tables["end_to_end_table"]({"rows": rows})
 

@@ -342,9 +342,8 @@ def test_the_table_and_the_plot(
     assert re.search(r"\n +1 +1 +pass +8x112x112 +8,192 +(18|20),\d{3} ", text)
     assert re.search(r"\nmultiply-adds .* 2\.[56]\dx\n", text)
     over = {
-        "pass": "cosine to 0 of its peak",
-        "anneal": "constant on each shape, then linear to 0 of its peak over the last 25% of the "
-        "steps",
+        "pass": "along a cosine to 0",
+        "anneal": "constant on each shape, then in a line to 0 over the last 25% of the steps",
     }[schedule]
     assert f"- rate: {over}, in place of the recipe's" in " ".join(text.split())
     assert "stage" not in re.sub(r"<!--.*?-->", "", file.read_text(), flags=re.DOTALL)

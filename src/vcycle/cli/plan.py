@@ -248,7 +248,8 @@ def _notes(config: RunConfig, plan: Plan) -> list[str]:
         notes += as_asked(config, len(plan), is_own=config.recipe in USER_RECIPES)
     if config.multigrid.anneal is not None:
         anneal, share = config.multigrid.anneal, 1 - plan.anneal_start
-        form = f"{anneal.form} to {anneal.final:g} of its peak"
+        falls = "in a line" if anneal.form == "linear" else "along a cosine"
+        form = f"{falls} to {anneal.final:g} of its peak" if anneal.final else f"{falls} to 0"
         over = (
             f"constant on each shape, then {form} over the last {share:.0%} of the steps"
             if share < 1

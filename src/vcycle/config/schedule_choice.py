@@ -127,8 +127,8 @@ def _too_many(num_steps: int, *, is_muon: bool) -> str:
     """That an anneal is longer than any that is known to pay, if it is."""
     if is_muon and num_steps > MOST_STEPS_OF_MUON:
         return (
-            f"nothing is known of runs this long: the longest anneal that was compared had "
-            f"{MOST_STEPS_OF_MUON:,} steps"
+            f"nothing is known of runs this long: the longest anneal that was compared under Muon "
+            f"had {MOST_STEPS_OF_MUON:,} steps"
         )
     if not is_muon and num_steps > MOST_STEPS:
         return (
