@@ -96,8 +96,8 @@ def in_all(values: Row) -> str:
         f"`anneal`, {plain[0] / anneal[0]:.1f} times less, and {both[0]:.0f} s to "
         f"{100 * both[1]:.1f} with both, {plain[0] / both[0]:.1f} times less. Of these factors "
         f"{plain[0] / fast[0]:.1f} is no schedule's but that of bfloat16 in channels-last, in "
-        f"which a plain loop took {fast[0]:.0f} s to {100 * fast[1]:.1f}; half of the baseline's steps "
-        f"under Muon, without a schedule, took {muon[0]:.0f} s to {100 * muon[1]:.1f} "
+        f"which a plain loop took {fast[0]:.0f} s to {100 * fast[1]:.1f}; half of the baseline's "
+        f"steps under Muon, without a schedule, took {muon[0]:.0f} s to {100 * muon[1]:.1f} "
         f"([each form](docs/which_schedule.md#end-to-end))."
     )
 
