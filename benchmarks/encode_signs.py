@@ -25,7 +25,7 @@ _NAME = re.compile(r"colored_([a-z]+)_(\d+)_(\d+)_(\d+)_image\.png")
 _SIZE = (128, 128)
 
 
-def clips_in(images: Path) -> dict[Path, list[Path]]:
+def images_by_clip(images: Path) -> dict[Path, list[Path]]:
     """The images of each clip in the order of their numbers, by the name of its file."""
     found: dict[Path, dict[int, Path]] = defaultdict(dict)
     for path in sorted(images.glob("*/*.png")):
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("images", type=Path, help="the folder Image_Data")
     parser.add_argument("out", type=Path, help="gets a folder a sign")
     options = parser.parse_args()
-    clips = clips_in(options.images)
+    clips = images_by_clip(options.images)
     if not clips:
         parser.error(f"{options.images}: no images SIGN/colored_SIGN_PERSON_TAKE_FRAME_image.png")
     for clip, paths in clips.items():

@@ -245,7 +245,7 @@ def gpu_compiled_table(rows: list[Row]) -> str:
     """The kinds of step that were compiled, beside the same ones that were not."""
     lines = []
     for row in (each for each in rows if each["compiled"]):
-        (plain,) = (
+        *_, plain = (
             each["seconds"]
             for each in rows
             if not each["compiled"] and each["cuda_graphs"] and _kind(each) == _kind(row)
@@ -262,7 +262,8 @@ def gpu_compiled_table(rows: list[Row]) -> str:
 
 
 def _kind(row: Row) -> tuple[Any, ...]:
-    return tuple(row[key] for key in ("model", "precision", "shape", "clips", "norm_group"))
+    keys = ("model", "options", "precision", "shape", "clips", "norm_group")
+    return tuple(str(row[key]) for key in keys)
 
 
 def gpu_whole_runs_table(rows: list[Row]) -> str:

@@ -284,6 +284,8 @@ def test_batches_follow_the_throughput_and_the_memory(monkeypatch: pytest.Monkey
     tried.clear()
     assert batch_factors(bench, plan, max_clips=4) == (1, 1, 1, 1)
     assert {clips for _, clips in tried} == {4}
+    grouped = replace(plan.multigrid, norm_group=8)  # which do not divide what a device has
+    assert batch_factors(bench, Plan(plan.baseline, grouped), num_devices=2) == factors
     with pytest.raises(ValueError, match=r"^num_devices 3: it does not divide the batch of 8"):
         batch_factors(bench, plan, num_devices=3)
 

@@ -453,6 +453,8 @@ def test_a_runs_file_with_other_epochs_is_the_recipe_with_them(tmp_path: Path) -
         sizes = [(each.baseline.steps, each.baseline.batch_size) for each in (again, asked)]
         assert sizes[0] == sizes[1]
         assert again.plan().num_clips == pytest.approx(asked.plan().num_clips, rel=0.01)
+        assert not again.schedule_notes  # its reasons were of the other length
+    assert config_of("--config", str(file)).schedule_notes
     longer = config_of(*own, "--multigrid.epoch_factor", "2")
     assert longer.plan() == config_of(*own, "--epoch-factor", "2").plan()
 

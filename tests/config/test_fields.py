@@ -160,8 +160,9 @@ def test_a_section_that_may_be_null_is_a_flag() -> None:
     parser = FlagParser(word="recipe")
     add_config_flags(parser)
     flags = ["--multigrid.anneal", "{form: cosine, share: 0.5}", "--multigrid.anneal.final", "0.1"]
-    config = run_config(parser.parse_args([KINETICS, "--schedule", "anneal", *flags]))
-    assert config.multigrid.anneal == Anneal("cosine", share=0.5, final=0.1)
+    for each in (flags, flags[2:] + flags[:2]):
+        config = run_config(parser.parse_args([KINETICS, "--schedule", "anneal", *each]))
+        assert config.multigrid.anneal == Anneal("cosine", share=0.5, final=0.1)
     config = run_config(parser.parse_args([KINETICS, "--multigrid.short_cycle", "null"]))
     assert config.multigrid.short_cycle is None
 

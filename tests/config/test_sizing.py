@@ -44,7 +44,7 @@ def test_epochs_are_those_that_were_written(epochs: int, num_videos: int) -> Non
     assert asked.steps_of(num_videos, 1, num_clips=Fraction(1)) == -(-epochs * num_videos // 10)
 
 
-@given(factor=st.sampled_from([0.25, 0.5, 2, 3.0]))
+@pytest.mark.parametrize("factor", [0.25, 0.5, 2, 3.0])
 def test_the_plans_own_steps_keep_their_share(factor: float) -> None:
     config = scratch(num_videos=400, model="resnet3d_tiny")
     assert config.multigrid.steps is not None

@@ -164,7 +164,7 @@ def edit(tmp_path, change):
         ({"num_bytes": "-1"}, "num_bytes '-1'"),
         ({"labels": "0", "spans": "zero-2"}, "start 'zero' is not a number"),
         ({"labels": "0", "spans": "0-inf"}, "end 'inf' is not a number"),
-        ({"labels": "0", "spans": "9-3"}, "spans '9-3': one ends before it begins"),
+        ({"labels": "0", "spans": "9-3"}, "spans 9-3: ends before it begins; give start-end"),
         ({"path": "file://videos/a.mp4"}, "give file:/// and an absolute path, or a path"),
     ],
 )

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.models.checkpoints import SmallNet
-from vcycle.evaluate.checkpoint import check_intact
+from vcycle.evaluate.checkpoint import check_intact, find_trained_model
 from vcycle.models.weights import load_weights
 
 
@@ -115,7 +115,36 @@ def with_a_version(content: bytes) -> bytes:
     return content[: start + 6] + b"\xff\0" + content[start + 8 :]
 
 
-@pytest.mark.parametrize("crafted", [with_another_directory, with_a_version])
+def with_a_signature(content: bytes) -> bytes:
+    """An archive that Python does not read for what looks like another end."""
+    return content + b"PK\5\6"
+
+
+def with_two_large_directories(content: bytes) -> bytes:
+    """An archive whose end names the first of two directories; Python reads the second."""
+    end = content.rfind(b"PK\5\6")
+    count, size, start = struct.unpack("<HII", content[end + 10 : end + 20])
+    first, place = content[start : start + size], 0
+    second = bytearray(first)
+    while place < size:
+        second[place + 10 : place + 12] = b"\0\0"
+        place += 46 + sum(struct.unpack("<HHH", second[place + 28 : place + 34]))
+
+    def record(offset: int) -> bytes:
+        return struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, count, count, size, offset)
+
+    at_first = start + size
+    at_second = at_first + 56
+    locator = struct.pack("<IIQI", 0x07064B50, 0, at_first, 1)
+    last = struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 0xFFFF, 0xFFFF, *(2 * [0xFFFFFFFF]), 0)
+    body = content[:start] + first + record(start) + bytes(second)
+    return body + record(at_second) + locator + last
+
+
+@pytest.mark.parametrize(
+    "crafted",
+    [with_another_directory, with_a_version, with_a_signature, with_two_large_directories],
+)
 def test_archives_that_hide_how_they_are_stored_are_refused(
     crafted: Callable[[bytes], bytes], small: SmallNet, tmp_path: Path
 ) -> None:
@@ -127,10 +156,12 @@ def test_archives_that_hide_how_they_are_stored_are_refused(
             method = zipfile.ZIP_DEFLATED if is_pickle else zipfile.ZIP_STORED
             new.writestr(entry.filename, old.read(entry), compress_type=method)
     path.write_bytes(crafted((tmp_path / "new").read_bytes()))
-    with pytest.raises(ValueError, match=r"bomb\.pth: refused, a compressed archive, or not"):
+    with pytest.raises(ValueError, match=r"bomb\.pth: refused, a compressed archive, a damaged"):
         load_weights(small, path)
-    with pytest.raises(ValueError, match="it is compressed, or no archive of torch's"):
+    with pytest.raises(ValueError, match=r"it is damaged"):
         check_intact(path)
+    with pytest.raises(ValueError, match="compressed"):
+        find_trained_model(path)
 
 
 def test_a_record_shorter_than_its_tensor_is_refused(small: SmallNet, tmp_path: Path) -> None:

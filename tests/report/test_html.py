@@ -168,6 +168,8 @@ def test_an_unfinished_run_is_reported_as_far_as_it_is(
         ("result.json", "[]"),
         ("result.json", "{"),
         ("bad_videos.json", "[1]"),
+        ("metrics.jsonl", '{"step": 0, "shape": "4x32x32", "token_share": 1, "batch_size": 8}\n'),
+        ("dataset.json", '{"validation": {"multi_label": false, "videos_sha256": ""}}'),
     ],
 )
 def test_files_that_no_run_wrote_are_one_line(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vcycle.bench.step import StepBench, StepRow, clips_of
+from vcycle.bench.step import StepBench, StepRow
 from vcycle.schedule.cycles import FULL_GRID
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
@@ -33,9 +33,9 @@ def batch_factors(
     """``long_cycle.batch_factors`` for a plan, coarse to fine.
 
     On each shape batches of 1, 2, 4, ... times the baseline's are timed until one does not fit, or
-    has more than ``most_batch`` clips in all, or more on a device than ``clips_of`` takes, or is no
-    faster a clip than the last; ``progress`` is given the row of each. The smallest within 5% of
-    the most clips per second is taken. The full grid keeps the baseline's batch.
+    has more than ``most_batch`` clips in all or ``max_clips`` on a device, or is no faster a clip
+    than the last; ``progress`` is given the row of each. The smallest within 5% of the most clips
+    per second is taken. The full grid keeps the baseline's batch.
     Raises ValueError if the devices cannot share the baseline's batch evenly.
     """
     check_devices(plan, num_devices)
@@ -55,7 +55,7 @@ def batch_factors(
                 steps=0,
                 token_share=token_share,
             )
-            clips = clips_of(kind, bench.device, num_devices=num_devices, max_clips=max_clips)
+            clips = min(factor * share, max_clips or factor * share)
             if factor > 1 and clips < factor * share:
                 break
             row = bench.row_if_it_fits(kind, clips, num_devices=num_devices, repeats=repeats)

@@ -80,7 +80,7 @@ def config_from(values: Mapping[str, Any], changes: Mapping[str, Any]) -> RunCon
     Raises ValueError if a field is unknown or missing, or its value is not accepted.
     """
     changed = _copy(values)
-    for name, value in changes.items():
+    for name, value in sorted(changes.items(), key=lambda each: each[0].count(".")):
         *sections, last = name.split(".")
         section = changed
         for key in sections:

@@ -269,11 +269,12 @@ def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
             raise ValueError(
                 "--num-videos and --gpus: --config has chosen the batch; leave them out"
             )
-        return rescaled(
-            read_config(Path(options.config)),
-            _asked(options),
-            num_videos=options.fields.get("baseline.num_videos"),
-        )
+        read = read_config(Path(options.config))
+        size = options.fields.get("baseline.num_videos")
+        config = rescaled(read, _asked(options), num_videos=size)
+        if config.baseline.steps != read.baseline.steps:  # its reasons are of another length
+            config = replace(config, schedule_notes=())
+        return config
     name = options.recipe
     num_gpus = num_gpus if name in USER_RECIPES else None  # others are the same on any number
     folder = Path(name)

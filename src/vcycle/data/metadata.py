@@ -53,7 +53,7 @@ def check_uri(uri: str) -> None:
     only plain stores are read.
     """
     scheme, _, rest = uri.partition("://")
-    if scheme == "file" and not rest.startswith("/"):
+    if scheme == "file" and not rest.startswith(("/", "localhost/")):
         raise ValueError(f"path {uri[:60]!r}: give file:/// and an absolute path, or a path")
     if scheme not in _STORES or "::" in uri:
         raise ValueError(
@@ -137,6 +137,9 @@ class Video(VideoInfo):
             raise ValueError(
                 f"end_seconds {self.end_seconds}: is not after start_seconds {self.start_seconds}"
             )
+        for start, end in self.spans:
+            if end < start:
+                raise ValueError(f"spans {start:g}-{end:g}: ends before it begins; give start-end")
 
     @property
     def frame_range(self) -> range:

@@ -161,14 +161,15 @@ def list_charades(
 
 
 def _action(text: str, numbers: Mapping[str, int]) -> tuple[int, tuple[float, float]]:
-    """The label and seconds of an action such as ``c092 11.90 21.20``."""
+    """The label and seconds of an action such as ``c092 11.90 21.20``, in their order."""
     words = text.split()
     if len(words) != 3:
         raise ValueError(f"action {quoted(text)} is not a code, its start and its end")
     code, start, end = words
     if code not in numbers:
         raise ValueError(f"action {quoted(text)} is of no class in the class list")
-    return numbers[code], (number(start, "start"), number(end, "end"))
+    first, last = sorted((number(start, "start"), number(end, "end")))
+    return numbers[code], (first, last)
 
 
 def list_ucf101(

@@ -33,7 +33,8 @@ def make_fabric(config: RunConfig) -> Fabric:
     adopt_srun_tasks()
     local, world = (int(os.environ.get(name, 1)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
     accelerator: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
-    _check_launch(local, world, num_gpus=torch.cuda.device_count())
+    num_gpus = torch.cuda.device_count() if accelerator == "cuda" else local
+    _check_launch(local, world, num_gpus=num_gpus)
     # The kernels of each shape are chosen by trying them, in the rehearsal.
     torch.backends.cudnn.benchmark = accelerator == "cuda"
     # No static_graph: it spares a search for unused parameters, which is not made here, and cannot
@@ -64,7 +65,7 @@ def _check_launch(local: int, world: int, *, num_gpus: int) -> None:
             f"WORLD_SIZE {world}: {' and '.join(missing)} not set beside it; start with torchrun "
             f"or srun, which set all of them"
         )
-    if 0 < num_gpus < local:
+    if num_gpus < local:
         raise ValueError(
             f"LOCAL_WORLD_SIZE {local}: each process needs a GPU of its own, and sees {num_gpus}; "
             f"start {num_gpus}, or let each see all of its machine (srun --gpus-per-node)"

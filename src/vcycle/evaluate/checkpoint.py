@@ -293,7 +293,7 @@ def _check_format(state: Any, path: Path) -> dict[str, Any]:
 def _check_stored(path: Path) -> None:
     if is_compressed(path):
         raise ValueError(
-            f"checkpoint {path}: it is compressed, or no archive of torch's; {_GIVE_ANOTHER}"
+            f"checkpoint {path}: it is damaged, compressed, or no archive of torch's; {_GIVE_ANOTHER}"
         )
 
 
@@ -304,7 +304,6 @@ def check_intact(path: Path) -> None:
     """
     if not path.is_file():
         raise ValueError(f"checkpoint {path}: no such file; give a run folder that holds one")
-    _check_stored(path)
     try:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()
@@ -314,3 +313,4 @@ def check_intact(path: Path) -> None:
         raise ValueError(
             f"checkpoint {path}: it is damaged ({bad} has another checksum); {_GIVE_ANOTHER}"
         )
+    _check_stored(path)

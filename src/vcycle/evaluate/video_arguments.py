@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vcycle.data.manifest import Manifest, locate
 from vcycle.data.metadata import Location
-from vcycle.datasets.folders import IMAGE_SUFFIXES, videos_under
+from vcycle.datasets.folders import IMAGE_SUFFIXES, is_hidden, videos_under
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ def _videos_of(word: str) -> list[NamedVideo]:
         return [NamedVideo(word, Location(word))]
     if found := videos_under(path):
         return [NamedVideo(str(each), Location(str(each))) for each in found]
-    if any(each.suffix.lower() in IMAGE_SUFFIXES for each in path.iterdir()):
+    shown = (each for each in path.iterdir() if not is_hidden(each.name))
+    if any(each.suffix.lower() in IMAGE_SUFFIXES for each in shown):
         return [NamedVideo(word, Location(word))]  # the frames of one video
     raise ValueError(f"folder {word}: no video in it; give a folder that holds some")

@@ -55,7 +55,7 @@ def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...
         raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; give a file of a model's weights")
     if is_compressed(path):
         raise ValueError(
-            f"{path}: refused, a compressed archive, or not one of torch's; use torch.save"
+            f"{path}: refused, a compressed archive, a damaged one, or not one of torch's; use torch.save"
         )
     try:
         content = _read(path)
@@ -89,19 +89,31 @@ def is_compressed(path: Path) -> bool:
     """Whether a file is an archive with compressed records, or could hide them.
 
     torch writes none, and they can expand a thousandfold. Its reader may find another directory of
-    the records than Python's, where an archive has bytes before its first record, or a comment.
+    the records than Python's, where an archive has bytes that are of no record or directory.
     """
+    with path.open("rb") as file:
+        is_zip = file.read(4) == b"PK\3\4"
     try:
         with zipfile.ZipFile(path) as archive:
-            records = archive.infolist()
-            is_plain = not archive.comment and all(
-                each.compress_type == zipfile.ZIP_STORED for each in records
-            )
-            return not is_plain or min((each.header_offset for each in records), default=0) != 0
-    except (zipfile.BadZipFile, OSError):  # no archive, or a damaged one, which others say
-        return False
-    except Exception:  # of a record that no writer of torch's makes
-        return True
+            records, comment = archive.infolist(), archive.comment
+    except Exception:  # no archive; or one that Python cannot read, and torch's reader may
+        return is_zip
+    starts = min((each.header_offset for each in records), default=0) == 0
+    stored = all(each.compress_type == zipfile.ZIP_STORED for each in records)
+    return bool(comment) or not (starts and stored and _ends_with_its_directory(path))
+
+
+def _ends_with_its_directory(path: Path) -> bool:
+    """Whether the end of an archive names the directory just before it, if it is a large one's.
+
+    Python reads that one whatever is named. The end has 22 bytes, what names it 20, it itself 56.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(0, size - 42))
+        end = file.read()
+    is_large = len(end) == 42 and end.startswith(b"PK\6\7")
+    return not is_large or int.from_bytes(end[8:16], "little") == size - 98
 
 
 def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]:

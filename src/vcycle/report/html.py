@@ -51,6 +51,12 @@ def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
     read or has no steps yet, or runs are validated on different videos.
     """
     check_replaces(Path(file), ".html", ".htm", flag="--out")
+    with as_written(", ".join(map(str, folders))):
+        page = _page(folders)
+    write_atomic(Path(file), page)
+
+
+def _page(folders: Sequence[str | Path]) -> str:
     records = [read_run(folder) for folder in folders]
     check_same_videos(records)
     runs = dict(zip(_titles(records), records, strict=True))
@@ -64,9 +70,9 @@ def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
     sections = [_summary(runs), _accuracy(runs), _training(runs)]
     for number, (title, run) in enumerate(runs.items()):
         links.append((f"run-{number}", title))
-        with as_written(run.folder):
-            section = run_section(title, run, configs[title], videos[title], name=f"run-{number}")
-        sections.append(section)
+        sections.append(
+            run_section(title, run, configs[title], videos[title], name=f"run-{number}")
+        )
     links.append(("shapes", "A video at every shape"))
     shapes = sorted({configs[widest].baseline.shape, *configs[widest].plan().shapes})
     sampled = videos[widest].sampled(shapes)
@@ -75,7 +81,7 @@ def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
         json_html([_values(title, run, configs[title]) for title, run in runs.items()], name="runs")
     )
     named = ", ".join(runs) if len(runs) <= _MOST_NAMED else f"{len(runs)} runs"
-    write_atomic(Path(file), page_html(f"vcycle report: {named}", sections, links=links))
+    return page_html(f"vcycle report: {named}", sections, links=links)
 
 
 def _titles(runs: Sequence[RunRecord]) -> list[str]:

@@ -18,6 +18,7 @@ from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
 from vcycle.data.loader import eval_loader
 from vcycle.data.sampler import view_requests
+from vcycle.data.workers import threads
 from vcycle.data.workers.threads import DecodeThreads, HungDecode
 from vcycle.demo.videos import write_videos
 from vcycle.schedule.shape import Shape
@@ -103,6 +104,16 @@ def test_a_decode_that_hangs_ends_the_run_and_names_the_video(manifest, loader_o
     (thread,) = decode_threads()  # nothing waited for it
     dataset.release.set()
     thread.join()
+
+
+def test_a_run_that_was_stopped_blames_no_thread(manifest, loader_of, monkeypatch):
+    """A look comes late, and what is under way seems to have taken as long."""
+    monkeypatch.setattr(threads, "_SUSPENDED_SECONDS", 0.0)
+    dataset = Treacherous(manifest, RANGE, limit_seconds=0.3, hangers=(5,))
+    timer = threading.Timer(2.0, dataset.release.set)
+    timer.start()
+    assert len(list(loader_of(dataset))) == 4
+    timer.join()
 
 
 def test_a_mistake_in_the_program_is_raised_with_its_place(manifest, loader_of):

@@ -14,7 +14,7 @@ from typing import Any
 
 import av
 
-from vcycle.data.decode.frame_search import MissedFrame
+from vcycle.data.decode.frame_search import MissedFrame, PastDeadline
 from vcycle.data.decode.remote import fetch
 from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, one_line
 
@@ -55,7 +55,7 @@ def open_video(
             yield container, stream
     except (UnreadableVideo, MissedFrame):
         raise
-    except TimeoutError as error:
+    except PastDeadline as error:
         raise TookTooLong(str(place)) from error
     except Exception as error:  # a hostile file may provoke any
         raise UnreadableVideo(str(place), one_line(error)) from error

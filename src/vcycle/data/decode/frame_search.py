@@ -24,6 +24,10 @@ class MissedFrame(Exception):  # noqa: N818  what happened, not a mistake
     """A seek or a jump landed past a wanted frame; only decoding from the start finds it."""
 
 
+class PastDeadline(Exception):  # noqa: N818  what happened, not a mistake
+    """The time for a decode is over."""
+
+
 def wanted_frames(
     container: Any,
     stream: Any,
@@ -40,7 +44,7 @@ def wanted_frames(
     end; nothing is yielded if no frame decodes.
 
     Raises MissedFrame, possibly after some frames, if ``skip`` went past a wanted frame, and
-    TimeoutError at ``deadline`` of ``time.monotonic()``.
+    PastDeadline at ``deadline`` of ``time.monotonic()``.
     """
     # Seek to the key frame before the first number.
     skip = skip and not clock.counted
@@ -96,7 +100,7 @@ def intact_packets(container: Any, stream: Any) -> Iterator[Any]:
 def _before(deadline: float, packets: Iterator[Any]) -> Iterator[Any]:
     for packet in packets:
         if time.monotonic() > deadline:
-            raise TimeoutError("decoding took longer than the limit")
+            raise PastDeadline
         yield packet
 
 

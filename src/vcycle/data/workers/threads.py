@@ -22,6 +22,9 @@ from vcycle.data.dataset import ClipDataset
 from vcycle.data.request import ClipRequest
 from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 
+_SUSPENDED_SECONDS = 5.0
+"""Between two looks at the threads, half a second apart, from which the process stood still."""
+
 
 class HungDecode(ValueError):  # noqa: N818
     """A decode hangs, and a thread cannot be ended; the message names the video."""
@@ -123,10 +126,14 @@ class DecodeThreads:
         """What has come back, after at most ``timeout_seconds``."""
         deadline = time.monotonic() + timeout_seconds
         while True:
+            checked = time.monotonic()
             patience = max(min(deadline - time.monotonic(), 0.5), 0.0)
             try:
                 answer = self._shared.answers.get(timeout=patience)
             except Empty:
+                if time.monotonic() - checked > _SUSPENDED_SECONDS:
+                    for decoding in self._decoding:  # this process stood still: they did not hang
+                        decoding.began = time.monotonic()
                 self._check_hung()
                 if time.monotonic() >= deadline:
                     return
