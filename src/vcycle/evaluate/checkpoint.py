@@ -293,7 +293,8 @@ def _check_format(state: Any, path: Path) -> dict[str, Any]:
 def _check_stored(path: Path) -> None:
     if is_compressed(path):
         raise ValueError(
-            f"checkpoint {path}: it is damaged, compressed, or no archive of torch's; {_GIVE_ANOTHER}"
+            f"checkpoint {path}: it is damaged, compressed, or no archive of torch's; "
+            f"{_GIVE_ANOTHER}"
         )
 
 

@@ -55,7 +55,8 @@ def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...
         raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; give a file of a model's weights")
     if is_compressed(path):
         raise ValueError(
-            f"{path}: refused, a compressed archive, a damaged one, or not one of torch's; use torch.save"
+            f"{path}: refused, a compressed archive, a damaged one, or not one of torch's; use "
+            f"torch.save"
         )
     try:
         content = _read(path)
