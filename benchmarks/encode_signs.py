@@ -17,6 +17,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+import numpy as np
 from PIL import Image
 
 from vcycle.data.decode.encode import encode_video_frames
@@ -39,7 +40,8 @@ def frames_of(paths: list[Path]) -> Iterator[av.VideoFrame]:
     """Images as grey frames of one size."""
     for path in paths:
         with Image.open(path) as image:
-            yield av.VideoFrame.from_image(image.convert("L").resize(_SIZE).convert("RGB"))
+            grey = image.convert("L").resize(_SIZE)
+            yield av.VideoFrame.from_ndarray(np.asarray(grey), format="gray")
 
 
 def main() -> None:
