@@ -259,7 +259,7 @@ def test_a_compressed_checkpoint_is_not_unpacked(
         archive.writestr("archive/data.pkl", bytes(10_000_000))
     file, videos = str(run / "checkpoint.pt"), str(synthetic_videos)
     for words in (["predict", file, videos], ["eval", file]):
-        assert "compressed, as no checkpoint is" in said(capsys, *words)
+        assert "damaged, compressed, or no archive of torch's" in said(capsys, *words)
 
 
 def test_a_shard_is_a_file_with_labels_of_a_few_bytes(tmp_path: Path, capsys: Captured) -> None:
