@@ -651,11 +651,7 @@ def test_the_value_of_a_field_is_no_recipe(
         ),
         (
             [KINETICS, "--multigrid.steps", "5000", "--epoch-factor", "2"],
-            "--epoch-factor and --multigrid.steps: both fix the steps; leave one out",
-        ),
-        (
-            [KINETICS, "--multigrid.epoch_factor", "2", "--epoch-factor", "3"],
-            "--epoch-factor and --multigrid.epoch_factor: both fix the steps; leave one out",
+            "--multigrid.steps and --epoch-factor: both fix the steps; leave one out",
         ),
         (
             [KINETICS, "--multigrid.epoch_factor", "2", "--multigrid.steps=3000"],

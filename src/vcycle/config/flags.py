@@ -48,7 +48,6 @@ _FLAGS: dict[str, dict[str, Any]] = {
         "help": "another schedule than the recipe's; fields and the flags below change it further",
     },
     "--epochs": {"hint": float, "help": "of the baseline; the epoch factor multiplies them"},
-    "--epoch-factor": {"hint": float, "help": "epochs, times the baseline's"},
     "--long-cycle-shapes": {
         "hint": int,
         "metavar": "1..4",
@@ -91,8 +90,7 @@ _CONTRADICTIONS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("--time",), ("--epochs", "--baseline-steps", *_LENGTHS), _STEPS),
     (("--epochs",), ("--baseline-steps", "--baseline.steps", "--multigrid.steps"), _STEPS),
     (("--baseline-steps",), ("--baseline.steps", "--epoch-factor"), _STEPS),
-    (("--epoch-factor",), ("--multigrid.steps", "--multigrid.epoch_factor"), _STEPS),
-    (("--multigrid.steps",), ("--multigrid.epoch_factor",), _STEPS),
+    (("--multigrid.steps",), ("--epoch-factor", "--multigrid.epoch_factor"), _STEPS),
     (("--no-fine-tuning",), ("--multigrid.fine_tuning",), "both decide on fine-tuning"),
 )
 """Flags, what each may not stand beside (or a field within it), and why."""
@@ -100,11 +98,13 @@ _CYCLES = ("long_cycle", "short_cycle", "fine_tuning", "anneal")
 _SIZES = ("steps", "epoch_factor", "batch_exponent")
 """Fields of Multigrid that are a recipe's schedule, and those that its reason is about too."""
 
+_EPOCH_FACTOR = "multigrid.epoch_factor"
 _SHORT_NAMES = {
     "baseline.batch_size": ("--batch-size", "clips of a step; rate and steps follow"),
     "baseline.learning_rate.base": ("--lr", "the learning rate at this batch size"),
     "data.manifest": ("--data", "the manifest of the videos"),
     "log": ("--log", "tensorboard, wandb or both with a comma: live logs in the run folder"),
+    _EPOCH_FACTOR: ("--epoch-factor", "epochs, times the baseline's"),
     "model.name": ("--model", "a name of vcycle models, or package.module:function"),
     "model.weights": ("--weights", "a checkpoint to start from"),
 }
@@ -350,10 +350,9 @@ def _change_plan(config: RunConfig, options: argparse.Namespace) -> RunConfig:
         multigrid = replace(multigrid.with_schedule("off"), steps=options.baseline_steps)
     else:
         multigrid = _ablated(config, options)
-    if options.epoch_factor is not None:
-        multigrid = replace(multigrid, epoch_factor=options.epoch_factor, steps=None)
-    elif "multigrid.epoch_factor" in options.fields:
-        multigrid = replace(multigrid, steps=None)
+    if _EPOCH_FACTOR in options.fields:
+        factor = options.fields[_EPOCH_FACTOR]
+        multigrid = replace(multigrid, epoch_factor=factor, steps=None)
     return replace(config, multigrid=multigrid)
 
 
@@ -377,6 +376,6 @@ def _ablated(config: RunConfig, options: argparse.Namespace) -> Multigrid:
         if multigrid.long_cycle is not None and multigrid.long_cycle.once:
             raise ValueError("--no-fine-tuning: a single pass ends on the full grid; leave it out")
         multigrid = replace(multigrid, fine_tuning=False)
-    if multigrid == config.multigrid or options.epoch_factor is not None:
+    if multigrid == config.multigrid or _EPOCH_FACTOR in options.fields:
         return multigrid
     return replace(multigrid, steps=len(config.plan()))

@@ -79,8 +79,8 @@ def _busy_seconds(stat: Path) -> float:
 
 def _quotas() -> Iterator[float]:
     """Cores that each control group of this process lets its processes use, if it has a limit."""
-    for group, is_first in own_groups("cpu"):
-        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_first else ("cpu.max",)
+    for group, is_version_1 in own_groups("cpu"):
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_version_1 else ("cpu.max",)
         with suppress(ValueError):  # "max" is no number: no limit
             words = " ".join(text_of(group / name) for name in names).split()
             quota, period = (float(word) for word in words)

@@ -36,8 +36,8 @@ def free_memory_bytes() -> int:
 
 def _limits() -> Iterator[tuple[int, int]]:
     """The limit of each control group that this process is in, and what is used of it."""
-    for group, is_first in own_groups("memory"):
-        of_limit, of_use, of_cache = _FILES[is_first]
+    for group, is_version_1 in own_groups("memory"):
+        of_limit, of_use, of_cache = _FILES[is_version_1]
         limit, used = (text_of(group / file).strip() for file in (of_limit, of_use))
         stat = text_of(group / "memory.stat")
         cached = re.search(rf"^{of_cache} (\d+)$", stat, re.MULTILINE)

@@ -305,6 +305,7 @@ def check_intact(path: Path) -> None:
     """
     if not path.is_file():
         raise ValueError(f"checkpoint {path}: no such file; give a run folder that holds one")
+    _check_stored(path)  # before it is read, for what is compressed may be much longer
     try:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()
@@ -314,4 +315,3 @@ def check_intact(path: Path) -> None:
         raise ValueError(
             f"checkpoint {path}: it is damaged ({bad} has another checksum); {_GIVE_ANOTHER}"
         )
-    _check_stored(path)
