@@ -123,6 +123,23 @@ def test_a_cpu_that_is_faster_in_bfloat16_takes_it_for_one_s_own_videos_and_time
     assert asked[3] == saved
 
 
+def test_a_gpu_takes_tf32_for_one_s_own_videos_only(
+    strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    asked: list[RunConfig] = []
+    monkeypatch.setattr("vcycle.cli.train._train", lambda config, *_, **__: asked.append(config))
+    own = ["--model", "resnet3d_tiny", "--shape", "8x32x32"]
+    assert main(["data", "index", "folder", "strokes"]) == 0
+    assert main(["train", "strokes", *own]) == 0
+    assert main(["train", "strokes", *own, "--time", "1m"]) == 0
+    assert main(["train", "strokes", *own, "--precision", "32-true"]) == 0
+    assert main(["train", "demo", "--data", "strokes", "--folder", "demo"]) == 0
+    kinds = ["tf32", "tf32", "32-true", "32-true"]
+    assert [config.precision for config in asked] == kinds
+    assert asked[0].notes[-1].startswith("precision tf32, in which torch by itself convolves")
+
+
 def test_a_choice_made_once_is_kept(strokes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", "strokes", *SMALL, "--dry-run"]
     assert main([*command, "--flip"]) == 0

@@ -35,9 +35,15 @@ def test_clips_of_one_frame_stay_in_float32(monkeypatch: pytest.MonkeyPatch) -> 
     assert fastest_precision("resnet3d_tiny", least_frames=1) == "32-true"
 
 
-def test_a_gpu_or_an_older_torch_stays_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("model", ["resnet3d_tiny", "slowfast_r50_8x8"])
+def test_a_gpu_takes_what_torch_convolves_in_there(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert fastest_precision("resnet3d_tiny", least_frames=2) == "32-true"
+    assert fastest_precision(model, least_frames=1) == "tf32"
+
+
+def test_an_older_torch_stays_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert fastest_precision("resnet3d_tiny", least_frames=2) == "32-true"

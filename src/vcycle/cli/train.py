@@ -198,7 +198,7 @@ def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
 
 
 def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> RunConfig:
-    """With the precision that this machine does most steps in, if a time was given for them.
+    """With the precision that this machine does most steps in: on a CPU if a time was given.
 
     That of the run in the folder given, if there is one.
     """
@@ -212,6 +212,12 @@ def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> Run
     fastest = fastest_precision(config.model.name, least_frames=least_frames)
     if fastest == config.precision:
         return config
+    if fastest == "tf32":
+        note = (
+            "precision tf32, in which torch by itself convolves on a GPU: --precision bf16-mixed "
+            "is faster, 32-true exact and several times slower"
+        )
+        return replace(config, precision=fastest, notes=(*config.notes, note))
     found = "in the study's runs the loss was the same, top-1 about two points lower"
     if options.time is None:
         note = f"--precision {fastest} is faster on this CPU: {found}"
