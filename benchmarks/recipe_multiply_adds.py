@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import torch
 
-from vcycle.config.own_videos import scratch
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
+from vcycle.config.user_recipes import scratch
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
 from vcycle.models.entries import find_model

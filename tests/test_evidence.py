@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from vcycle.config.own_videos import finetune, scratch
 from vcycle.config.run import RunConfig
 from vcycle.config.schedule_choice import (
     FEWEST_STEPS,
@@ -28,6 +27,7 @@ from vcycle.config.schedule_choice import (
     TOO_LONG,
 )
 from vcycle.config.sizing import Asked
+from vcycle.config.user_recipes import finetune, scratch
 from vcycle.models.entries import find_model
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "study.json"

@@ -16,39 +16,40 @@ from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape, ShapeRule
 
 if TYPE_CHECKING:
-    from vcycle.config.augmentation import Augmentation
-    from vcycle.data.batch import Batch, normalize
-    from vcycle.data.clips_of import ClipsOf
-    from vcycle.data.collate import collate
-    from vcycle.data.dataset import Clip, ClipDataset
-    from vcycle.data.decode.resample import crop_and_scale
-    from vcycle.data.grid import GridRange
-    from vcycle.data.loader import eval_loader, train_loader
-    from vcycle.data.manifest import Manifest
-    from vcycle.data.metadata import VideoInfo
-    from vcycle.data.request import ClipRequest, StepPart
-    from vcycle.data.sampler import PlanSampler, view_requests
-    from vcycle.data.to_shape import to_shape
-    from vcycle.evaluate.load_model import load_model
-    from vcycle.evaluate.predict import predict
+    from vcycle.config.augmentation import Augmentation as Augmentation
+    from vcycle.data.batch import Batch as Batch, normalize as normalize
+    from vcycle.data.clips_of import ClipsOf as ClipsOf
+    from vcycle.data.collate import collate as collate
+    from vcycle.data.dataset import Clip as Clip, ClipDataset as ClipDataset
+    from vcycle.data.decode.kept import KeptFrames as KeptFrames
+    from vcycle.data.decode.resample import crop_and_scale as crop_and_scale
+    from vcycle.data.grid import GridRange as GridRange
+    from vcycle.data.loader import eval_loader as eval_loader, train_loader as train_loader
+    from vcycle.data.manifest import Manifest as Manifest
+    from vcycle.data.metadata import VideoInfo as VideoInfo
+    from vcycle.data.request import ClipRequest as ClipRequest, StepPart as StepPart
+    from vcycle.data.sampler import PlanSampler as PlanSampler, view_requests as view_requests
+    from vcycle.data.to_shape import to_shape as to_shape
+    from vcycle.evaluate.load_model import load_model as load_model
+    from vcycle.evaluate.predict import predict as predict
     from vcycle.models import (
-        SubBatchNorm3d,
-        build_model,
-        check_model,
-        commit_statistics,
-        convert_batch_norm,
-        convert_dropout,
-        defer_statistics,
-        freeze,
-        load_weights,
-        parameter_groups,
-        precise_bn,
-        set_dropout_seeds,
-        set_norm_group,
+        SubBatchNorm3d as SubBatchNorm3d,
+        build_model as build_model,
+        check_model as check_model,
+        commit_statistics as commit_statistics,
+        convert_batch_norm as convert_batch_norm,
+        convert_dropout as convert_dropout,
+        defer_statistics as defer_statistics,
+        freeze as freeze,
+        load_weights as load_weights,
+        parameter_groups as parameter_groups,
+        precise_bn as precise_bn,
+        set_dropout_seeds as set_dropout_seeds,
+        set_norm_group as set_norm_group,
     )
-    from vcycle.train.apply_step import apply_step, check_finished
-    from vcycle.train.augment import augment
-    from vcycle.train.plan_lr import PlanLR
+    from vcycle.train.apply_step import apply_step as apply_step, check_finished as check_finished
+    from vcycle.train.augment import augment as augment
+    from vcycle.train.plan_lr import PlanLR as PlanLR
 
 _MODULES = {
     "Augmentation": "vcycle.config.augmentation",
@@ -92,55 +93,18 @@ _MODULES = {
 }
 
 __all__ = [
+    *_MODULES,
     "Anneal",
-    "Augmentation",
     "Baseline",
-    "Batch",
-    "Clip",
-    "ClipDataset",
-    "ClipRequest",
-    "ClipsOf",
-    "GridRange",
-    "KeptFrames",
     "LearningRate",
     "LongCycle",
-    "Manifest",
     "MiniBatch",
     "Multigrid",
     "Plan",
-    "PlanLR",
-    "PlanSampler",
     "Shape",
     "ShapeRule",
     "ShortCycle",
     "Step",
-    "StepPart",
-    "SubBatchNorm3d",
-    "VideoInfo",
-    "apply_step",
-    "augment",
-    "build_model",
-    "check_finished",
-    "check_model",
-    "collate",
-    "commit_statistics",
-    "convert_batch_norm",
-    "convert_dropout",
-    "crop_and_scale",
-    "defer_statistics",
-    "eval_loader",
-    "freeze",
-    "load_model",
-    "load_weights",
-    "normalize",
-    "parameter_groups",
-    "precise_bn",
-    "predict",
-    "set_dropout_seeds",
-    "set_norm_group",
-    "to_shape",
-    "train_loader",
-    "view_requests",
 ]
 
 

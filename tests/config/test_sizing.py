@@ -7,12 +7,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from vcycle.config.own_videos import scratch
 from vcycle.config.recipes import FIXED_RECIPES, recipe
 from vcycle.config.sizing import Asked, fitted_span, rescaled
+from vcycle.config.user_recipes import scratch
 
 
 @pytest.mark.parametrize("name", FIXED_RECIPES)

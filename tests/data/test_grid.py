@@ -7,8 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from vcycle.data.grid import Box, GridRange, View, draw_grid, view_grid
 from vcycle.data.metadata import VideoInfo

@@ -9,11 +9,9 @@ import math
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from vcycle.data import manifest as manifest_module
-from vcycle.data import tables as tables_module
+from vcycle.data import manifest as manifest_module, tables as tables_module
 from vcycle.data.manifest import Manifest, check_replaceable
 from vcycle.data.metadata import Location, Video
 

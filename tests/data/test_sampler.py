@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from tests.data.plans import FakePlan, FakeStep

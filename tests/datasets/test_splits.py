@@ -6,8 +6,7 @@ import re
 from collections import defaultdict
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from vcycle.datasets.splits import Splitting, groups_by_pattern, repaired_splits, split_videos
 

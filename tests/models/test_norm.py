@@ -14,8 +14,7 @@ import pytest
 import torch
 import torch._dynamo.testing
 import torch.distributed as dist
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from tests.models import reference

@@ -4,8 +4,7 @@ from fractions import Fraction
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import SQRT_HALF, LongCycle, ShortCycle

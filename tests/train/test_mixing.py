@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from vcycle.config.own_videos import scratch
+from vcycle.config.user_recipes import scratch
 from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.mixing import box, mix
 

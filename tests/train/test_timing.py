@@ -13,10 +13,10 @@ import torch
 from rich.console import Console
 
 from vcycle.cli.train import parse_time
-from vcycle.config.own_videos import scratch
 from vcycle.config.run import Model, RunConfig
 from vcycle.config.schedule_choice import FEWEST_STEPS, timed
 from vcycle.config.sizing import Asked, time_text
+from vcycle.config.user_recipes import scratch
 from vcycle.schedule.shape import Shape
 from vcycle.train import measuring, timing
 from vcycle.train.activity import Activity

@@ -24,7 +24,7 @@ from vcycle.data.batch import normalize
 from vcycle.data.tables import counted
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
-from vcycle.devices.memory import out_of_memory_by_name
+from vcycle.devices.out_of_memory import out_of_memory_by_name
 from vcycle.evaluate.setup import make_network
 from vcycle.models import (
     commit_statistics,

@@ -59,10 +59,10 @@ def read_values(file: Path) -> dict[str, Any]:
 def read_saved(file: Path) -> dict[str, Any]:
     """What the ``config.yaml`` of a run says. Raises ValueError unless it can be one."""
     try:
-        values = _loaded(file.read_text(encoding="utf-8"))
-        if all(isinstance(each, dict) for each in (values, values["data"], values["model"])):
-            return dict(values)
-    except (FileNotFoundError, yaml.YAMLError, LookupError, TypeError, ValueError):
+        values = read_values(file)
+        if all(isinstance(values[name], dict) for name in ("data", "model")):
+            return values
+    except (FileNotFoundError, LookupError, ValueError):
         pass
     raise ValueError(
         f"{file}: no configuration of a run; restore it, or start anew in another folder"

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from vcycle.config.own_videos import finetune, scratch
 from vcycle.config.run import Data, Evaluation, Model, Optimizer, RunConfig
 from vcycle.config.sizing import Asked, rescaled
+from vcycle.config.user_recipes import finetune, scratch
 from vcycle.schedule.arguments import nearest
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid

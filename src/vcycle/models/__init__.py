@@ -13,36 +13,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vcycle.models.batch_statistics import precise_bn
-    from vcycle.models.build import build_model
+    from vcycle.models.batch_statistics import precise_bn as precise_bn
+    from vcycle.models.build import build_model as build_model
     from vcycle.models.deferred import (
-        commit_statistics,
-        defer_statistics,
-        discard_statistics,
-        has_deferred_statistics,
-        num_commits,
+        commit_statistics as commit_statistics,
+        defer_statistics as defer_statistics,
+        discard_statistics as discard_statistics,
+        has_deferred_statistics as has_deferred_statistics,
+        num_commits as num_commits,
     )
     from vcycle.models.dropout import (
-        ClipKeys,
-        SampleDropout,
-        convert_dropout,
-        num_attention_dropout,
-        num_plain_dropout,
-        set_dropout_seeds,
+        ClipKeys as ClipKeys,
+        SampleDropout as SampleDropout,
+        convert_dropout as convert_dropout,
+        num_attention_dropout as num_attention_dropout,
+        num_plain_dropout as num_plain_dropout,
+        set_dropout_seeds as set_dropout_seeds,
     )
-    from vcycle.models.external import check_model
-    from vcycle.models.frozen import freeze
-    from vcycle.models.memory_layout import memory_format, to_channels_last
+    from vcycle.models.external import check_model as check_model
+    from vcycle.models.frozen import freeze as freeze
+    from vcycle.models.memory_layout import (
+        memory_format as memory_format,
+        to_channels_last as to_channels_last,
+    )
     from vcycle.models.norm import (
-        SubBatchNorm3d,
-        check_norm_group,
-        convert_batch_norm,
-        set_norm_group,
+        SubBatchNorm3d as SubBatchNorm3d,
+        check_norm_group as check_norm_group,
+        convert_batch_norm as convert_batch_norm,
+        set_norm_group as set_norm_group,
     )
-    from vcycle.models.optimizer_groups import parameter_groups
-    from vcycle.models.short_clips import convert_convolutions
-    from vcycle.models.tokens import TokenDrop, set_token_share
-    from vcycle.models.weights import LoadReport, load_weights
+    from vcycle.models.optimizer_groups import parameter_groups as parameter_groups
+    from vcycle.models.short_clips import convert_convolutions as convert_convolutions
+    from vcycle.models.tokens import TokenDrop as TokenDrop, set_token_share as set_token_share
+    from vcycle.models.weights import LoadReport as LoadReport, load_weights as load_weights
 
 _MODULES = {
     "ClipKeys": "dropout",
@@ -74,35 +77,7 @@ _MODULES = {
     "to_channels_last": "memory_layout",
 }
 
-__all__ = [
-    "ClipKeys",
-    "LoadReport",
-    "SampleDropout",
-    "SubBatchNorm3d",
-    "TokenDrop",
-    "build_model",
-    "check_model",
-    "check_norm_group",
-    "commit_statistics",
-    "convert_batch_norm",
-    "convert_convolutions",
-    "convert_dropout",
-    "defer_statistics",
-    "discard_statistics",
-    "freeze",
-    "has_deferred_statistics",
-    "load_weights",
-    "memory_format",
-    "num_attention_dropout",
-    "num_commits",
-    "num_plain_dropout",
-    "parameter_groups",
-    "precise_bn",
-    "set_dropout_seeds",
-    "set_norm_group",
-    "set_token_share",
-    "to_channels_last",
-]
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:

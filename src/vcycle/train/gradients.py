@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, normalize
 from vcycle.devices.fabric import Fabric
-from vcycle.devices.memory import out_of_memory_by_name
+from vcycle.devices.out_of_memory import out_of_memory_by_name
 from vcycle.models import (
     SubBatchNorm3d,
     discard_statistics,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from vcycle.config.run import RunConfig
 from vcycle.devices.buffers import has_other_buffers
 from vcycle.devices.fabric import Fabric
-from vcycle.devices.memory import out_of_memory_by_name
+from vcycle.devices.out_of_memory import out_of_memory_by_name
 from vcycle.models import ClipKeys, SubBatchNorm3d
 
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]

@@ -8,13 +8,13 @@ import av
 import pytest
 
 from tests.encode import KINDS, encode, numbered_frames
-from vcycle.data.decode.clock import Clock, stream_clock, stream_frame_rate
+from vcycle.data.decode.clock import StreamClock, stream_clock, stream_frame_rate
 
 
 def test_a_frame_may_begin_half_a_frame_late():
-    clock = Clock(start=100, tick=Fraction(10))
+    clock = StreamClock(start=100, tick=Fraction(10))
     assert [clock.until(number) for number in range(3)] == [105, 115, 125]
-    assert Clock(start=0, tick=Fraction(1001, 30)).until(1) == 50  # 1.5 x 33.37, rounded down
+    assert StreamClock(start=0, tick=Fraction(1001, 30)).until(1) == 50  # 1.5 x 33.37, rounded down
 
 
 @pytest.mark.parametrize(

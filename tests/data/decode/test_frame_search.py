@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.encode import KINDS, encode, moving_noise
-from vcycle.data.decode.clock import Clock
+from vcycle.data.decode.clock import StreamClock
 from vcycle.data.decode.frame_search import MissedFrame, wanted_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.resample import Resampler
@@ -95,7 +95,7 @@ def test_a_jump_that_lands_past_the_wanted_frame_is_noticed():
         format=SimpleNamespace(name="mp4"), demux=lambda stream: iter(packets)
     )
     stream = SimpleNamespace(codec_context=Recovering())
-    frames = wanted_frames(container, stream, Clock(0, Fraction(1)), (0, 12, 14), skip=True)
+    frames = wanted_frames(container, stream, StreamClock(0, Fraction(1)), (0, 12, 14), skip=True)
     with pytest.raises(MissedFrame):
         list(frames)
 

@@ -1,7 +1,7 @@
 """The clock of a video stream: from frame numbers to times in the stream's units, and back.
 
-An open stream goes in; a ``Clock`` comes out. It exists because containers disagree about times:
-some store none, some store wrong ones.
+An open stream goes in; a ``StreamClock`` comes out. It exists because containers disagree about
+times: some store none, some store wrong ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Clock:
+class StreamClock:
     """A stream's clock: its first frame begins at ``start``, one every ``tick`` units.
 
     If the container's display times are missing or wrong, frames are ``counted`` from the first
@@ -29,7 +29,7 @@ class Clock:
         return self.start + (2 * number + 1) * over // (2 * under)
 
 
-def stream_clock(container: Any, stream: Any) -> Clock:
+def stream_clock(container: Any, stream: Any) -> StreamClock:
     """The clock of an open stream."""
     # AVI stores no display times, and these may differ from the order in the file. Those of a
     # program stream are wrong after a seek and at open groups of pictures. A raw stream has none.
@@ -41,7 +41,7 @@ def stream_clock(container: Any, stream: Any) -> Clock:
         or stream.start_time is None
     )
     tick = 1 / (stream_frame_rate(stream) * stream.time_base)
-    return Clock(stream.start_time or 0, tick, counted)
+    return StreamClock(stream.start_time or 0, tick, counted)
 
 
 def stream_frame_rate(stream: Any) -> Fraction:

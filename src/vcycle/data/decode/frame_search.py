@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from vcycle.data.decode.clock import Clock
+from vcycle.data.decode.clock import StreamClock
 
 # FFmpeg's own decoders, which obey a new ``skip_frame`` from the next packet on.
 _SKIPPING = frozenset(("h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4", "vp8", "vp9"))
@@ -31,7 +31,7 @@ class PastDeadline(Exception):  # noqa: N818  what happened, not a mistake
 def wanted_frames(
     container: Any,
     stream: Any,
-    clock: Clock,
+    clock: StreamClock,
     numbers: Sequence[int],
     *,
     skip: bool,
@@ -111,7 +111,7 @@ def _decode_all(stream: Any, packets: Iterator[Any]) -> Iterator[Any]:
 
 
 def _decode_needed(
-    stream: Any, packets: Iterator[Any], clock: Clock, numbers: Sequence[int]
+    stream: Any, packets: Iterator[Any], clock: StreamClock, numbers: Sequence[int]
 ) -> Iterator[Any]:
     """Frames in display order: at least those of ``numbers``, and those they refer to.
 
@@ -183,7 +183,7 @@ def _can_jump_to(packet: Any, waiting: list[Any], until: int) -> bool:
 
 
 def _decode_waiting(
-    context: Any, waiting: list[Any], following: Any, clock: Clock, numbers: Sequence[int]
+    context: Any, waiting: list[Any], following: Any, clock: StreamClock, numbers: Sequence[int]
 ) -> Iterator[Any]:
     """Decode packets; the decoder may skip those that neither we nor other frames need."""
     known = sorted(p.pts for p in (*waiting, following) if p is not None and p.pts is not None)
