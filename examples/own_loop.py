@@ -7,6 +7,7 @@ torchrun --nproc-per-node 2 -m examples.own_loop /tmp/videos
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -53,6 +54,8 @@ def main(folder: str, *, steps: int = 200, micro_batches: int = 1) -> list[float
 
 if __name__ == "__main__":
     if dist.is_torchelastic_launched():
+        if torch.cuda.is_available():  # each process has a GPU of its own
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group()
     main(sys.argv[1])
     if dist.is_initialized():

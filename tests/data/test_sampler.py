@@ -241,3 +241,16 @@ def test_what_is_no_whole_number_is_refused(arguments, message):
         PlanSampler(plan, 10, 0, **arguments)
     with pytest.raises(TypeError, match=r"plan Baseline: give a vcycle\.Plan"):
         PlanSampler(plan.baseline, 10, 0)
+
+
+def test_equal_plans_are_one_plan() -> None:
+    """Files hold 2.0 where a program says 2."""
+    baseline = Baseline(Shape(8, 32, 32), 4, 60, 24, LearningRate(2), (30,))
+    other = Baseline(Shape(8, 32, 32), 4, 60, 24, LearningRate(2.0), (30,))
+    plans = [
+        Plan(each, Multigrid(norm_group=4, epoch_factor=factor))
+        for each, factor in ((baseline, 2), (other, 2.0))
+    ]
+    assert plans[0] == plans[1]
+    first, second = (next(iter(PlanSampler(plan, 24, 0)))[0].part.run for plan in plans)
+    assert first == second

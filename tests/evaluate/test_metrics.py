@@ -34,3 +34,15 @@ def test_mean_average_precision_is_over_the_classes_that_are_shown(labels, expec
 def test_without_a_video_that_could_be_scored_every_accuracy_is_0(multi_label, metric):
     found = VideoScores(num_videos=2, num_classes=3, multi_label=multi_label).compute()
     assert (found["videos"], found[metric]) == (0, 0)
+
+
+def test_a_score_that_is_not_a_number_is_wrong_and_the_loss_stays_one():
+    """Not the first class, and nothing that JSON cannot hold."""
+    scores = VideoScores(num_videos=2, num_classes=3, multi_label=False)
+    views = torch.tensor([[torch.nan, torch.nan, torch.nan], [1.0, 2.0, 3.0]])
+    scores.add(torch.arange(2), views, torch.tensor([0, 2]))
+    found = scores.compute()
+    assert found["top1"] == 0.5
+    assert 0 < found["loss"] < 100
+    empty = VideoScores(num_videos=2, num_classes=3, multi_label=False).compute()
+    assert 0 < empty["loss"] < 100

@@ -99,6 +99,8 @@ def test_a_part_ends_with_its_video(trained_run: Path, synthetic_videos: Path) -
     for seconds, end in ((0.5, 0.5), (100.0, whole.end_seconds)):
         [part] = vcycle.predict(model, replace(video, end_seconds=seconds), num_clips=1)
         assert part.end_seconds == end
+    with pytest.raises(UnreadableVideo, match=r"s, and its line begins at 100\.0 s"):
+        list(vcycle.predict(model, replace(video, start_seconds=100.0, end_seconds=120.0)))
 
 
 def test_files_folders_manifests_and_uris_name_the_same_videos(synthetic_videos: Path) -> None:
@@ -148,7 +150,9 @@ def test_the_command_prints_json_and_reports_a_bad_video_last(
     other = shutil.copy(bad, tmp_path / "b_bad.mp4")
     assert main([*words[:3], str(other), *words[3:]]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"vcycle: 2 videos to encode again, or to leave out: {bad}: ")
+    assert error.startswith(
+        f"vcycle: 2 videos could not be read; encode again, or leave out: {bad}: "
+    )
     assert f"; {other}: " in error
 
 

@@ -12,9 +12,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+import torch
 from lightning_fabric import Fabric
 from torch import nn
 
@@ -23,6 +23,7 @@ from vcycle.cli.main import main
 from vcycle.config.fields import config_text, read_config
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate import run as run_module
+from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.shape import Shape
 
 
@@ -109,44 +110,6 @@ def test_scores_replace_scores_alone(
     assert len(file.read_text().splitlines()) == 13
 
 
-@pytest.mark.parametrize(
-    ("split", "change", "num_videos"),
-    [("train", {"split": "val"}, 13), ("val", {"start_seconds": 0.1}, 12)],
-)
-def test_other_videos_than_the_run_validated_on_are_said(
-    trained_run: Path,
-    synthetic_videos: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    split: str,
-    change: dict[str, Any],
-    num_videos: int,
-) -> None:
-    assert main(["eval", str(trained_run), "--json"]) == 0
-    assert "warning" not in capsys.readouterr().err
-    run, videos = tmp_path / "run", tmp_path / "videos"
-    shutil.copytree(trained_run, run)
-    shutil.copytree(synthetic_videos, videos)
-    manifest = Manifest.read(videos)
-    changed, *_ = manifest.split(split).videos
-    others = (video for video in manifest.videos if video != changed)
-    replace(manifest, videos=(replace(changed, **change), *others)).write(videos)
-    config = read_config(run / "config.yaml")
-    data = replace(config.data, manifest=str(videos))
-    (run / "config.yaml").write_text(config_text(replace(config, data=data)))
-    assert main(["eval", str(run), "--json"]) == 0  # of the manifest that it keeps
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["videos"] == 12
-    assert "warning" not in captured.err
-    shutil.rmtree(run / "manifest")
-    assert main(["eval", str(run), "--json"]) == 0
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["videos"] == num_videos
-    assert f"the manifest in {videos} has changed since {run} trained" in captured.err
-    assert main(["eval", str(run), "--json", "--data", str(videos)]) == 0  # as asked
-    assert "warning" not in capsys.readouterr().err
-
-
 def test_ten_clips_of_segments_are_refused(
     trained_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,3 +176,65 @@ def test_two_processes_score_as_one(
         if single != tables[0][0]:
             found, expected = (list(map(float, row[3:])) for row in (sharded, single))
             assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_norm_statistics_are_those_of_the_checkpoint_unless_asked_for(
+    trained_run: Path, synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that estimated them has them in it; others to score need no training videos."""
+    run = shutil.copytree(trained_run, tmp_path / "run")
+    config = read_config(run / "config.yaml")
+    evaluation = replace(config.evaluation, precise_bn=2)
+    (run / "config.yaml").write_text(config_text(replace(config, evaluation=evaluation)))
+    found = []
+    for words in ([str(trained_run)], [str(run)]):
+        assert main(["eval", *words, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1]
+
+
+def test_videos_that_cannot_be_read_are_named(
+    trained_run: Path, synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    videos = shutil.copytree(synthetic_videos, tmp_path / "videos")
+    bad = sorted((videos / "val").glob("*.mp4"))[0]
+    bad.write_bytes(b"no video" * 99)
+    assert main(["eval", str(trained_run), "--data", str(videos), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert list(json.loads(captured.out)["bad_videos"]) == [f"val/{bad.name}"]
+    assert f"warning: {trained_run}: 1 video could not be read: val/{bad.name} (" in captured.err
+
+
+@pytest.mark.parametrize("is_trained_on_several", [True, False])
+def test_scores_are_of_the_kind_that_the_weights_were_trained_for(
+    trained_run: Path,
+    synthetic_videos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    is_trained_on_several: bool,
+) -> None:
+    """Whatever the labels of the videos that they are to score look like."""
+    file, videos = tmp_path / "alone.pt", shutil.copytree(synthetic_videos, tmp_path / "videos")
+    state = load_checkpoint(trained_run / "checkpoint.pt")
+    state["trained"]["multi_label"] = is_trained_on_several
+    torch.save(state, file)
+    if not is_trained_on_several:
+        manifest = Manifest.read(videos)
+        first, *others = manifest.split("val").videos
+        replace(manifest, videos=(*others, replace(first, labels=(0, 1)))).write(videos)
+    words = ["eval", str(file), "--data", str(videos), "--data.num_workers", "0", "--json"]
+    if is_trained_on_several:
+        assert main(words) == 0
+        assert "map" in json.loads(capsys.readouterr().out)
+    else:
+        assert main(words) == 2
+        assert f"trained on videos of one class each, and {first.path} has" in (
+            capsys.readouterr().err
+        )
+
+
+def test_a_split_that_is_not_there_is_no_matter_of_indexing_again(
+    trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", str(trained_run), "--split", "test"]) == 2
+    assert "is in it; give --split train or --split val" in capsys.readouterr().err

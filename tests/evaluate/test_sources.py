@@ -219,3 +219,23 @@ def test_a_shape_that_the_model_does_not_take_is_refused(
     assert "--shape 4x32x32: the model does not take it" in error
     assert "leave --shape out for 8x32x32" in error
     assert error.count("\n") == 1
+
+
+def test_a_shape_alone_is_not_what_a_run_is_scored_at(
+    trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its crops would show less of a frame than those of --shapes."""
+    error = error_of([str(trained_run), "--shape", "4x24x24"], capsys)
+    assert "says what its clips are; give --shapes TxHxW" in error
+    words = ["--shape", "4x24x24", "--data.short_side", "[27, 36]"]
+    assert scores([str(trained_run), *words], capsys)["videos"] == 12
+
+
+def test_a_folder_for_the_hub_scores_as_the_run(
+    trained_run: Path, synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = scores([str(trained_run)], capsys)
+    assert main(["export", str(trained_run), "--hub", str(tmp_path / "hub")]) == 0
+    capsys.readouterr()
+    data = ["--data", str(synthetic_videos), "--data.num_workers", "0"]
+    assert scores([str(tmp_path / "hub"), *data], capsys) == expected

@@ -201,8 +201,22 @@ def test_a_folder_that_is_no_run_is_one_line(
 def test_a_run_is_given_once(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", str(trained_run), str(trained_run), "--out", str(tmp_path / "x")]) == 2
-    assert "given more than once" in capsys.readouterr().err
+    again = str(trained_run.parent / "." / ".." / trained_run.parent.name / trained_run.name)
+    for command in (["report", "--out", str(tmp_path / "x")], ["compare"]):
+        assert main([*command, str(trained_run), again]) == 2
+        assert "given more than once" in capsys.readouterr().err
+
+
+def test_scores_of_other_videos_are_not_shown_as_the_run_s(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(trained_run, tmp_path / "run")
+    file = run / "scores.csv"
+    assert main(["eval", str(run), "--split", "train", "--scores", str(file)]) == 0
+    assert main(["report", str(run), "--out", str(tmp_path / "report.html")]) == 0
+    text = (tmp_path / "report.html").read_text()
+    assert "scores.csv is of other videos than those that the run is validated on" in text
+    assert "Worst mistakes" not in text
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folders(

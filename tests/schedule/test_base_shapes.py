@@ -161,3 +161,19 @@ def test_the_long_cycle_scales_any_rate(decay: str) -> None:
         assert step.learning_rate == pytest.approx(
             rate.at(stage=0, progress=progress) * factor**0.5
         )
+
+
+def test_a_norm_group_that_grows_divides_its_batch() -> None:
+    """Of batch factors of one's own, where the group does not divide B."""
+    plan = Plan(
+        Baseline(Shape(8, 100, 100), 4, 400, 100, LearningRate(0.1)),
+        Multigrid(
+            long_cycle=LongCycle(((1.0, 1.0),), batch_factors=(6,)),
+            short_cycle=ShortCycle(((1.0, 0.655),)),
+            norm_group=8,
+            fine_tuning=False,
+        ),
+    )
+    assert [step.batch_size for step in plan.mini_batches()] == [56, 24]
+    for kind in plan.mini_batches():
+        assert kind.batch_size % kind.norm_group == 0

@@ -166,6 +166,36 @@ def test_a_step_that_a_gradient_scaler_skipped_is_not_held_against_it(clears):
     assert step.index == 1
 
 
+@pytest.mark.parametrize("with_scheduler", [False, True])
+def test_statistics_of_a_skipped_step_are_those_of_one_batch(with_scheduler):
+    """Which plain norms move in every forward pass, whatever the optimizer does."""
+
+    def statistics(micro_batches):
+        torch.manual_seed(0)
+        model = network()
+        optimizer = optimizer_of(model, 0.1)
+        if micro_batches > 1:
+            vcycle.defer_statistics(model, optimizer)
+        scheduler = vcycle.PlanLR(optimizer, PLAN, model) if with_scheduler else None
+        generator = torch.Generator().manual_seed(1)
+        for step in PLAN[:3]:
+            pixels = torch.randn((step.batch_size, 3, 2, 4, 4), generator=generator)
+            for number, part in enumerate(pixels.chunk(micro_batches)):
+                if scheduler is None:
+                    batch = batch_of(step, micro_batch=number, micro_batches=micro_batches)
+                    vcycle.apply_step(batch, model=model, optimizer=optimizer)
+                loss = model(part).square().sum()
+                (loss * (torch.inf if step.index == 1 else 1e-6)).backward()
+            if step.index != 1:
+                optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
+            optimizer.zero_grad()
+        return [buffer.double() for buffer in model.buffers()]
+
+    torch.testing.assert_close(statistics(2), statistics(1))
+
+
 def test_the_place_survives_a_checkpoint_of_the_optimizer():
     model = network()
     optimizer = optimizer_of(model, 0.1, 0.3)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,7 @@ def test_the_last_ones_and_the_best_are_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == [f"{f}{s}" for f in files for s in (".pt", ".safetensors")]
     found = {file: load_checkpoint(tmp_path / f"{file}.pt")["next_step"] for file in files}
     assert list(found.values()) == [5, 20, 15, 20]
-    assert newest_intact(tmp_path, say=no_word) == tmp_path / "checkpoint.pt"
+    assert newest_intact(tmp_path, say=no_word) == tmp_path / f"{kept[-1]}.pt"
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path) -> None:
@@ -81,7 +83,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert set(before) == {n for n in names(tmp_path) if n.endswith(".pt") or n in before}
     assert load_checkpoint(tmp_path / "checkpoint.pt")["next_step"] == 1
-    clear_after(tmp_path, next_step=1)
+    clear_after(tmp_path, next_step=1, resumed=tmp_path / "checkpoint.pt")
     assert names(tmp_path) == before
 
 
@@ -122,6 +124,52 @@ def test_a_bit_that_flips_is_noticed_and_the_one_before_is_taken(tmp_path: Path)
         newest_intact(tmp_path, say=lambda _: None)
 
 
+def test_a_newest_that_has_no_further_name_yet_is_kept(tmp_path: Path) -> None:
+    """As a disk without hard links leaves it that is full by then."""
+    write_checkpoint(tmp_path, state(1), keep=2)
+    before = {f"checkpoint{suffix}": None for suffix in (".pt", ".safetensors")}
+    before = {name: (tmp_path / name).read_bytes() for name in before}
+    newest = write_checkpoint(tmp_path, state(2), keep=2).with_suffix(".pt")
+    for name, content in before.items():
+        (tmp_path / name).unlink()
+        (tmp_path / name).write_bytes(content)
+    assert newest_intact(tmp_path, say=no_word) == newest
+    clear_after(tmp_path, next_step=2, resumed=newest)
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["next_step"] == 2
+
+
+def test_one_that_the_disk_does_not_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = write_checkpoint(tmp_path, state(1), keep=2).with_suffix(".pt")
+    newer = write_checkpoint(tmp_path, state(2), keep=2).with_suffix(".pt")
+    read = zipfile.ZipFile.testzip
+
+    def fails(archive: zipfile.ZipFile) -> str | None:
+        if archive.filename == str(newer):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(archive)
+
+    monkeypatch.setattr(zipfile.ZipFile, "testzip", fails)
+    said: list[str] = []
+    assert newest_intact(tmp_path, say=said.append) == older
+    assert "step_00000002.pt: it cannot be read (Input/output error)" in said[0]
+
+
+def test_one_that_torch_does_not_load_is_passed_over(tmp_path: Path) -> None:
+    """Python finds every record by the archive's directory; torch reads their own headers too."""
+    older = write_checkpoint(tmp_path, state(1), keep=2).with_suffix(".pt")
+    newer = write_checkpoint(tmp_path, state(2), keep=2).with_suffix(".pt")
+    content = bytearray(newer.read_bytes())
+    with zipfile.ZipFile(newer) as archive:
+        record = max(archive.infolist(), key=lambda each: each.file_size)
+    content[record.header_offset] ^= 1
+    newer.write_bytes(content)
+    said: list[str] = []
+    assert newest_intact(tmp_path, say=said.append) == older
+    assert "it is damaged" in said[0]
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_the_best_is_the_last_resort(tmp_path: Path, damaged: bool) -> None:
     for step in (5, 10):
@@ -136,7 +184,7 @@ def test_the_best_is_the_last_resort(tmp_path: Path, damaged: bool) -> None:
         (tmp_path / "checkpoint.pt").write_bytes(b"damaged")
     assert has_checkpoint(tmp_path)
     assert newest_intact(tmp_path, say=lambda _: None) == tmp_path / "best.pt"
-    clear_after(tmp_path, next_step=5)
+    clear_after(tmp_path, next_step=5, resumed=tmp_path / "best.pt")
     for name in ("checkpoint", "best"):
         assert load_checkpoint(tmp_path / f"{name}.pt")["next_step"] == 5
 
@@ -148,7 +196,7 @@ def test_what_a_kill_left_is_cleared(tmp_path: Path) -> None:
     left = ("checkpoints/.step_00000020.pt.77", "checkpoints/step_00000020.safetensors")
     for name in (*left, ".checkpoint.pt.77"):
         (tmp_path / name).touch()
-    clear_after(tmp_path, next_step=10)
+    clear_after(tmp_path, next_step=10, resumed=tmp_path / "checkpoints" / "step_00000010.pt")
     steps = [f"checkpoints/step_000000{step}" for step in ("05", "10")]
     assert names(tmp_path) == [
         f"{f}{s}" for f in ("checkpoint", *steps) for s in (".pt", ".safetensors")

@@ -126,7 +126,8 @@ def test_a_parameter_without_a_use_is_named_before_step_0(
 
 def go_back(folder: Path, *, next_step: int) -> None:
     """Let a complete run be one that was killed later than ``next_step``."""
-    clear_after(folder, next_step=next_step)
+    newest = folder / "checkpoints" / f"step_{next_step:08d}.pt"
+    clear_after(folder, next_step=next_step, resumed=newest)
     (folder / "result.json").unlink()
 
 

@@ -66,7 +66,7 @@ def killed_after(config: RunConfig, run: Path, *, step: int) -> None:
     """Let a complete run be one whose newest checkpoint is that after ``step`` steps."""
     train(config, run)
     (run / "result.json").unlink()
-    clear_after(run, next_step=step)
+    clear_after(run, next_step=step, resumed=run / "checkpoints" / f"step_{step:08d}.pt")
 
 
 def test_a_run_that_goes_on_doubles_no_point(config: RunConfig, tmp_path: Path) -> None:

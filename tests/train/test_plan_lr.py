@@ -113,8 +113,9 @@ def test_stepping_it_for_each_micro_batch_is_refused():
 
 @pytest.mark.parametrize("clears", [False, True])
 def test_a_step_that_a_gradient_scaler_skipped_counts(clears):
+    """A parameter without gradients, as of a head that is not used, changes nothing."""
     model = network()
-    parameters = list(model.parameters())
+    parameters = [*model.parameters(), nn.Parameter(torch.ones(2))]
     optimizer = torch.optim.SGD(parameters, lr=0.1)
     scheduler = vcycle.PlanLR(optimizer, PLAN)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)

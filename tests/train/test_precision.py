@@ -71,7 +71,8 @@ def test_steps_whose_gradients_overflow_are_skipped_counted_and_resumed(
     assert state["scaler"]["scale"] == 2.0 ** (34 - sum(skipped))
 
     (tmp_path / "whole").rename(tmp_path / "cut")
-    clear_after(tmp_path / "cut", next_step=5)
+    newest = tmp_path / "cut" / "checkpoints" / "step_00000005.pt"
+    clear_after(tmp_path / "cut", next_step=5, resumed=newest)
     (tmp_path / "cut" / "result.json").unlink()
     assert train(fp16, tmp_path / "cut", resume=True)["skipped_steps"] == sum(skipped)
     again = read_rows(tmp_path / "cut" / "metrics.jsonl")

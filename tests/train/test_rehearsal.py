@@ -261,3 +261,29 @@ def test_a_buffer_that_changes_its_size_is_to_be_in_no_checkpoint(
     message = r"^model: buffer 'positions' changes its size with the clip; register it with persis"
     with pytest.raises(ValueError, match=message):
         train(config, tmp_path / "run", dry_run=True)
+
+
+class Rotated(nn.Module):
+    """A table of rotations, which safetensors cannot hold."""
+
+    def __init__(self, num_classes: int, persistent: bool) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, num_classes)
+        table = torch.polar(torch.ones(4, dtype=torch.float64), torch.arange(4.0).double())
+        self.register_buffer("rotations", table, persistent=persistent)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        return self.head(clips.mean((2, 3, 4)))
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_state_that_no_checkpoint_could_hold_is_said_before_the_first_step(
+    config: RunConfig, tmp_path: Path, persistent: bool
+) -> None:
+    model = replace(config.model, name=f"{__name__}:Rotated", options={"persistent": persistent})
+    config = replace(config, model=model)
+    if not persistent:
+        assert train(config, tmp_path / "run", dry_run=True) == {}
+        return
+    with pytest.raises(ValueError, match=r"safetensors cannot hold its state .*persistent=False"):
+        train(config, tmp_path / "run", dry_run=True)

@@ -35,6 +35,8 @@ CONFIG = RunConfig(
     model=Model("resnet3d_tiny"),
 )
 VIDEOS = Manifest(Path("videos"), ("one", "two"), ())
+BEGUN = CONFIG, CONFIG.plan(), VIDEOS
+NEW: dict[str, Any] = {"resumed": None, "predicted_seconds": 1.0}
 
 
 def test_bad_videos_are_counted_over_all_processes(
@@ -128,7 +130,7 @@ def test_auto_begins_where_nothing_is_and_where_a_kill_left_no_checkpoint(tmp_pa
         assert RunFolder(path).begin(CONFIG, resume=resume) == "new"
     (path / ".config.yaml.123").write_text("reci")  # of a write that was killed
     assert RunFolder(path).begin(CONFIG, resume="auto") == "new"
-    RunFolder(path).start(CONFIG, CONFIG.plan(), VIDEOS, first_step=0, predicted_seconds=1.0)
+    RunFolder(path).start(*BEGUN, first_step=0, **NEW)
     assert RunFolder(path).begin(CONFIG, resume="auto") == "new"
     with pytest.raises(ValueError, match="not empty"):
         RunFolder(path).begin(CONFIG, resume=False)
@@ -183,7 +185,7 @@ def test_a_folder_is_locked_from_the_beginning_and_again_free_if_nothing_came_of
     path = tmp_path / "runs" / "begun"
     with closing(RunFolder(path)) as folder:
         folder.begin(CONFIG, resume=False)
-        folder.start(CONFIG, CONFIG.plan(), VIDEOS, first_step=0, predicted_seconds=1.0)
+        folder.start(*BEGUN, first_step=0, **NEW)
     assert (path / "config.yaml").exists()
     assert lock_elsewhere(path) == ""
     dry = RunFolder(tmp_path / "dry")
@@ -257,8 +259,38 @@ def test_the_result_of_an_earlier_run_is_none_of_one_that_begins(tmp_path: Path)
         (tmp_path / name).write_text("{}")
     with zipfile.ZipFile(tmp_path / "checkpoint.pt", "w"):
         pass  # intact
-    RunFolder(tmp_path).start(CONFIG, CONFIG.plan(), VIDEOS, first_step=5, predicted_seconds=1.0)
+    RunFolder(tmp_path).start(*BEGUN, first_step=5, **NEW)
     assert (tmp_path / "scores.csv").exists()
     assert not (tmp_path / "result.json").exists()
-    RunFolder(tmp_path).start(CONFIG, CONFIG.plan(), VIDEOS, first_step=0, predicted_seconds=1.0)
+    RunFolder(tmp_path).start(*BEGUN, first_step=0, **NEW)
     assert not (tmp_path / "scores.csv").exists()
+
+
+def test_a_complete_run_needs_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(config_text(CONFIG))
+    (tmp_path / "result.json").write_text("{}")
+    for resume in (True, "auto"):
+        with closing(RunFolder(tmp_path)) as folder:
+            assert folder.begin(CONFIG, resume=resume) == "complete"
+
+
+def test_a_dry_run_leaves_a_folder_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / ".config.yaml.123").write_text("reci")  # of a write that was killed
+    with closing(RunFolder(tmp_path)) as folder:
+        assert folder.begin(CONFIG, resume="auto", dry_run=True) == "new"
+    assert [each.name for each in tmp_path.iterdir()] == [".config.yaml.123"]
+
+
+def test_a_run_ends_without_the_rows_that_somebody_removed(tmp_path: Path) -> None:
+    RunFolder(tmp_path).start(*BEGUN, first_step=0, **NEW)
+    (tmp_path / "validation.jsonl").write_text('{"step": 65, "top1": 0.5}\n')
+    assert RunFolder(tmp_path).finish(CONFIG.plan(), None)["top1"] == 0.5
+
+
+def test_a_damaged_row_costs_a_run_that_goes_on_no_other(tmp_path: Path) -> None:
+    rows = ['{"step": 0}', "\0\0\0", '{"step": 2}', '{"step": 3}']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: line 2 is damaged .* restore the file"):
+        read_rows(tmp_path / "metrics.jsonl")
+    RunFolder(tmp_path).start(*BEGUN, first_step=3, **NEW)
+    assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [0, 2]

@@ -10,7 +10,6 @@ import json
 import shutil
 import sys
 import textwrap
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +109,8 @@ def run_eval_command(options: argparse.Namespace) -> None:
                 scores_file=Path(options.scores) if options.scores else None,
             )
         results.append(result)
+        if is_first():
+            _warn_of_bad_videos(folder, result["bad_videos"])
         if is_first() and not options.json:
             print(_fitted(_line(folder, result)), flush=True)
     destroy_process_group()
@@ -121,9 +122,6 @@ def run_eval_command(options: argparse.Namespace) -> None:
     if is_first() and options.json:
         named = [{"folder": f, **r} for f, r in zip(options.folders, results, strict=True)]
         print(json.dumps(results[0] if len(results) == 1 else named, indent=1))
-    if is_first() and options.split == "val" and "data.manifest" not in options.fields:
-        for folder, config in runs:
-            _warn_of_other_videos(Path(folder), config)
 
 
 def _check_scores(file: Path) -> None:
@@ -135,24 +133,16 @@ def _check_scores(file: Path) -> None:
                 raise ValueError(f"--scores {file}: it is there, and no scores; name another")
 
 
-def _warn_of_other_videos(folder: Path, config: RunConfig) -> None:
-    """Say so if those that were scored are not those that the run validated on."""
-    from vcycle.evaluate.run_manifest import run_of
-    from vcycle.evaluate.setup import read_manifest
-    from vcycle.train.same_run import is_of
-
-    run = run_of(folder)
-    if run is None:
-        return
-    with suppress(OSError, ValueError, LookupError, TypeError):  # of no run, or damaged
-        validation = json.loads((run / "dataset.json").read_text())["validation"]
-        videos = read_manifest(config, run).split("val")
-        if not is_of(validation, videos):
-            print(
-                f"warning: the manifest in {videos.root} has changed since {folder} trained, which "
-                f"may have trained on some of these videos",
-                file=sys.stderr,
-            )
+def _warn_of_bad_videos(folder: str, bad: dict[str, str]) -> None:
+    """Say which videos have no score, because they could not be read."""
+    if bad:
+        path, reason = next(iter(bad.items()))
+        more = f", and {len(bad) - 1} more (--json lists them)" if len(bad) > 1 else ""
+        print(
+            f"warning: {folder}: {counted(len(bad), 'video')} could not be read: {path} "
+            f"({reason}){more}",
+            file=sys.stderr,
+        )
 
 
 def _shapes(config: RunConfig, text: str | None) -> list[Shape]:

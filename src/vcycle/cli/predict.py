@@ -106,7 +106,9 @@ def run_predict_command(options: argparse.Namespace) -> None:
         each = "; ".join(map(str, bad[:_MOST_NAMED]))
         if len(bad) > _MOST_NAMED:
             each += f"; and {len(bad) - _MOST_NAMED} more"
-        raise ValueError(f"{counted(len(bad), 'video')} to encode again, or to leave out: {each}")
+        raise ValueError(
+            f"{counted(len(bad), 'video')} could not be read; encode again, or leave out: {each}"
+        )
 
 
 def _check_numbers(options: argparse.Namespace) -> None:

@@ -150,7 +150,10 @@ class ClipDataset(Dataset[Clip]):
             else:
                 return Clip(out, self._label(video, grid, request), request, index, tuple(bad))
         reasons = {video.path: video.reason for video in bad}
-        raise TooManyBadVideos(f"no readable video in {len(bad)} attempts:{listed(reasons)}")
+        raise TooManyBadVideos(
+            f"no readable video in {len(bad)} attempts; restore them, or index the others again:"
+            f"{listed(reasons)}"
+        )
 
     def grid(self, video: Video, request: ClipRequest) -> Grid:
         """The request's grid, in the part of the video that its line of the manifest is about."""

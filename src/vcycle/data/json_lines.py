@@ -7,12 +7,23 @@ from pathlib import Path
 from typing import Any
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file; a last line that a crash cut short is left out."""
+def read_rows(path: Path, *, skips_damaged: bool = False) -> list[dict[str, Any]]:
+    """The rows of a JSON-lines file; a last line that a crash cut short is left out.
+
+    Raises ValueError if another is no row, unless these are skipped.
+    """
     rows = []
-    for line in path.read_text().splitlines():
+    lines = path.read_bytes().splitlines()
+    for number, line in enumerate(lines, 1):
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("no row")
+            rows.append(row)
+        except (ValueError, RecursionError) as error:
+            if number < len(lines) and not skips_damaged:
+                raise ValueError(
+                    f"{path}: line {number} is damaged ({error}); restore the file, or take the "
+                    f"line out"
+                ) from None
     return rows

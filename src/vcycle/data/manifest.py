@@ -128,7 +128,10 @@ class Manifest:
         classes_file = file.with_name("classes.txt")
         for needed in (file, classes_file):
             if not needed.is_file():
-                raise ValueError(f"{needed}: not found; make it with `vcycle data index`")
+                raise ValueError(
+                    f"{needed}: not found; make it with `vcycle data index`, of a folder a class "
+                    f"with `vcycle data index folder {needed.parent}`"
+                )
         classes = read_classes(classes_file)
         videos = parse_table(
             file,

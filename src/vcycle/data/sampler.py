@@ -230,8 +230,10 @@ def _given(value: Any) -> Any:
         return {field.name: _given(each) for field, each in pairs if each != field.default}
     if isinstance(value, (tuple, list)):
         return [_given(each) for each in value]
-    if isinstance(value, (int, str)) or value is None:
+    if isinstance(value, (bool, str)) or value is None:
         return value
+    if value == int(value):  # 2 and 2.0 are one number
+        return int(value)
     return f"{float(value):.9g}"
 
 

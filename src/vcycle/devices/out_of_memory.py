@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 import torch
 
-# Of the CUDA runtime, cuBLAS and cuDNN, whose own memory torch's allocator does not give them.
-_SAID = ("out of memory", "ALLOC_FAILED")
+# Of the CUDA runtime, cuBLAS and cuDNN, whose own memory torch's allocator does not give them; and
+# of torch's allocator on a CPU.
+_SAID = ("out of memory", "ALLOC_FAILED", "allocate memory", "not enough memory")
 
 
 @contextmanager

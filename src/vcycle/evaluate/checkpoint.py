@@ -290,8 +290,33 @@ def _check_format(state: Any, path: Path) -> dict[str, Any]:
     return state
 
 
+def check_loads(path: Path) -> int:
+    """The steps that a checkpoint has had; its tensors are not read.
+
+    Raises ValueError if torch cannot read the file, which minds more of it than ``check_intact``.
+    """
+    try:
+        _check_stored(path)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return int(_check_format(state, path)["next_step"])
+    except Exception as error:  # of torch's reader, for a file that it did not write
+        if isinstance(error, ValueError) and str(path) in str(error):
+            raise
+        reason = " ".join(str(error).split())[:100]
+        raise ValueError(f"checkpoint {path}: it is damaged ({reason}); {_GIVE_ANOTHER}") from None
+
+
+def _unreadable(path: Path, error: OSError) -> ValueError:
+    reason = error.strerror or error
+    return ValueError(f"checkpoint {path}: it cannot be read ({reason}); {_GIVE_ANOTHER}")
+
+
 def _check_stored(path: Path) -> None:
-    if is_compressed(path):
+    try:
+        compressed = is_compressed(path)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if compressed:
         raise ValueError(
             f"checkpoint {path}: it is damaged, compressed, or no archive of torch's; "
             f"{_GIVE_ANOTHER}"
@@ -309,6 +334,8 @@ def check_intact(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()
+    except OSError as error:
+        raise _unreadable(path, error) from None
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"checkpoint {path}: it is damaged ({error}); {_GIVE_ANOTHER}") from None
     if bad is not None:

@@ -60,6 +60,10 @@ class LoadedModel:
         return clips.float().div_(255).sub_(self.trained.mean).div_(self.trained.std)
 
 
+HUB_WEIGHTS = "model.safetensors"
+"""In a folder that ``vcycle export --hub`` wrote."""
+
+
 def load_model(
     path: str | Path,
     *,
@@ -131,7 +135,7 @@ def find_checkpoint(path: str | Path, *, best: bool = False, averaged: bool = Tr
     name = "best" if best else "checkpoint"
     names = [f"{name}.safetensors", f"{name}.pt"] if averaged else [f"{name}.pt"]
     if averaged and not best:
-        names.append("model.safetensors")
+        names.append(HUB_WEIGHTS)
     for file in (path / each for each in names):
         if file.is_file():
             return file

@@ -8,6 +8,7 @@ official code's evaluation of Charades: the paper's text does not say how.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,8 @@ class VideoScores:
         scores, labels = self.scores[seen], self.labels[seen]
         if self.multi_label:
             once = np.ones((1, len(labels)))
-            mean = mean_average_precision(scores.double().numpy(), labels.numpy(), once)
+            scores = scores.double().nan_to_num(0.0)
+            mean = mean_average_precision(scores.numpy(), labels.numpy(), once)
             return {"videos": int(seen.sum()), "map": float(mean[0])}
         right = hits(scores.numpy(), labels.numpy())
         accuracies = {name: float(each.sum()) / max(len(labels), 1) for name, each in right.items()}
@@ -81,7 +83,8 @@ class VideoScores:
             by_class = mean_class_accuracy(right["top1"], labels.numpy(), once)
             accuracies["mean_class_accuracy"] = float(by_class[0])
         shares = scores / self.num_views[seen].unsqueeze(1)  # (videos, classes): each sums to 1
-        loss = float(F.nll_loss(shares.clamp_min(_LEAST_SHARE).log(), labels))
+        shares = shares.nan_to_num(0.0).clamp_min(_LEAST_SHARE)
+        loss = float(F.nll_loss(shares.log(), labels)) if len(labels) else -math.log(_LEAST_SHARE)
         return {"videos": int(seen.sum()), **accuracies, "loss": loss}
 
 
@@ -89,9 +92,10 @@ def hits(scores: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> dict[s
     """``top1`` and ``top5`` -> (videos,) 1 if a video's class is among so many best, else 0.
 
     From (videos, classes) scores; of equal ones the first class is the better. Up to five classes
-    have no top5.
+    have no top5. A video with a score that is not a number counts as wrong.
     """
     is_right = np.argsort(-scores, axis=1, kind="stable") == labels[:, None]  # (videos, classes)
+    is_right &= ~np.isnan(scores).any(1, keepdims=True)
     best = {"top1": 1, "top5": 5} if scores.shape[1] > 5 else {"top1": 1}
     return {name: is_right[:, :k].any(1).astype(np.float64) for name, k in best.items()}
 

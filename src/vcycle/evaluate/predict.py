@@ -123,8 +123,12 @@ def _probe(video: NamedVideo) -> VideoInfo:
 
 
 def _span(video: NamedVideo, info: VideoInfo) -> tuple[float, float]:
-    end = info.num_frames / info.frame_rate
-    return video.start_seconds, min(video.end_seconds or end, end)
+    length = info.num_frames / info.frame_rate
+    start, end = video.start_seconds, min(video.end_seconds or length, length)
+    if start >= end:
+        reason = f"it has {length:.1f} s, and its line begins at {start:.1f} s"
+        raise UnreadableVideo(video.name, reason)
+    return start, end
 
 
 def _predict_span(

@@ -20,7 +20,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
-from vcycle.devices.processes import ending_together
+from vcycle.devices.processes import ending_together, united
 from vcycle.evaluate.checkpoint import find_trained_model, read_trained_model
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.frontier import mark_frontiers
@@ -33,7 +33,7 @@ from vcycle.evaluate.refused_shape import refused_shape
 from vcycle.evaluate.run_manifest import run_of
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.evaluate.setup import make_network, read_manifest
-from vcycle.evaluate.sources import load_scored
+from vcycle.evaluate.sources import labelled_as, load_scored
 from vcycle.models import memory_format
 from vcycle.models.count import multiply_adds_or_none
 from vcycle.schedule.shape import Shape
@@ -58,14 +58,18 @@ def evaluate_run(
     ``shapes``: its scores, the multiply-adds of a clip, None if they cannot be counted, the
     milliseconds of the network on a clip, in batches and measured on this device, and for which of
     the two no cheaper shape is as good. ``scores_file`` gets a line of CSV a video, at the
-    baseline's shape. Raises ValueError if the weights are of another model or of other classes.
+    baseline's shape. ``bad_videos`` are those that could not be read. Raises ValueError if the
+    weights are of another model or of other classes, or were trained on videos of one class each
+    and these show several.
     """
     manifest = read_manifest(config, run_of(path))
-    videos = manifest.split(split)
+    _check_split(manifest, split)
     fabric = make_fabric(config)
     with ending_together(fabric, advice="the same command begins again"):
         file = find_checkpoint(path, best=best)
         trained = find_trained_model(file) if path.is_file() else read_trained_model(file)
+        manifest = labelled_as(trained, manifest, file)
+        videos = manifest.split(split)
         network = make_network(config, num_classes=manifest.num_classes, fabric=fabric, fresh=False)
         load_scored(network, config, manifest, file, trained)
         model = fabric.setup_module(network)
@@ -73,11 +77,13 @@ def evaluate_run(
             estimate_norms(model, config, manifest.split("train"), fabric)
         for shape in shapes:
             _check_shape(network, shape, fabric)
-        scored = _score(network, config, videos, fabric, config.baseline.shape)
+        scored, bad = _score(network, config, videos, fabric, config.baseline.shape)
         rows = []
         for shape in shapes:
-            is_base = shape == config.baseline.shape
-            found = scored if is_base else _score(network, config, videos, fabric, shape)
+            found = scored
+            if shape != config.baseline.shape:
+                found, more = _score(network, config, videos, fabric, shape)
+                bad |= more
             rows.append(_shape_row(network, config, shape, found, videos, fabric))
     if scores_file is not None and fabric.is_global_zero:
         write_scores(scores_file, scored, videos)
@@ -89,8 +95,18 @@ def evaluate_run(
         "steps": trained.steps if trained is not None else None,
         **summary(scored, videos),
         **details(scored),
+        "bad_videos": bad,
     }
     return {**result, **({"shapes": mark_frontiers(rows)} if rows else {})}
+
+
+def _check_split(manifest: Manifest, split: str) -> None:
+    splits = sorted({video.split for video in manifest.videos})
+    if split not in splits:
+        raise ValueError(
+            f"split {split!r}: no video of {manifest.root} is in it; give "
+            f"{' or '.join(f'--split {name}' for name in splits) or 'a manifest with videos'}"
+        )
 
 
 def _check_shape(network: nn.Module, shape: Shape, fabric: Fabric) -> None:
@@ -107,9 +123,11 @@ def _check_shape(network: nn.Module, shape: Shape, fabric: Fabric) -> None:
 
 def _score(
     network: nn.Module, config: RunConfig, videos: Manifest, fabric: Fabric, shape: Shape
-) -> VideoScores:
+) -> tuple[VideoScores, dict[str, str]]:
+    """The scores, and what no process could read: path to reason."""
     with closing(make_eval_loader(config, videos, fabric, shape=shape)) as loader:
-        return score_videos(network, loader, videos, fabric=fabric)
+        scored = score_videos(network, loader, videos, fabric=fabric)
+        return scored, united(loader.bad_videos, fabric)
 
 
 def _shape_row(

@@ -8,6 +8,7 @@ model, its clips and its classes; published weights say nothing, so flags must.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from vcycle.config.flags import short_flag
 from vcycle.config.run import Data, Model, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import TrainedModel, find_trained_model, load_tensors
-from vcycle.evaluate.load_model import check_size
+from vcycle.evaluate.load_model import HUB_WEIGHTS, check_size
 from vcycle.evaluate.run_manifest import run_of
 from vcycle.models import load_weights
 from vcycle.models.checkpoint_files import read_state_dict
@@ -49,6 +50,17 @@ def evaluation_config(
         if any(field == each or field.startswith(f"{each}.") for each in _OF_TRAINING):
             flag = short_flag(field) or f"--{field}"
             raise ValueError(f"{flag}: it is about training, and changes no score; leave it out")
+    is_run = (path / "config.yaml").exists()
+    if not is_run and (path / HUB_WEIGHTS).is_file():
+        path = path / HUB_WEIGHTS
+    config = _scored_config(path, fields, trust_code=trust_code)
+    if "evaluation.precise_bn" in fields:
+        return config
+    # A complete run's checkpoint has the norm statistics that it estimated.
+    return replace(config, evaluation=replace(config.evaluation, precise_bn=0))
+
+
+def _scored_config(path: Path, fields: Mapping[str, Any], *, trust_code: bool) -> RunConfig:
     if not path.is_file():
         if not (path / "config.yaml").is_file():
             problem = "no config.yaml in it" if path.exists() else "not found"
@@ -70,6 +82,7 @@ def evaluation_config(
         frame_rate=trained.frame_rate,
         segments=trained.segments,
     )
+    _check_shape(path, fields)
     shape = Shape.parse(trained.shape)
     config = changed(_config(shape, data, Model(trained.name, trained.options)), dict(fields))
     if not trust_code:
@@ -80,10 +93,21 @@ def evaluation_config(
 
 
 def _config_of(file: Path, fields: Mapping[str, Any], *, trust_code: bool) -> RunConfig:
+    _check_shape(file.parent, fields)
     config = read_config(file, dict(fields))
     if not trust_code:
         check_own_code(config, fields, file)
     return config
+
+
+def _check_shape(path: Path, fields: Mapping[str, Any]) -> None:
+    """Raise ValueError for a shape alone: its crops would show less of a frame, or not fit."""
+    has_shape = any(field.startswith("baseline.shape.") for field in fields)
+    if has_shape and "data.short_side" not in fields:
+        raise ValueError(
+            f"--shape: {path} says what its clips are; give --shapes TxHxW for others, which show "
+            f"as much of a frame, or --data.short_side too"
+        )
 
 
 def _imported_config(path: Path, fields: Mapping[str, Any]) -> RunConfig:
@@ -138,6 +162,27 @@ def load_scored(
             f"{trained.options}; leave --model out"
         )
     load_tensors(network, file, trained)
+
+
+def labelled_as(trained: TrainedModel | None, manifest: Manifest, file: Path) -> Manifest:
+    """The manifest as videos of one class or of several, whichever the weights were trained on.
+
+    Raises ValueError if they were trained on one class a video, and a video here has not one.
+    """
+    if trained is None or trained.multi_label == manifest.multi_label:
+        return manifest
+    if trained.multi_label:
+        return replace(manifest, multi_label=True)
+    several = (video for video in manifest.videos if len(video.labels) != 1 or video.spans)
+    for video in several:
+        raise ValueError(
+            f"{manifest.root}: {file} was trained on videos of one class each, and {video.path} "
+            f"has {len(video.labels)} labels, or times for them; leave it out of the manifest"
+        )
+    raise ValueError(
+        f"{manifest.root}: {file} was trained on videos of one class each; index these without "
+        f"several labels"
+    )
 
 
 def _load_imported(network: nn.Module, manifest: Manifest, file: Path) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from vcycle.models.norm import SubBatchNorm3d
+from vcycle.models.norm import SubBatchNorm3d, ranks_per_group
 
 
 @torch.no_grad()
@@ -27,7 +29,8 @@ def precise_bn(
 
     Each batch, (B, 3, T, H, W) on the model's device, is normalised by its own statistics, per norm
     group if one is set; dropout is off. The mean is the mean over all clips of all processes. The
-    variance is the variance within batches plus the variance between their means. A layer used
+    variance is the variance within groups plus the variance between their means, unbiased: in how
+    many parts processes or micro-batches take the clips changes nothing. A layer used
     several times in one forward pass averages its uses, as running statistics do. At most
     ``num_batches`` are read. Nothing else in the model changes. Pass the model itself, not the
     result of ``torch.compile`` with ``fullgraph``.
@@ -77,28 +80,57 @@ def _measure(
     model: nn.Module, layers: list[_BatchNorm], batches: Iterable[Tensor]
 ) -> list[tuple[Tensor, Tensor]]:
     sizes = [layer.num_features for layer in layers]
+    of_layers = torch.tensor(sizes)
     means = torch.cat([layer.running_mean for layer in layers if layer.running_mean is not None])
-    # Sums over clips: the means of all layers, their mean squares, and the number of clips.
-    sums = torch.zeros(2 * len(means) + 1, dtype=torch.float64, device=means.device)
-    for clips in batches:
-        for layer in layers:
-            assert layer.num_batches_tracked is not None
-            layer.num_batches_tracked.zero_()  # running statistics then are those of this batch
-        _run(model, clips)
-        mean = torch.cat([m.running_mean for m in layers if m.running_mean is not None]).double()
-        var = torch.cat([m.running_var for m in layers if m.running_var is not None]).double()
-        sums += len(clips) * torch.cat([mean, var + mean.square(), mean.new_ones(1)])
+    # Sums over clips: the means of all layers, their mean squares, and the number of clips; then
+    # the values per channel of each layer.
+    sums = torch.zeros(2 * len(means) + 1 + len(layers), dtype=torch.float64, device=means.device)
+    seen: dict[nn.Module, list[int]] = {layer: [] for layer in layers}
+    hooks = [layer.register_forward_pre_hook(partial(_note_values, seen)) for layer in layers]
+    try:
+        for clips in batches:
+            for layer in layers:
+                assert layer.num_batches_tracked is not None
+                layer.num_batches_tracked.zero_()  # running statistics then are of this batch
+                seen[layer].clear()
+            _run(model, clips)
+            values = torch.tensor([sum(each) / max(len(each), 1) for each in seen.values()])
+            of_channel = values.repeat_interleave(of_layers).to(sums)
+            mean = torch.cat([m.running_mean for m in layers if m.running_mean is not None])
+            var = torch.cat([m.running_var for m in layers if m.running_var is not None])
+            biased = var.double() * (1 - 1 / of_channel.clamp(min=2))
+            biased = torch.where(of_channel > 0, biased, var)  # of one that was not run
+            square = biased + mean.double().square()
+            moments = len(clips) * torch.cat([mean.double(), square, mean.new_ones(1).double()])
+            sums += torch.cat([moments, values.to(sums)])
+    finally:
+        for hook in hooks:
+            hook.remove()
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(sums)
-    if sums[-1] == 0:
+    of_clips, values = sums[: -len(layers)], sums[-len(layers) :]
+    if of_clips[-1] == 0:
         raise ValueError("precise_bn: no batch to measure; pass at least one")
     if not bool(sums.isfinite().all()):
         raise ValueError(
             "precise_bn: the input of a norm layer is not finite; check the batches and the weights"
         )
-    mean, square = (sums[:-1] / sums[-1]).chunk(2)
-    var = square - mean.square()
+    mean, square = (of_clips[:-1] / of_clips[-1]).chunk(2)
+    unbiased = values / (values - 1).clamp(min=1)
+    unbiased = torch.where(values > 0, unbiased, 1.0)
+    var = (square - mean.square()) * unbiased.repeat_interleave(of_layers.to(values.device))
     return list(zip(torch.split(mean, sizes), torch.split(var, sizes), strict=True))
+
+
+def _note_values(seen: dict[nn.Module, list[int]], layer: nn.Module, inputs: Any) -> None:
+    """Values per channel of a layer's statistics, in all processes that share these."""
+    batch = inputs[0]
+    ranks = 1
+    if isinstance(layer, SubBatchNorm3d):
+        ranks = ranks_per_group(layer.norm_group or len(batch), len(batch))
+    elif isinstance(layer, nn.SyncBatchNorm) and dist.is_available() and dist.is_initialized():
+        ranks = dist.get_world_size()
+    seen[layer].append(ranks * batch.numel() // batch.shape[1])
 
 
 def _run(model: nn.Module, clips: object) -> None:

@@ -140,6 +140,8 @@ def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
+        if "allocate memory" in str(error):  # of a CPU
+            raise torch.OutOfMemoryError(str(error)) from None
         name = _failing_layer(model, clips)
         layer = f"layer {name!r} ({type(model.get_submodule(name)).__name__})" if name else "it"
         fix = (

@@ -65,7 +65,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
             )
         if is_empty:  # which adds nothing to the statistics of the step
             return F.batch_norm(input, None, None, self.weight, self.bias, training=True)
-        num_ranks = _ranks_per_group(norm_group, num_clips)
+        num_ranks = ranks_per_group(norm_group, num_clips)
         if num_ranks == 1 and norm_group * input.numel() == input.shape[0] * input.shape[1]:
             raise ValueError(
                 "batch norm: a norm group has one value per channel, which has no variance; "
@@ -117,7 +117,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
         return f"{plain}, norm_group={self.norm_group}"
 
 
-def _ranks_per_group(norm_group: int, num_clips: int) -> int:
+def ranks_per_group(norm_group: int, num_clips: int) -> int:
     """Number of processes, with ``num_clips`` each, that a group of ``norm_group`` spans."""
     if num_clips % norm_group == 0:
         return 1

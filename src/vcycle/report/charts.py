@@ -201,7 +201,7 @@ def confusion_chart(counts: NDArray[np.int64], classes: Sequence[str]) -> Chart:
 def _line(number: int, title: str) -> Chart:
     return {
         "type": "scatter",
-        "name": escape(title),
+        "name": escape(title, quote=False),  # Plotly knows few names of characters
         "meta": {"series": number % SERIES},
         "line": {"width": 2, "dash": _DASHES[number // SERIES % len(_DASHES)]},
         "marker": {"size": 8, "symbol": _SYMBOLS[number % SERIES]},
@@ -216,6 +216,6 @@ def _short_names(classes: Sequence[str]) -> list[str]:
     ]
     repeated = {name for name in names if names.count(name) > 1}
     return [
-        escape(f"{name} ({number})" if name in repeated else name)
+        escape(f"{name} ({number})" if name in repeated else name, quote=False)
         for number, name in enumerate(names)
     ]

@@ -76,6 +76,10 @@ class ValidationVideos:
         for video in videos.videos:
             self._by_path.setdefault(str(video.source), []).append(video)
 
+    def other_than(self, paths: Iterable[str]) -> str:
+        """One of the paths that is none of these videos'; empty if all are, or none is known."""
+        return "" if self.reason else next((p for p in paths if p not in self._by_path), "")
+
     def sampled(self, shapes: Iterable[Shape]) -> SampledVideo | None:
         """The first video that decodes, at each of the shapes, by a training grid of each.
 

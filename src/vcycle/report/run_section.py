@@ -162,6 +162,11 @@ def _scores(path: Path, run: RunRecord, videos: ValidationVideos, *, name: str) 
         )
     classes, multi_label = run.validation["classes"], run.validation["multi_label"]
     scores = read_scores(file, classes, multi_label=multi_label)
+    if stranger := videos.other_than(scores.paths):
+        return heading_html(3, "Confusion and mistakes") + paragraph_html(
+            f"Left out: scores.csv is of other videos than those that the run is validated on, "
+            f"such as {stranger}."
+        )
     parts = []
     if multi_label:
         parts.append(heading_html(3, "Confusion"))

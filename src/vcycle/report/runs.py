@@ -8,6 +8,8 @@ own model.
 from __future__ import annotations
 
 import json
+import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Any
 from vcycle.data.json_lines import read_rows
 from vcycle.schedule.shape import clip_name
 
+_NOT_JSON = (json.JSONDecodeError, UnicodeDecodeError)
 _ROUNDING = 1e-6
 """Accuracies are kept in single precision, in which 0.9 is a little less."""
 
@@ -84,7 +87,7 @@ def as_written(folder: str | Path) -> Iterator[None]:
     """ValueError, in one line, where a run's files turn out to be others than a run writes."""
     try:
         yield
-    except (LookupError, TypeError, AttributeError, json.JSONDecodeError, RecursionError) as error:
+    except (LookupError, TypeError, AttributeError, RecursionError, *_NOT_JSON) as error:
         raise ValueError(
             f"run folder {folder}: its files are not as vcycle train writes them "
             f"({type(error).__name__}: {error}); give another, or restore them"
@@ -107,8 +110,14 @@ def _read_run(folder: str | Path) -> RunRecord:
     for step in steps:
         clips.append(clips[-1] + step["batch_size"])
     points = []
+    numbers = [step["step"] for step in steps]
     for row in read_rows(path / "validation.jsonl"):
-        done = min(row["step"] + 1, len(steps))
+        if not math.isfinite(row[metric]):
+            raise ValueError(
+                f"run folder {folder}: {metric} {row[metric]} after step {row['step']} in "
+                f"validation.jsonl; take the line out"
+            )
+        done = bisect_right(numbers, row["step"])
         cost = None if costs is None else costs[done]
         points.append(Point(row[metric], row["step"] + 1, clips[done], row["seconds"], cost))
     return RunRecord(
@@ -136,8 +145,15 @@ def _costs(path: Path, steps: list[dict[str, Any]]) -> list[float] | None:
 
 
 def check_same_videos(runs: list[RunRecord]) -> None:
-    """Raise ValueError unless all runs are validated on the same videos and by the same metric."""
+    """Raise ValueError unless all runs are validated on the same videos and by the same metric.
+
+    And if one is given twice.
+    """
     first = runs[0]
+    places = [Path(run.folder).resolve() for run in runs]
+    for run, place in zip(runs, places, strict=True):
+        if places.count(place) > 1:
+            raise ValueError(f"run folder {run.folder}: given more than once; give each run once")
     for run in runs[1:]:
         for name in ("videos_sha256", "classes", "multi_label"):
             if run.validation[name] != first.validation[name]:

@@ -12,15 +12,23 @@ from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
+_MOST = 2**53
+"""Up to which floats hold every whole number."""
+
 
 def whole_number(name: str, value: Any, *, give: str = "a whole number of at least 1") -> int:
-    """``value`` as an int, numpy's too; raises ValueError unless it is one of at least 1."""
+    """``value`` as an int, numpy's too; raises ValueError unless it is one of at least 1.
+
+    Or if floats could not hold it.
+    """
     try:
         number = 0 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = 0
     if number < 1:
         raise ValueError(f"{name} {value!r}: give {give}")
+    if number > _MOST:
+        raise ValueError(f"{name} {str(value)[:20]}...: give a number of at most {_MOST}")
     return number
 
 

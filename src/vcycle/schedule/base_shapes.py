@@ -112,9 +112,12 @@ def base_shapes(
                 factor = _batch_factor(near, base, batch_exponent, times=given)
             else:
                 factor = _batch_factor(near, shape, batch_exponent, tokens=tokens)
-            growth = _largest_divisor(factor, at_most=_batch_factor(near, base, batch_exponent))
-            group = None if norm_group is None else norm_group * growth
-            shorts.append(ShortShape(near, factor, batch_size * factor, group, tokens))
+            clips, group = batch_size * factor, norm_group
+            if norm_group is not None and clips % norm_group == 0:
+                groups = math.gcd(factor, clips // norm_group)
+                most = _batch_factor(near, base, batch_exponent)
+                group = norm_group * _largest_divisor(groups, at_most=most)
+            shorts.append(ShortShape(near, factor, clips, group, tokens))
         rate = long_cycle.rate_factors and long_cycle.rate_factors[place]
         rate_factor = rate or math.pow(shorts[-1].batch_factor, rate_exponent)
         rows.append(BaseShape(tuple(shorts), rate_factor))

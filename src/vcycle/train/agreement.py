@@ -46,20 +46,6 @@ def mean_losses(losses: Tensor, fabric: Fabric) -> Tensor:
     return losses
 
 
-def gathered(own: T, fabric: Fabric) -> list[T]:
-    """What each process has, by rank."""
-    if fabric.world_size == 1:
-        return [own]
-    found: list[Any] = [None] * fabric.world_size
-    torch.distributed.all_gather_object(found, own)
-    return found
-
-
-def united(own: dict[str, str], fabric: Fabric) -> dict[str, str]:
-    """The entries of all processes."""
-    return {key: value for each in gathered(own, fabric) for key, value in each.items()}
-
-
 def in_all(value: Tensor, fabric: Fabric) -> bool:
     """Whether a scalar is true in every process. Waits for the device."""
     if fabric.world_size == 1:

@@ -19,6 +19,7 @@ from vcycle.data.request import StepPart
 from vcycle.models import (
     SubBatchNorm3d,
     check_norm_group,
+    commit_statistics,
     has_deferred_statistics,
     num_attention_dropout,
     num_commits,
@@ -89,7 +90,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
         )
     if inner not in _paces:
         _warn_of_scheduler(inner)
-    _check_order(part, inner)
+    if _check_order(part, inner):
+        commit_statistics(model)  # which the optimizer would have done
     base_rate = part.baseline.learning_rate.base
     if _PLACE not in inner.param_groups[0]:
         warn_of_rate(inner, base_rate=base_rate)
@@ -174,8 +176,11 @@ def _warn_of_scheduler(optimizer: Optimizer) -> None:
         )
 
 
-def _check_order(part: StepPart, optimizer: Optimizer) -> None:
-    """Raise ValueError unless this micro-batch follows the last, and the optimizer kept pace."""
+def _check_order(part: StepPart, optimizer: Optimizer) -> bool:
+    """Raise ValueError unless this micro-batch follows the last, and the optimizer kept pace.
+
+    Returns whether a gradient scaler skipped the step before.
+    """
     step, counter = part.step, watch(optimizer)
     pace = _paces.setdefault(optimizer, _Pace())
     place = optimizer.param_groups[0].get(_PLACE)
@@ -220,13 +225,15 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> None:
             f"batch of {part}: the optimizer has stepped {times} times since the last; let it step "
             f"once for a step of the plan"
         )
-    if not part.micro_batch and not has_stepped and not step_was_skipped(optimizer):
+    was_skipped = not part.micro_batch and not has_stepped
+    if was_skipped and not step_was_skipped(optimizer):
         raise ValueError(
             f"batch of {part}: the optimizer has not stepped since the last step's; let it step "
             f"after {part.micro_batches} batches, or give PlanSampler the micro_batches that it "
             f"accumulates"
         )
     pace.steps, pace.updates = counter.num_steps, counter.num_updates
+    return was_skipped
 
 
 def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 
 from vcycle.data.atomic import atomic, remove_partials
-from vcycle.evaluate.checkpoint import check_intact, weights_bytes, weights_of
+from vcycle.evaluate.checkpoint import check_intact, check_loads, weights_bytes, weights_of
 from vcycle.evaluate.run_manifest import CHECKPOINTS
 
 _SUFFIXES = (".safetensors", ".pt")
@@ -30,7 +31,7 @@ _STEP = "step_" + "[0-9]" * 8  # the name of a checkpoint, as a pattern
 
 
 def write_checkpoint(folder: Path, state: dict[str, Any], *, keep: int) -> Path:
-    """Write the state after ``state["next_step"]`` steps into a run folder.
+    """Write the state after ``state["next_step"]`` steps into a run folder; returns its stem.
 
     Of the older ones in ``checkpoints/`` the last ``keep`` - 1 stay. Raises OSError, with nothing
     removed, if the disk is full or does not give back what was written.
@@ -59,28 +60,50 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def newest_intact(folder: Path, *, say: Callable[[str], None]) -> Path:
-    """The newest checkpoint that is intact, with the best as the last resort.
+    """The checkpoint after most steps of those that are intact and can be loaded.
 
-    ``say`` is told of those that are not. Raises ValueError if there is none.
+    ``say`` is told of those that cannot. Raises ValueError if there is none.
     """
-    found = [folder / "checkpoint.pt", *(stem.with_suffix(".pt") for stem in _stems(folder)[::-1])]
-    if (folder / "best.pt").is_file():
-        found.append(folder / "best.pt")
-    for path in found[:-1]:
+    steps = _steps(folder)
+    found = sorted(steps, key=lambda path: steps[path], reverse=True)
+    for number, path in enumerate(found, 1):
         try:
             check_intact(path)
+            check_loads(path)
             return path
         except ValueError as error:
+            if number == len(found):
+                raise
             say(f"{error}; trying the one before")
-    check_intact(found[-1])
-    return found[-1]
+    raise ValueError(f"run folder {folder}: it has no checkpoint; start anew in another folder")
 
 
-def clear_after(folder: Path, *, next_step: int) -> None:
+def _steps(folder: Path) -> dict[Path, int]:
+    """Every checkpoint, by one of its names, and the steps that it has had.
+
+    A file without a number says itself how many; if it cannot, it counts as the last, so that it is
+    tried and heard of.
+    """
+    stems = [stem.with_suffix(".pt") for stem in _stems(folder)]
+    steps = {path: int(path.stem.removeprefix("step_")) for path in stems}
+    for name in ("checkpoint.pt", "best.pt"):
+        path = folder / name
+        if path.is_file() and not any(path.samefile(other) for other in steps):
+            try:
+                steps[path] = check_loads(path)
+            except ValueError:
+                steps[path] = sys.maxsize
+    return steps
+
+
+def clear_after(folder: Path, *, next_step: int, resumed: Path | None) -> None:
     """Remove what is in the way of a run that goes on from ``next_step``.
 
-    Those are checkpoints after more steps, and what a killed run left half done.
+    Those are checkpoints after more steps than ``resumed``, from which it does, and what a killed
+    run left half done.
     """
+    if resumed is not None and resumed.name != "checkpoint.pt":
+        link(resumed.with_suffix(""), folder / "checkpoint")
     names = [f"{name}{suffix}" for name in ("checkpoint", "best") for suffix in _SUFFIXES]
     remove_partials(folder, names)
     for partial in (folder / CHECKPOINTS).glob(f".{_STEP}*"):
@@ -88,13 +111,9 @@ def clear_after(folder: Path, *, next_step: int) -> None:
     for weights in (folder / CHECKPOINTS).glob(f"{_STEP}*.safetensors"):
         if not weights.with_suffix(".pt").exists():
             weights.unlink()
-    for stem in _stems(folder):
-        if int(stem.name.removeprefix("step_")) > next_step:
-            _remove(stem)
-        elif int(stem.name.removeprefix("step_")) == next_step:
-            link(stem, folder / "checkpoint")
-    if next_step and newest_intact(folder, say=lambda _: None) == folder / "best.pt":
-        link(folder / "best", folder / "checkpoint")
+    for path, steps in _steps(folder).items():
+        if next_step < steps < sys.maxsize:
+            _remove(path.with_suffix(""))
 
 
 def link(stem: Path, name: Path) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
+from vcycle.devices.processes import united
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.intervals import details
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.train.activity import Activity
-from vcycle.train.agreement import united
 from vcycle.train.start import Run
 
 

@@ -20,14 +20,14 @@ from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.batch import Batch
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.randomness import indexed_seeds
-from vcycle.devices.processes import Stopped
+from vcycle.devices.processes import Stopped, gathered, united
 from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
 from vcycle.models.wrapped import inner_optimizer
-from vcycle.train.agreement import Votes, from_first, gathered, united
+from vcycle.train.agreement import Votes, from_first
 from vcycle.train.augment import augment
 from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.clock import clock_of
@@ -281,6 +281,7 @@ def save(run: Run, *, next_step: int, seconds: float, has_norms: bool = False) -
     }
     if run.average is not None:
         state["ema"] = run.average.state()
+    run.folder.sync_rows()
     write_checkpoint(run.folder.path, state, keep=run.config.checkpoint.keep)
 
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vcycle.data.batch import Batch
-from vcycle.models import set_dropout_seeds, set_norm_group, set_token_share
+from vcycle.models import commit_statistics, set_dropout_seeds, set_norm_group, set_token_share
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
@@ -60,9 +60,9 @@ class PlanLR(LRScheduler):
         self._updates_seen = self._watch.num_updates
         self._has_gradients = False
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        trained = [parameter for parameter in parameters if parameter.requires_grad]
-        if trained:
-            trained[-1].register_post_accumulate_grad_hook(self._note_gradients)
+        for parameter in parameters:  # all of them: any one may take no part in a step
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._note_gradients)
         if last_epoch == -1:
             warn_of_rate(optimizer, base_rate=plan.baseline.learning_rate.base)
         self._factors(optimizer)  # keeps the initial rates, which torch asks for if it resumes
@@ -163,6 +163,8 @@ class PlanLR(LRScheduler):
                 f"it once after each optimizer.step(), not for each micro-batch or process (with "
                 f"Accelerate, keep PlanLR out of prepare())"
             )
+        if not has_stepped and self.model is not None:
+            commit_statistics(self.model)  # which the optimizer would have done
         self._steps_seen = self._watch.num_steps
         self._updates_seen = self._watch.num_updates
         self._has_gradients = False

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -24,6 +25,7 @@ from vcycle.data.batch import normalize
 from vcycle.data.manifest import Manifest
 from vcycle.devices.buffers import no_buffer_broadcasts
 from vcycle.devices.fabric import Fabric
+from vcycle.evaluate.checkpoint import weights_bytes
 from vcycle.models import check_model, discard_statistics, memory_format, set_token_share
 from vcycle.models.buffers import restored_buffers
 from vcycle.schedule.plan import MiniBatch, Plan
@@ -230,6 +232,12 @@ def _as_checkpoints_keep_it(state: dict[str, Any], name: str) -> dict[str, Any]:
         torch.save(state, file)
         file.seek(0)
         copy: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
+        weights_bytes(state, {})
+    except (KeyError, RuntimeError, SafetensorError) as error:  # of safetensors
+        raise ValueError(
+            f"model {name}: safetensors cannot hold its state ({error}); register such a buffer "
+            f"with persistent=False, or in another dtype or layout"
+        ) from error
     except (pickle.PickleError, TypeError, AttributeError) as error:
         raise ValueError(
             f"model {name}: a checkpoint of its state could not be read again; let get_extra_state "

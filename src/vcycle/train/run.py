@@ -86,6 +86,7 @@ def train(
                 run.config,
                 run.plan,
                 run.manifest,
+                resumed=run.resumed,
                 first_step=run.first_step,
                 predicted_seconds=run.prediction.steps,
             )

@@ -24,7 +24,9 @@ and resumed.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -83,13 +85,13 @@ class RunFolder:
         Without ``resume`` it must be empty; with it there must be a checkpoint, unless the run is
         complete; "auto" takes whatever a run of this configuration left, or did not, beside files
         of others. Raises ValueError if it is not so, or another run is in the way. A ``dry_run``
-        makes no folder.
+        leaves everything as it is.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"run folder {self.path}: it is a file; choose another name")
-        if self.path.exists() or not dry_run:
+        if not dry_run or (self.path / LOCK_NAME).exists():
             self._lock.take()
-        if resume:
+        if resume and not dry_run:
             remove_partials(self.path, _NAMES)
             remove_partials(self.path / RUN_MANIFEST, MANIFEST_FILES)
         is_empty = all(each.name == LOCK_NAME for each in self.path.glob("*"))
@@ -102,14 +104,15 @@ class RunFolder:
         has_run = any((self.path / name).exists() for name in names) or has_checkpoint(self.path)
         if resume is not True and not has_run:
             return "new"
-        if not (resume == "auto" or has_checkpoint(self.path)):
+        is_complete = (self.path / "result.json").is_file()
+        if not (resume == "auto" or is_complete or has_checkpoint(self.path)):
             raise ValueError(
                 f"run folder {self.path}: it has no checkpoint to resume from; choose another, or "
                 f"--resume auto"
             )
         file = self.path / "config.yaml"
         check_config(read_saved(file), config, source=f"run folder {self.path}, config.yaml")
-        if (self.path / "result.json").is_file():
+        if is_complete:
             return "complete"
         return "resumed" if has_checkpoint(self.path) else "new"
 
@@ -140,11 +143,13 @@ class RunFolder:
         plan: Plan,
         manifest: Manifest,
         *,
+        resumed: Path | None,
         first_step: int,
         predicted_seconds: float,
     ) -> None:
         """Fill the folder that ``begin`` locked, and forget what was logged from ``first_step`` on.
 
+        ``resumed`` is the checkpoint that the run goes on from, None for a new one.
         ``predicted_seconds`` are of all steps; a run that goes on keeps those of its beginning.
         """
         if not self._writes:
@@ -166,13 +171,13 @@ class RunFolder:
         for name, key in _ROWS.items():
             first = first_phase if key == "phase" else first_step
             file = self.path / name
-            rows = read_rows(file) if file.exists() and first_step else []
+            rows = read_rows(file, skips_damaged=True) if file.exists() and first_step else []
             kept = [json.dumps(row) + "\n" for row in rows if row[key] < first]
             if kept or name != "nonfinite.jsonl":
                 write_atomic(file, "".join(kept))
             else:
                 file.unlink(missing_ok=True)
-        clear_after(self.path, next_step=first_step)
+        clear_after(self.path, next_step=first_step, resumed=resumed)
 
     def describe(
         self, config: RunConfig, val_videos: Manifest, multiply_adds: dict[tuple[Shape, float], int]
@@ -195,7 +200,7 @@ class RunFolder:
         """Append what started the run, or has it go on."""
         if self._writes:
             file = self.path / "starts.jsonl"
-            rows = [*(read_rows(file) if file.exists() else []), row]
+            rows = [*(read_rows(file, skips_damaged=True) if file.exists() else []), row]
             write_atomic(file, "".join(json.dumps(each) + "\n" for each in rows))
 
     def open_logs(self, config: RunConfig) -> None:
@@ -236,6 +241,12 @@ class RunFolder:
             path = self.path / name
             with naming(path), path.open("a") as file:
                 file.write("".join(json.dumps(row) + "\n" for row in rows))
+
+    def sync_rows(self) -> None:
+        """Have the rows on the disk before a checkpoint is, which outlasts a power failure."""
+        for name in _ROWS if self._writes else ():
+            with suppress(FileNotFoundError), (self.path / name).open("rb") as file:
+                os.fsync(file.fileno())
 
     def add_bad_videos(self, found: dict[str, str]) -> None:
         """List videos that could not be read, path to reason."""
@@ -279,6 +290,8 @@ def prediction_errors(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
     ``predicted_seconds_at_third`` is what was done and left after a third of the seconds;
     ``prediction_error_from_third`` the largest share by which that was wrong from there on.
     """
+    if not steps:  # somebody removed the file
+        return {}
     total = steps[-1]["seconds"]
     predicted = [
         row["seconds"] + row["seconds_left"] for row in steps if row["seconds"] >= total / 3

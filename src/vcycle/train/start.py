@@ -20,6 +20,7 @@ from vcycle.data.loader import Loader
 from vcycle.data.manifest import PREPARED_FILE, Manifest
 from vcycle.devices.buffers import stop_broadcasting_buffers
 from vcycle.devices.fabric import Fabric
+from vcycle.devices.processes import gathered
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.loaders import (
     kept_frames,
@@ -34,7 +35,7 @@ from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
-from vcycle.train.agreement import from_first, gathered
+from vcycle.train.agreement import from_first
 from vcycle.train.augment import check_pairs
 from vcycle.train.checkpoint import newest_intact
 from vcycle.train.compiling import compile_blocks
@@ -62,6 +63,7 @@ class Run:
         times: seconds of each kind of step, as measured before step 0.
         prediction: what the whole run will take by them.
         dataset: what a checkpoint keeps of the manifest, see ``identity``.
+        resumed: the checkpoint that the run goes on from; None for a new run.
         first_step: steps that were done before; 0 for a new run.
         first_seconds: seconds that they took.
         has_norms: whether nothing is left to estimate of norm statistics after the last step.
@@ -85,6 +87,7 @@ class Run:
     times: StepTimes
     prediction: Prediction
     dataset: dict[str, Any]
+    resumed: Path | None
     first_step: int
     first_seconds: float
     has_norms: bool
@@ -146,11 +149,11 @@ def start(
     check_batch_division(config, plan, network, fabric)
     average = WeightAverage(network, decay=config.ema_decay) if config.ema_decay else None
     dataset = identity(manifest)
-    first_step, first_seconds, has_norms = 0, 0.0, False
+    resumed, first_step, first_seconds, has_norms = None, 0, 0.0, False
     if resume:
-        path = from_first(fabric, lambda: newest_intact(folder.path, say=fabric.print))
+        resumed = from_first(fabric, lambda: newest_intact(folder.path, say=fabric.print))
         first_step, first_seconds, has_norms = _restore(
-            path, network, average, optimizer, config, plan, dataset, fabric
+            resumed, network, average, optimizer, config, plan, dataset, fabric
         )
 
     # Measure, then fix the plan.
@@ -196,6 +199,7 @@ def start(
         times=measured.times,
         prediction=predict(config, plan, measured.times, val_videos=len(val_videos)),
         dataset=dataset,
+        resumed=resumed,
         first_step=first_step,
         first_seconds=first_seconds,
         has_norms=has_norms,
