@@ -64,9 +64,9 @@ def test_the_rehearsal_measures_the_peak_of_each_batch_with_optimizer_state(
     optimizers: list[torch.optim.Optimizer] = []
     rehearse = rehearsal.rehearse
 
-    def kept(network: Any, model: Any, optimizer: torch.optim.Optimizer, *rest: Any, **more: Any):  # type: ignore[no-untyped-def]
+    def kept(gradients: Any, optimizer: torch.optim.Optimizer, *rest: Any, **more: Any):  # type: ignore[no-untyped-def]
         optimizers.append(optimizer)
-        found = rehearse(network, model, optimizer, *rest, **more)
+        found = rehearse(gradients, optimizer, *rest, **more)
         assert not optimizer.state
         return found
 

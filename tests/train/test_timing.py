@@ -282,7 +282,8 @@ def test_what_is_measured_says_who_shares_the_work(monkeypatch: pytest.MonkeyPat
     config = replace(CONFIG, data=replace(CONFIG.data, num_workers=2))
     network: Any = torch.nn.Linear(1, 1)
     nothing: Any = None
-    dataset: Any = SimpleNamespace(kept=None, manifest=None)
+    videos = SimpleNamespace(multi_label=False)
+    dataset: Any = SimpleNamespace(kept=None, manifest=videos)
     shared = replace(TIMES, shared_cores=4, model_threads=3, processes=2)
     for first_step in (len(PLAN) - 200, len(PLAN) - 100):
         found = measuring.measure(

@@ -21,7 +21,7 @@ from vcycle.evaluate.loaders import make_dataset
 from vcycle.evaluate.setup import make_network
 from vcycle.models.norm import SubBatchNorm3d
 from vcycle.train.activity import Activity
-from vcycle.train.gradients import Pieces
+from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.optim import make_optimizer
 from vcycle.train.run import train
 from vcycle.train.timing import Kind, StepTimes
@@ -68,16 +68,17 @@ class Parts:
 
     def slowdown(self, times: StepTimes, *, limit_seconds: float) -> float:
         with Activity(self.console) as activity:
+            pieces = Pieces(self.network, self.config, world_size=1)
+            gradients = Gradients(
+                self.network, self.model, self.config, pieces, fabric=self.fabric, multi_label=False
+            )
             return slowdown(
-                self.network,
-                self.model,
+                gradients,
                 self.optimizer,
                 self.config.plan(),
                 self.config,
                 make_dataset(self.config, self.videos),
-                pieces=Pieces(self.network, self.config, world_size=1),
                 times=times,
-                fabric=self.fabric,
                 activity=activity,
                 limit_seconds=limit_seconds,
             )

@@ -105,8 +105,8 @@ class Gradients:
         fabric: Fabric,
         multi_label: bool,
     ) -> None:
-        self._network, self._model, self._pieces = network, model, pieces
-        self._fabric, self._multi_label = fabric, multi_label
+        self.network, self.model, self.pieces = network, model, pieces
+        self.fabric, self._multi_label = fabric, multi_label
         self._loss_of: Loss = partial(F.cross_entropy, label_smoothing=config.label_smoothing)
         if multi_label:
             self._loss_of = F.binary_cross_entropy_with_logits
@@ -131,33 +131,33 @@ class Gradients:
         processes have exchanged something by then, which the others would wait for again.
         """
         batches: list[Batch] = []
-        meets_later = self.recorder is not None and self._fabric.world_size > 1
+        meets_later = self.recorder is not None and self.fabric.world_size > 1
         while True:
             try:
                 total = self._attempt(step, seeds, batches, load)
                 # Without memory for these this process begins again, and the others wait for it.
-                flats = flat_gradients(self._network) if meets_later else []
+                flats = flat_gradients(self.network) if meets_later else []
                 break
             except torch.OutOfMemoryError:
                 # Groups that span processes exchange statistics too; these cannot be cut.
                 has_exchanged = self._is_synchronising or self._sends_buffers
                 has_more = self.recorder is not None and self.recorder.release()
-                if not has_more and (has_exchanged or not self._pieces.halve(step)):
-                    raise out_of_memory(step, self._fabric) from None
+                if not has_more and (has_exchanged or not self.pieces.halve(step)):
+                    raise out_of_memory(step, self.fabric) from None
             # Out here the tensors of the failed attempt are gone.
-            self._network.zero_grad(set_to_none=True)
-            discard_statistics(self._network)
-            if self._fabric.device.type == "cuda":
+            self.network.zero_grad(set_to_none=True)
+            discard_statistics(self.network)
+            if self.fabric.device.type == "cuda":
                 torch.cuda.empty_cache()
         for flat in flats:
-            flat.average(world_size=self._fabric.world_size)
+            flat.average(world_size=self.fabric.world_size)
         return total
 
     def _attempt(
         self, step: Step, seeds: list[int], batches: list[Batch], load: Callable[[], Batch]
     ) -> Tensor:
         """``step`` with the pieces as they are; ``batches`` are those loaded by earlier ones."""
-        total = torch.zeros(2, device=self._fabric.device)
+        total = torch.zeros(2, device=self.fabric.device)
         for number, seed in enumerate(seeds):
             if number == len(batches):
                 batches.append(self._loaded(step, load))
@@ -182,8 +182,8 @@ class Gradients:
         Raises torch.OutOfMemoryError, with what gradients there are by then.
         """
         self._generator.manual_seed(seed)
-        pieces = self._pieces.of(kind)
-        total = torch.zeros(2, device=self._fabric.device)
+        pieces = self.pieces.of(kind)
+        total = torch.zeros(2, device=self.fabric.device)
         size = len(batch) // pieces
         for first in range(0, len(batch), size):
             is_last = exchanges and first + size == len(batch)
@@ -195,7 +195,7 @@ class Gradients:
     def make_room(self) -> bool:
         """Give back the memory that is kept for later passes; False if it was no recording's."""
         had_some = self.recorder is not None and self.recorder.release()
-        if self._fabric.device.type == "cuda":
+        if self.fabric.device.type == "cuda":
             torch.cuda.empty_cache()
         return had_some
 
@@ -208,7 +208,7 @@ class Gradients:
             with out_of_memory_by_name():
                 task()
         except torch.OutOfMemoryError:
-            if self._fabric.world_size > 1 or not self.make_room():
+            if self.fabric.world_size > 1 or not self.make_room():
                 raise
         else:
             return
@@ -225,7 +225,7 @@ class Gradients:
             return load()
         except torch.OutOfMemoryError:
             advice = "--accumulate 2 or more, whose batches are loaded one by one"
-            raise out_of_memory(step, self._fabric, advice=advice) from None
+            raise out_of_memory(step, self.fabric, advice=advice) from None
 
     def _piece(
         self,
@@ -238,25 +238,25 @@ class Gradients:
     ) -> Tensor:
         """Forward and backward of some clips of a batch: one of ``num_pieces`` of the step."""
         assert batch.part is not None, "a training batch is part of a step"
-        set_dropout_seeds(self._network, batch.part.dropout_seeds[clips])
+        set_dropout_seeds(self.network, batch.part.dropout_seeds[clips])
         pixels, labels = batch.clips[clips], batch.labels[clips]
-        is_shared = self._fabric.world_size > 1
+        is_shared = self.fabric.world_size > 1
         if self.recorder is not None:
             key = _key(kind), num_pieces, pixels.shape, labels.shape
             one_pass = partial(self._pass, num_pieces=num_pieces, is_last=False)
-            with self._fabric.no_backward_sync(self._model, enabled=is_shared):  # type: ignore[arg-type]
+            with self.fabric.no_backward_sync(self.model, enabled=is_shared):  # type: ignore[arg-type]
                 return self.recorder(key, one_pass, pixels, labels)
         waits = is_shared and not is_last
-        with self._fabric.no_backward_sync(self._model, enabled=waits):  # type: ignore[arg-type]
+        with self.fabric.no_backward_sync(self.model, enabled=waits):  # type: ignore[arg-type]
             return self._pass(pixels, labels, num_pieces=num_pieces, is_last=is_last)
 
     def _pass(self, pixels: Tensor, labels: Tensor, *, num_pieces: int, is_last: bool) -> Tensor:
         """(2,) the share of these clips in the step's loss, and how many are right."""
         inputs = normalize(pixels, memory_format=self._layout)  # (N, 3, T, H, W)
-        scores = self._model(inputs)  # (N, classes)
+        scores = self.model(inputs)  # (N, classes)
         loss = self._loss_of(scores, labels) / num_pieces
-        self._is_synchronising = is_last and self._fabric.world_size > 1
-        self._fabric.backward(loss)
+        self._is_synchronising = is_last and self.fabric.world_size > 1
+        self.fabric.backward(loss)
         self._is_synchronising = False
         right = loss.new_zeros(())
         if not self._multi_label:

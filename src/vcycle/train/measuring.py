@@ -21,7 +21,7 @@ from vcycle.evaluate.loaders import num_workers
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
-from vcycle.train.gradients import Pieces
+from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.loader_speed import decode_seconds, for_timing
 from vcycle.train.rehearsal import Rehearsed, rehearse
 from vcycle.train.timing import Kind, StepTimes, fit_budget
@@ -77,14 +77,14 @@ def measure(
     limit = 60.0 if budget_seconds is None else _MEASURING_SHARE * budget_seconds
     pieces = Pieces(network, config, world_size=fabric.world_size)
     before = CoreUse.now()
+    gradients = Gradients(
+        network, model, config, pieces, fabric=fabric, multi_label=videos.multi_label
+    )
     rehearsed = rehearse(
-        network,
-        model,
+        gradients,
         optimizer,
         plan,
         config,
-        pieces=pieces,
-        fabric=fabric,
         videos=videos,
         activity=activity,
         limit_seconds=limit,
@@ -98,15 +98,12 @@ def measure(
         steps = sum(kind.steps * times.step(Kind.of(kind)) for kind in left)
         limit = min(limit, _MEASURING_SHARE * steps)
     slower = slowdown(
-        network,
-        model,
+        gradients,
         optimizer,
         plan,
         config,
         for_timing(dataset, seed=config.seed),
-        pieces=pieces,
         times=times,
-        fabric=fabric,
         activity=activity,
         limit_seconds=limit,
     )

@@ -32,7 +32,7 @@ from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.compiling import compile_blocks
-from vcycle.train.gradients import Gradients, Pieces
+from vcycle.train.gradients import Gradients
 from vcycle.train.progress import duration
 from vcycle.train.rehearsed_steps import RehearsedSteps, random_pixels, repeated
 from vcycle.train.timing import MANY_SECONDS, Kind, smaller
@@ -55,14 +55,11 @@ class Rehearsed:
 
 
 def rehearse(
-    network: nn.Module,
-    model: nn.Module,
+    gradients: Gradients,
     optimizer: Optimizer,
     plan: Plan,
     config: RunConfig,
     *,
-    pieces: Pieces,
-    fabric: Fabric,
     videos: Manifest,
     activity: Activity,
     limit_seconds: float,
@@ -70,10 +67,10 @@ def rehearse(
 ) -> Rehearsed:
     """Check the model at each shape; then train on each mini-batch, and score one batch of views.
 
-    ``model`` is ``network`` as Fabric runs it; the states of network and optimizer are as before
-    afterwards. Blocks are compiled once shapes are checked, if the configuration says so. With
-    ``accumulate`` of auto, batches that do not fit are cut in ``pieces``, alike in all processes. A
-    CPU that compiles nothing stops timing after ``limit_seconds``.
+    The states of network and optimizer are as before afterwards. Blocks are compiled once shapes
+    are checked, if the configuration says so. With ``accumulate`` of auto, batches that do not fit
+    are cut in pieces, alike in all processes. A CPU that compiles nothing stops timing after
+    ``limit_seconds``.
 
     Steps are the run's own, with random clips of the first class of ``videos``.
 
@@ -82,10 +79,8 @@ def rehearse(
     parameter is not used.
     """
     kinds = plan.mini_batches()
-    gradients = Gradients(
-        network, model, config, pieces, fabric=fabric, multi_label=videos.multi_label
-    )
-    steps = RehearsedSteps(network, plan, config, pieces, fabric, videos, gradients)
+    network, fabric = gradients.network, gradients.fabric
+    steps = RehearsedSteps(gradients, plan, config, videos)
     shape, clips = plan.baseline.shape, 0
     with unchanged(network, optimizer, config.model.name) as before:
         try:
@@ -101,7 +96,7 @@ def rehearse(
             had_state = bool(optimizer.state)
             if not had_state:
                 update_with_zeros(optimizer)
-            with no_buffer_broadcasts(model):
+            with no_buffer_broadcasts(gradients.model):
                 seconds, peaks = _time_steps(
                     steps, kinds, activity=activity, limit_seconds=limit_seconds
                 )

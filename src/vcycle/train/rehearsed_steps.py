@@ -25,7 +25,7 @@ from vcycle.schedule.shape import Shape
 from vcycle.train.agreement import in_all
 from vcycle.train.augment import augment
 from vcycle.train.clock import clock_of
-from vcycle.train.gradients import Gradients, Pieces, flat_gradients, out_of_memory
+from vcycle.train.gradients import Gradients, flat_gradients, out_of_memory
 
 _LONG_SECONDS = 0.5
 """Of a step on a CPU: a longer one is timed on some of its clips."""
@@ -38,13 +38,20 @@ _REPEAT_SECONDS = 1.0
 class RehearsedSteps:
     """Forward and backward passes on random clips."""
 
-    network: nn.Module
+    gradients: Gradients
     plan: Plan
     config: RunConfig
-    pieces: Pieces
-    fabric: Fabric
     videos: Manifest
-    gradients: Gradients
+
+    @property
+    def network(self) -> nn.Module:
+        """The module itself."""
+        return self.gradients.network
+
+    @property
+    def fabric(self) -> Fabric:
+        """What it runs on."""
+        return self.gradients.fabric
 
     @property
     def on_cpu(self) -> bool:
@@ -72,7 +79,7 @@ class RehearsedSteps:
             self._clear()
             if not in_all(torch.tensor(not has_more, device=self.fabric.device), self.fabric):
                 continue
-            if self.config.accumulate != "auto" or not self.pieces.halve(kind):
+            if self.config.accumulate != "auto" or not self.gradients.pieces.halve(kind):
                 raise out_of_memory(kind, self.fabric)
         if self.fabric.world_size > 1:
             _check_all_learn(self.network)
@@ -97,7 +104,7 @@ class RehearsedSteps:
             return seconds
         # The first passes chose kernels. Replays of pieces take no more memory.
         recorder = self.gradients.recorder
-        if recorder is None or self.pieces.of(kind) == 1:
+        if recorder is None or self.gradients.pieces.of(kind) == 1:
             _forget_peak(self.fabric.device)
         once = partial(self._once, kind, clips)
         if recorder is not None:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
-from torch import nn
 from torch.optim import Optimizer
 
 from vcycle.config.run import RunConfig
@@ -20,11 +19,10 @@ from vcycle.data.dataset import ClipDataset
 from vcycle.data.loader import Loader
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
-from vcycle.devices.fabric import Fabric
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
-from vcycle.train.gradients import Gradients, Pieces
+from vcycle.train.gradients import Gradients
 from vcycle.train.rehearsal import unchanged
 from vcycle.train.rehearsed_steps import as_of_the_run
 from vcycle.train.timing import Kind, StepTimes
@@ -33,16 +31,13 @@ _MOST_ROUNDS = 4
 
 
 def slowdown(
-    network: nn.Module,
-    model: nn.Module,
+    gradients: Gradients,
     optimizer: Optimizer,
     plan: Plan,
     config: RunConfig,
     dataset: ClipDataset,
     *,
-    pieces: Pieces,
     times: StepTimes,
-    fabric: Fabric,
     activity: Activity,
     limit_seconds: float,
 ) -> float:
@@ -52,7 +47,7 @@ def slowdown(
     as before afterwards. 1 if nothing is shared: without workers, with several processes or on a
     GPU; and if two rounds of steps would take longer than ``limit_seconds``.
     """
-    kinds = plan.mini_batches()
+    network, fabric, kinds = gradients.network, gradients.fabric, plan.mini_batches()
     expected = sum(times.step(Kind.of(kind)) for kind in kinds)
     rounds = min(_MOST_ROUNDS, int(limit_seconds / expected))
     is_shared = times.shared_cores and times.workers and fabric.world_size == 1
@@ -71,9 +66,6 @@ def slowdown(
         device=fabric.device,
     )
     videos = dataset.manifest
-    gradients = Gradients(
-        network, model, config, pieces, fabric=fabric, multi_label=videos.multi_label
-    )
     with closing(loader), unchanged(network, optimizer, config.model.name):
         updates = not optimizer.state  # that of a resumed run is not to change
         batches = iter(loader)
