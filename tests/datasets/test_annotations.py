@@ -170,3 +170,35 @@ def test_hmdb51(put, tmp_path):
     assert listing.missing == (("clap/gone.avi", "val"),)
     with pytest.raises(ValueError, match="test_split3"):
         list_hmdb51(root, splits, split=3)
+
+
+def test_a_whole_video_that_ends_early_is_not_its_part(tmp_path):
+    """Only what is about as long as the listed part can be that part."""
+    (tmp_path / "a").mkdir()
+    encode(tmp_path / "a" / "whole.mp4", numbered_frames(50, 32, 48))
+    table = tmp_path / "kinetics.csv"
+    table.write_text("label,youtube_id,time_start,time_end,split\njump,whole,6,8,train\n")
+    with pytest.raises(ValueError, match=r"bad\.csv"):
+        index_videos(list_kinetics(tmp_path, table), num_workers=0)
+    assert "the video ends at 5.00 s" in (tmp_path / "bad.csv").read_text()
+
+
+def test_of_two_files_of_one_kinetics_name_the_other_is_said(put, tmp_path):
+    root = put("a/vid.mkv", "a/vid.webm")
+    table = tmp_path / "kinetics.csv"
+    table.write_text("label,youtube_id,split\njump,vid,train\n")
+    listing = list_kinetics(root, table)
+    assert paths(listing, "train") == ["a/vid.mkv"]
+    assert "1 file of a name that another has left out, such as a/vid.webm" in listing.notes[0]
+
+
+def test_ucf101_and_hmdb51_that_were_rewritten_are_found(put, tmp_path):
+    root = put("Jump/v_Jump_g01.mp4", "jump/a.mp4")
+    (tmp_path / "classInd.txt").write_text("1 Jump\n")
+    (tmp_path / "trainlist01.txt").write_text("Jump/v_Jump_g01.avi 1\n")
+    (tmp_path / "testlist01.txt").write_text("Jump/v_Jump_g02.avi\n")
+    listing = list_ucf101(root, tmp_path)
+    assert paths(listing, "train") == ["Jump/v_Jump_g01.mp4"]
+    assert listing.missing == (("Jump/v_Jump_g02.avi", "val"),)
+    (tmp_path / "jump_test_split1.txt").write_text("a.avi 1\n")
+    assert paths(list_hmdb51(root, tmp_path), "train") == ["jump/a.mp4"]

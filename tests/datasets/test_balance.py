@@ -150,3 +150,9 @@ def test_numbered_videos_of_a_class_are_not_nearly_the_same():
     rows.append(("a_005 (2).mp4", 0, "train"))
     (warning,) = split_warnings(manifest_of(("a", "b"), *rows))
     assert "such as a_005 (2).mp4 and a_005.mp4" in warning
+
+
+def test_a_video_on_both_sides_is_called_so():
+    rows = [*FINE, ("a/one.mp4", 0, "train"), ("a/one.mp4", 0, "val")]
+    [warning] = split_warnings(manifest_of(("run", "sit"), *rows))
+    assert warning.startswith("1 video in train and in val, such as a/one.mp4; take them out of")

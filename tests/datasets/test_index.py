@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.encode import encode, numbered_frames
 from vcycle.cli.main import main
@@ -278,3 +280,25 @@ def test_a_choice_of_mirroring_is_kept(put, tmp_path):
     shutil.rmtree(root / "left_hook")
     assert index() == (False, "clips are not mirrored, as chosen with --no-flip")
     assert index(True) == index() == (True,)
+
+
+def test_frames_that_were_extracted_anew_are_probed_anew(tmp_path):
+    """Over the old ones, which leaves the folder itself as it was; or at another frame rate."""
+
+    def write(size):
+        for folder in ("run/a", "sit/b"):
+            for number in range(12):
+                file = tmp_path / folder / f"{number:05d}.png"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                Image.new("RGB", size).save(file)
+
+    def found(rate):
+        listing = replace(list_folder(tmp_path, val_share=0), frame_rate=rate)
+        videos = index_videos(listing, num_workers=0).manifest.videos
+        return {(video.width, video.height, video.frame_rate) for video in videos}
+
+    write((64, 48))
+    assert found(30.0) == {(64, 48, 30.0)}
+    assert found(24.0) == {(64, 48, 24.0)}
+    write((128, 96))
+    assert found(24.0) == {(128, 96, 24.0)}

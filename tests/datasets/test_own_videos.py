@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from vcycle.data.manifest import Manifest
 from vcycle.datasets.choices import Choices
 from vcycle.datasets.index import index_videos
+from vcycle.datasets.listing import sorted_classes
 from vcycle.datasets.own_videos import index_own_videos, list_folder
 
 
@@ -216,3 +219,43 @@ def test_choices_are_kept_until_others_are_made(put):
     (root / "index.json").write_text('{"val": 1}')
     with pytest.raises(ValueError, match=r"index\.json: is not JSON of flip, val_share"):
         val_persons()
+
+
+def test_prepared_copies_beside_the_classes_are_no_class(put):
+    root = put("run/a.mp4", "sit/b.mp4", "fast/run/a.mp4", "fast/sit/b.mp4")
+    (root / "fast" / "prepared.json").write_text("{}")
+    listing = list_folder(root, val_share=0)
+    assert [entry.path for entry in listing.entries] == ["run/a.mp4", "sit/b.mp4"]
+
+
+def test_a_class_that_links_to_another_is_said(put):
+    root = put("run/a.mp4", "run/b.mp4", "sit/c.mp4")
+    (root / "jog").symlink_to(root / "run")
+    listing = list_folder(root, val_share=0)
+    assert len(listing.entries) == 5
+    [note] = listing.notes
+    assert note.startswith("2 videos listed again by a link, such as run/a.mp4, which is jog/a.mp4")
+
+
+def test_classes_of_numbers_have_one_order():
+    for names in (["01", "1", "2", "10"], ["2", "10", "1", "01"]):
+        assert sorted_classes(names) == ("01", "1", "2", "10")
+    assert sorted_classes(["9" * 5000, "1"]) == ("1", "9" * 5000)  # no number
+
+
+def test_a_manifest_goes_where_one_is_with_the_videos_beside_it(put, tmp_path, monkeypatch):
+    root = put("one/run/a.mp4", "one/sit/b.mp4")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    out = index_own_videos(Path(os.path.relpath(root / "one")), Path(), num_workers=0).manifest
+    assert all(video.path.startswith("file:///") for video in out.videos)
+    assert len(Manifest.read(".")) == 2
+
+
+def test_a_path_that_no_file_can_have_is_missing_not_the_end(put):
+    root = put("run/a.mp4", "sit/b.mp4")
+    table = root / "videos.csv"
+    table.write_text(f"path,label\nrun/a.mp4,run\nsit/b.mp4,sit\n{'x' * 300}.mp4,run\n")
+    indexed = index_own_videos(table, num_workers=0)
+    assert len(indexed.manifest) == 2
+    assert [name for name, _ in indexed.missing] == ["x" * 300 + ".mp4"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from vcycle.data.metadata import Location, Video
 from vcycle.datasets.prepared_names import prepared_names
 
@@ -64,3 +66,10 @@ def test_no_name_leaves_the_folder():
     for path in ("../a.mp4", "/etc/a.mp4", "http://h/../../a.mp4", "a//./b.mp4"):
         parts = names_of(video(path))[0].split("/")
         assert not {"", ".", ".."} & set(parts)
+
+
+def test_a_long_name_of_a_folder_is_shortened_and_a_uri_of_a_file_is_its_path():
+    """A quoted path is three times as long in other alphabets than Latin."""
+    long = quote("\u8dd1" * 90)
+    for name in names_of(*(video(f"file:///v/{long}/{n}.mp4") for n in "ab")):
+        assert name.startswith("v/\u8dd1\u8dd1")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from vcycle.data.tables import (
+    counted,
     number,
     parse_items,
     parse_lines,
@@ -28,6 +30,7 @@ from vcycle.datasets.listing import (
     Listing,
     Missing,
     dataset_folder,
+    is_there,
     make_listing,
     split_name,
 )
@@ -48,7 +51,8 @@ def list_kinetics(root: str | os.PathLike[str], *tables: str | os.PathLike[str])
     rows = [row for table in tables for row in parse_table(table, columns, _kinetics_row, fix=fix)]
     classes = tuple(sorted({row.label for row in rows}))
     numbers = {label: i for i, label in enumerate(classes)}
-    files = {path.stem: path for path in videos_under(top)}
+    files: dict[str, Path] = {}
+    others = [p for p in videos_under(top) if files.setdefault(p.stem, p) != p]
     found: list[Entry | Missing] = []
     for row in rows:
         labels = (numbers[row.label],)
@@ -66,7 +70,14 @@ def list_kinetics(root: str | os.PathLike[str], *tables: str | os.PathLike[str])
             found.append(part)
         else:
             found.append((row.segment, row.split))
-    return make_listing(top, classes, found)
+    listing = make_listing(top, classes, found)
+    if not others:
+        return listing
+    note = (
+        f"{counted(len(others), 'file')} of a name that another has left out, such as "
+        f"{plain_name(others[0], top)}; remove those that are not meant"
+    )
+    return replace(listing, notes=(note,))
 
 
 class _KineticsRow(NamedTuple):
@@ -188,8 +199,8 @@ def list_ucf101(
         label = path.split("/")[0]
         if label not in numbers:
             raise ValueError(f"{quoted(path)} is of no class in classInd.txt")
-        entry = Entry(path, (numbers[label],), name)
-        return entry if _is_there(top / path) else (path, name)
+        there = _published(top, path)
+        return (path, name) if there is None else Entry(there, (numbers[label],), name)
 
     found = [
         each
@@ -220,8 +231,8 @@ def list_hmdb51(
         path, chosen = f"{classes[label]}/{name}", _HMDB51_SPLITS[use]
         if not chosen:
             return None
-        entry = Entry(path, (label,), chosen)
-        return entry if _is_there(top / path) else (path, chosen)
+        there = _published(top, path)
+        return (path, chosen) if there is None else Entry(there, (label,), chosen)
 
     found = [
         each
@@ -233,18 +244,16 @@ def list_hmdb51(
 
 
 def _named(top: Path, name: str) -> str | None:
-    """The file ``name`` of any video suffix, or the folder ``name``, directly under ``top``."""
+    """The file ``name`` of any video suffix, or the folder ``name``, under ``top``."""
     for suffix in (".webm", ".mp4", "", ".mkv", ".avi"):
-        if _is_there(top / f"{name}{suffix}"):
+        if is_there(f"{name}{suffix}", top):
             return f"{name}{suffix}"
     return None
 
 
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # such as a folder that may not be entered
-        return False
+def _published(top: Path, path: str) -> str | None:
+    """The file of that path, or what it may have been rewritten as."""
+    return path if is_there(path, top) else _named(top, str(PurePosixPath(path).with_suffix("")))
 
 
 def _two_words(line: str) -> tuple[str, str]:

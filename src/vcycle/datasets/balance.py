@@ -114,6 +114,12 @@ def _near_identical(manifest: Manifest) -> Iterable[str]:
         num_names = len({name for name, _ in kept})
         is_numbered = num_names < 2 or len(kept) > _VIDEOS_PER_NAME * num_names
         pairs += _on_both_sides(bare if is_numbered else kept)
+    if same := sorted(first for first, second in pairs if first == second):
+        yield (
+            f"{counted(len(same), 'video')} in train and in val, such as {same[0]}; take them out "
+            f"of one of the two"
+        )
+    pairs = [(first, second) for first, second in pairs if first != second]
     if pairs:
         first, second = min(pairs)
         pattern = _pattern_of(first, second)

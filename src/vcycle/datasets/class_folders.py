@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vcycle.data.manifest import PREPARED_FILE
 from vcycle.data.tables import counted, quoted
 from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, plain_name, videos_under
 from vcycle.datasets.listing import SPLIT_NAMES, Entry, Listing
@@ -25,7 +26,8 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
         if other.name.lower() not in SPLIT_NAMES and videos_under(other):
             raise ValueError(
                 f"{top}: holds {quoted(splits[0][1].name)}, a split, and {quoted(other.name)}, "
-                f"which is not; put all classes under train, val and test folders, or none"
+                f"which is not; put all classes under train, val and test folders, or none; rename "
+                f"the folder of a class that is called so"
             )
     found = [
         (split, plain_name(folder, parent), plain_name(path, top))
@@ -38,7 +40,7 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     labels = [(numbers[name],) for _, name, _ in found]
     paths = [path for _, _, path in found]
     parents = [folder for _, folder in splits] or [top]
-    notes = (*_strays(top, parents), *_without_videos(top, parents))
+    notes = (*_strays(top, parents), *_without_videos(top, parents), *_linked(top, paths))
     if splits:
         chosen, more = splitting.with_val(
             [split for split, _, _ in found],
@@ -54,6 +56,23 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
         for path, label, (split, group) in zip(paths, labels, chosen, strict=True)
     )
     return Listing(top, classes, entries, notes=notes)
+
+
+def _linked(top: Path, paths: list[str]) -> tuple[str, ...]:
+    """A note on files that links list more than once, perhaps in several classes."""
+    if not any((top / folder).is_symlink() for folder in {p.split("/")[0] for p in paths}):
+        files = [path for path in paths if (top / path).is_symlink()]
+        if not files:
+            return ()
+    names: dict[Path, str] = {}
+    again = [(p, first) for p in paths if (first := names.setdefault((top / p).resolve(), p)) != p]
+    if not again:
+        return ()
+    path, first = again[0]
+    return (
+        f"{counted(len(again), 'video')} listed again by a link, such as {path}, which is {first}; "
+        f"remove the link unless both labels are meant",
+    )
 
 
 def _strays(top: Path, parents: list[Path]) -> tuple[str, ...]:
@@ -96,5 +115,6 @@ def _folders_in(parent: Path, top: Path) -> list[Path]:
         for folder in sorted(parent.iterdir())
         if folder.is_dir()
         and not is_hidden(folder.name)
+        and not (folder / PREPARED_FILE).exists()  # copies of these videos
         and not real_top.is_relative_to(folder.resolve())
     ]

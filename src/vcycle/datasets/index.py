@@ -27,6 +27,7 @@ from vcycle.data.metadata import Location, Video, VideoInfo
 from vcycle.data.tables import counted
 from vcycle.datasets.balance import split_table, split_warnings
 from vcycle.datasets.choices import CHOICES_FILE, Choices
+from vcycle.datasets.folders import plain_path
 from vcycle.datasets.journal import Journal, file_stamp
 from vcycle.datasets.listing import Entry, Listing
 from vcycle.datasets.mirroring import mirroring
@@ -35,6 +36,8 @@ from vcycle.datasets.parallel import Failed, check_num_workers, one_video
 from vcycle.datasets.splits import repaired_splits
 
 JOURNAL = "probes.jsonl"
+_PROBE_VERSION = 2
+"""Of what a probe finds; videos that another found are probed again."""
 _CUT_SECONDS = 2.0
 """By which a part that was cut out may be longer than it is listed."""
 
@@ -120,7 +123,7 @@ def _probe_all(
 ) -> dict[str, VideoInfo | Failed]:
     """The outcome for each source: of an earlier run if the file is unchanged, else of this one."""
     sources = {str(entry.source): entry.source for entry in listing.entries}
-    stamps = _stamps(listing.root, sources)
+    stamps = _stamps(listing, sources)
     found = {
         name: outcome
         for name, (stamp, outcome) in _known(journal).items()
@@ -143,13 +146,17 @@ def _probe_all(
     return found
 
 
-def _stamps(root: Path, sources: dict[str, Location]) -> dict[str, list[int]]:
-    """The file stamp of each source; many may lie in one shard."""
-    stamps: dict[str, list[int]] = {}
+def _stamps(listing: Listing, sources: dict[str, Location]) -> dict[str, list[float]]:
+    """What a probe of each source depends on; many may lie in one shard."""
+    stamps: dict[str, list[float]] = {}
     for source in sources.values():
         if source.uri not in stamps:
-            place = locate(root, source)
-            stamps[source.uri] = file_stamp(Path(place.uri)) if place.is_local else [0, 0]
+            place = locate(listing.root, source)
+            stamps[source.uri] = [_PROBE_VERSION, 0, 0]
+            if place.is_local:
+                path = Path(place.uri)
+                of_frames = [listing.frame_rate] if path.is_dir() else []
+                stamps[source.uri] = [_PROBE_VERSION, *file_stamp(path), *of_frames]
     return {name: stamps[source.uri] for name, source in sources.items()}
 
 
@@ -211,7 +218,7 @@ def _write(
 def _cut(entry: Entry, duration: float) -> Entry:
     """An entry of the whole file if that is the listed part already, else of the part."""
     start, end = entry.start_seconds, entry.end_seconds
-    if duration <= max(start, end - start + _CUT_SECONDS):
+    if duration <= end - start + _CUT_SECONDS:
         return replace(entry, start_seconds=0.0, end_seconds=0.0)
     return replace(entry, end_seconds=min(end, duration))
 
@@ -248,8 +255,7 @@ def _path(root: Path, out: Path, path: str) -> str:
     """A path relative to the manifest's folder if that holds the video, else a URI."""
     if "://" in path:
         return path
-    file = (root / path).absolute()
-    folder = out.absolute()
+    file, folder = plain_path(root) / path, plain_path(out)
     if file.is_relative_to(folder):
         return file.relative_to(folder).as_posix()
     return f"file://{quote(str(file))}"

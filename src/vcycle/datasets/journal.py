@@ -101,9 +101,17 @@ def _lock(file: TextIO, path: Path) -> None:
 
 
 def file_stamp(path: Path) -> list[int]:
-    """A file's size in bytes and time of change in nanoseconds; zeros if it does not exist."""
+    """A file's size in bytes and time of change in nanoseconds; zeros if it does not exist.
+
+    Of a folder of frames, its own with those of the first file and the last: whoever extracts
+    frames anew writes both.
+    """
     try:
-        status = path.stat()
+        paths = [path]
+        if path.is_dir():
+            frames = sorted(path.iterdir())
+            paths += {*frames[:1], *frames[-1:]}
+        found = [each.stat() for each in paths]
     except (OSError, ValueError):
         return [0, 0]
-    return [status.st_size, status.st_mtime_ns]
+    return [sum(each.st_size for each in found), max(each.st_mtime_ns for each in found)]

@@ -18,6 +18,7 @@ from vcycle.data.tables import check_line, placed
 
 SPLIT_NAMES = {"train": "train", "val": "val", "validate": "val", "validation": "val"}
 SPLIT_NAMES |= {"test": "test", "training": "train", "valid": "val"}
+_MOST_DIGITS = 18
 Missing = tuple[str, str]  # name and split
 
 
@@ -27,7 +28,7 @@ class Entry:
 
     The fields are those of a manifest's ``Video``; the ``group`` that stays on one side of a split
     that was drawn, None of one that the data has; and whether the file may be that part already,
-    cut out: it is if it is about as long, or ends before the part begins. Raises ValueError if a
+    cut out: it is if it is about as long. Raises ValueError if a
     manifest cannot name the video.
     """
 
@@ -87,8 +88,9 @@ def make_listing(
 
 def sorted_classes(labels: Iterable[str]) -> tuple[str, ...]:
     """The names of classes in order, by number if all are numbers."""
-    names = set(labels)
-    return tuple(sorted(names, key=int if all(map(str.isdecimal, names)) else None))
+    names = sorted(set(labels))
+    are_numbers = all(name.isdecimal() and len(name) <= _MOST_DIGITS for name in names)
+    return tuple(sorted(names, key=int) if are_numbers else names)
 
 
 def dataset_folder(path: str | os.PathLike[str]) -> Path:
@@ -112,9 +114,15 @@ def local_path(text: str, folder: Path) -> str:
 
 
 def is_there(path: str, top: Path) -> bool:
-    """Whether a path under ``top`` or URI exists; one in a store is taken to."""
+    """Whether a path under ``top`` or URI exists; one in a store is taken to.
+
+    One that no file can have, or in a folder that may not be entered, does not.
+    """
     place = locate(top, Location(path))
-    return not place.is_local or Path(place.uri).exists()
+    try:
+        return not place.is_local or Path(place.uri).exists()
+    except OSError:
+        return False
 
 
 def split_name(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from vcycle.data.metadata import Location, Video
 
@@ -35,12 +35,23 @@ def _name(source: Location) -> str:
     if not source.is_local:
         uri = urlsplit(path)
         path, complete = f"{uri.netloc}/{uri.path}", not (uri.query or uri.fragment)
-    name = "/".join(part for part in path.split("/") if part not in ("", ".", ".."))
+        path = unquote(path) if uri.scheme == "file" else path
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    name = "/".join([*map(_short, parts[:-1]), *parts[-1:]])
     if source.num_bytes:
         name = f"{name}.{source.offset}"
     name = name if name.endswith(".mp4") else f"{name}.mp4"
     is_short = len(name.rpartition("/")[2].encode()) <= _MAX_NAME_BYTES
     return name if complete and is_short else _with_hash(name, source)
+
+
+def _short(folder: str) -> str:
+    """A folder's name, its end a hash if it is too long for a file system."""
+    if len(folder.encode()) <= _MAX_NAME_BYTES:
+        return folder
+    digest = hashlib.blake2b(folder.encode(), digest_size=8).hexdigest()
+    start = folder.encode()[: _MAX_NAME_BYTES - len(digest) - 1].decode(errors="ignore")
+    return f"{start}.{digest}"
 
 
 def _with_hash(name: str, source: Location) -> str:

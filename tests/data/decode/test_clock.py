@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from types import SimpleNamespace
 
 import av
 import pytest
@@ -33,3 +34,13 @@ def test_frames_are_counted_if_the_container_has_no_times_to_trust(tmp_path, kin
         clock = stream_clock(container, stream)
         assert clock.counted is counted
         assert clock.tick * stream.time_base == 1 / stream_frame_rate(stream) == Fraction(1, 25)
+
+
+@pytest.mark.parametrize(
+    ("average", "guess", "rate"),
+    [(Fraction(24), 1000, 24), (None, 30, 30), (None, 1000, 25), (None, 90_000, 25), (None, 0, 25)],
+)
+def test_a_unit_of_time_is_no_frame_rate(average, guess, rate):
+    """As FFmpeg guesses of frames that come when they like: milliseconds, or ticks of 90 kHz."""
+    stream = SimpleNamespace(average_rate=average, guessed_rate=Fraction(guess), base_rate=None)
+    assert stream_frame_rate(stream) == rate

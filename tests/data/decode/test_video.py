@@ -136,3 +136,13 @@ def test_a_slow_decode_is_ended(video, tmp_path):
     for path in (video, tmp_path):
         with pytest.raises(UnreadableVideo, match="longer than"):
             read_clip(Location(str(path)), grid(30), limit_seconds=0)
+
+
+def test_a_seek_between_key_frames_of_a_transport_stream_shows_no_broken_picture(tmp_path):
+    """MPEG-4 Part 2, whose decoder makes pictures without the one that they refer to."""
+    options = {"g": "15", "b": "20000000"}
+    path = encode(tmp_path / "v.ts", numbered_frames(40), codec="mpeg4", options=options)
+    for first in range(34):
+        frames = range(first, first + 6, 2)
+        clip = read_clip(Location(str(path)), grid(*frames))
+        assert [frame_number(frame, 40) for frame in clip] == list(frames)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+_MOST_GUESSED = 240
+
 
 @dataclass(frozen=True)
 class StreamClock:
@@ -45,6 +47,11 @@ def stream_clock(container: Any, stream: Any) -> StreamClock:
 
 
 def stream_frame_rate(stream: Any) -> Fraction:
-    """Mean frames per second; 25 if the file does not tell."""
-    rate = stream.average_rate or stream.guessed_rate or stream.base_rate
-    return Fraction(rate) if rate else Fraction(25)
+    """Mean frames per second; 25 if the file does not tell.
+
+    A guess of FFmpeg's may be no rate, but the unit of the times, such as milliseconds.
+    """
+    if stream.average_rate:
+        return Fraction(stream.average_rate)
+    guess = Fraction(stream.guessed_rate or stream.base_rate or 0)
+    return guess if 0 < guess <= _MOST_GUESSED else Fraction(25)

@@ -12,6 +12,7 @@ import math
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile
 from typing import Any
 
 from vcycle.data.decode.clock import StreamClock
@@ -55,6 +56,8 @@ def wanted_frames(
         container.seek(max(clock.until(numbers[0]) - ahead, clock.start), stream=stream)
 
     packets = _before(deadline, intact_packets(container, stream))
+    if seek:  # which may land between key frames, on pictures without what they refer to
+        packets = dropwhile(lambda packet: not packet.is_keyframe, packets)
     if skip:
         frames = _decode_needed(stream, packets, clock, numbers)
     else:
