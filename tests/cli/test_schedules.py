@@ -345,5 +345,5 @@ def test_the_table_and_the_plot(
         "pass": "along a cosine to 0",
         "anneal": "constant on each shape, then in a line to 0 over the last 25% of the steps",
     }[schedule]
-    assert f"- rate: {over}, in place of the recipe's" in " ".join(text.split())
+    assert f"- rate: {over}, in place of the baseline's" in " ".join(text.split())
     assert "stage" not in re.sub(r"<!--.*?-->", "", file.read_text(), flags=re.DOTALL)

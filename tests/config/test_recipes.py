@@ -275,7 +275,7 @@ def test_the_stated_gpus_share_every_batch_in_whole_groups(name: str, num_gpus: 
 
 def test_the_fewest_videos_for_the_gpus() -> None:
     message = recipe_or_message("finetune", num_videos=9, num_gpus=8)
-    assert message == "num_gpus 8: 9 videos are fewer than two for each GPU; use at most 4"
+    assert message == "--gpus 8: 9 videos are fewer than two for each GPU; use at most 4"
     shared = recipe("finetune", num_videos=300, num_gpus=8)
     assert (shared.baseline.batch_size, shared.multigrid.norm_group) == (32, 4)
 
@@ -483,8 +483,8 @@ def test_of_a_time_in_which_far_more_of_the_baseline_s_steps_fit_it_makes_the_mo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_gpus": 9}, "num_gpus 9: give 1 to 8; change the batch size for more"),
-        ({"num_gpus": 0}, "num_gpus 0: give 1 to 8; change the batch size for more"),
+        ({"num_gpus": 9}, "--gpus 9: give 1 to 8; change the batch size for more"),
+        ({"num_gpus": 0}, "--gpus 0: give 1 to 8; change the batch size for more"),
         ({"num_videos": 1}, "num_videos 1: give at least 2 training videos"),
     ],
 )

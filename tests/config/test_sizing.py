@@ -120,8 +120,8 @@ def test_clips_span_no_more_than_a_typical_video(video_frames: int, stride: int)
     ("asked", "message"),
     [
         ({"epochs": 1, "steps": 5}, "epochs and steps: both fix the steps; leave one out"),
-        ({"rate": 0}, "rate 0: give a positive number"),
-        ({"batch_size": -1}, "batch_size -1: give a positive number"),
+        ({"rate": 0}, "--lr 0: give a positive number"),
+        ({"batch_size": -1}, "--batch-size -1: give a positive number"),
     ],
 )
 def test_sizes_that_make_no_run(asked: dict[str, int], message: str) -> None:

@@ -84,9 +84,7 @@ def test_frozen_batch_norms_keep_their_statistics(defers: bool) -> None:
     ("pattern", "near"), [("stm.*", "stem"), ("bloks", "blocks"), ("xyz", "stem")]
 )
 def test_a_pattern_that_matches_nothing(pattern: str, near: str) -> None:
-    with pytest.raises(
-        ValueError, match=rf"freeze .*: the model has no such layer; near it.*{near}"
-    ):
+    with pytest.raises(ValueError, match=rf"freeze .*: the model has no such layer; .*{near}"):
         freeze(tiny(), ["stem", pattern])
 
 

@@ -290,7 +290,7 @@ def test_a_run_ends_without_the_rows_that_somebody_removed(tmp_path: Path) -> No
 def test_a_damaged_row_costs_a_run_that_goes_on_no_other(tmp_path: Path) -> None:
     rows = ['{"step": 0}', "\0\0\0", '{"step": 2}', '{"step": 3}']
     (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl: line 2 is damaged .* restore the file"):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: line 2 is damaged .*; restore the file"):
         read_rows(tmp_path / "metrics.jsonl")
     RunFolder(tmp_path).start(*BEGUN, first_step=3, **NEW)
     assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [0, 2]

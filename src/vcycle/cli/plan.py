@@ -218,6 +218,10 @@ def plan_text(report: PlanReport) -> str:
         plan_table(plan, costs, report.memory),
     ]
     notes = _notes(config, plan)
+    if unit == "pixels":
+        notes.append(
+            "pixels: the multiply-adds of these shapes are not known before the model is built"
+        )
     if config.final is not None:
         notes.append(f"final evaluation: {config.final.protocol}")
     if plan.warmup_steps:
@@ -255,7 +259,13 @@ def _notes(config: RunConfig, plan: Plan) -> list[str]:
             if share < 1
             else form
         )
-        notes.append(f"rate: {over}, in place of the recipe's decay and warm-up")
+        notes.append(f"rate: {over}, in place of the baseline's decay and warm-up")
+    elif config.recipe in USER_RECIPES and config.baseline.learning_rate.decay == "step":
+        ends = [f"{end / config.baseline.steps:.0%}" for end in config.baseline.stage_ends]
+        notes.append(
+            f"rate: {config.baseline.learning_rate.gamma:g} times itself after {', '.join(ends)} "
+            f"of the steps, as in the paper; or --baseline.learning_rate.decay cosine"
+        )
     return [*notes, *_weights_note(config)]
 
 

@@ -58,12 +58,32 @@ class FlagParser(argparse.ArgumentParser):
             if flag in self._elsewhere:
                 raise ValueError(f"{flag}: no flag of {self.prog}, but of {self._elsewhere[flag]}")
             guess = nearest(flag, self._option_string_actions)
+            meant = _MEANT.get(flag.lstrip("-").replace("-", "_"), "")
+            if meant.partition(" ")[0] in self._option_string_actions:
+                guess = f"; did you mean {meant}?"
             raise ValueError(f"{flag}: no such flag{guess or f'; {self.prog} --help lists them'}")
         if self._word is not None:
             setattr(options, self._word, rest.pop(0) if rest else None)
         if rest:
             raise ValueError(f"{rest[0]}: one word too many; {self.prog} --help says what it takes")
         return options, []
+
+
+_MEANT = {
+    **dict.fromkeys(("learning_rate", "optimizer.lr", "optimizer.learning_rate"), "--lr"),
+    **dict.fromkeys(("amp", "bf16", "bfloat16", "mixed_precision"), "--precision bf16-mixed"),
+    **dict.fromkeys(("fp16", "half", "float16"), "--precision 16-mixed"),
+    **dict.fromkeys(("wd", "decay"), "--optimizer.weight_decay"),
+    **dict.fromkeys(("size", "resolution", "crop_size", "frames", "num_frames"), "--shape TxHxW"),
+    **dict.fromkeys(("optim", "opt", "optimizer"), "--optimizer.name"),
+    **dict.fromkeys(("cosine", "lr_schedule"), "--baseline.learning_rate.decay cosine"),
+    **dict.fromkeys(("device", "devices", "num_gpus", "ngpus"), "--gpus"),
+    **dict.fromkeys(("output", "output_dir", "out", "save_dir", "run_dir"), "--folder"),
+    **dict.fromkeys(("workers", "num_workers"), "--data.num_workers"),
+    **dict.fromkeys(("pretrained", "checkpoint", "init"), "--weights"),
+    **dict.fromkeys(("tensorboard", "wandb"), "--log"),
+}
+"""What other programs call some flags."""
 
 
 def _some(names: list[str]) -> str:

@@ -98,6 +98,8 @@ _CYCLES = ("long_cycle", "short_cycle", "fine_tuning", "anneal")
 _SIZES = ("steps", "epoch_factor", "batch_exponent")
 """Fields of Multigrid that are a recipe's schedule, and those that its reason is about too."""
 
+_OF_DECAYS = ("decay", "gamma", "final", "rise", "warmup_steps", "warmup_start")
+"""Fields of a learning rate that an anneal replaces."""
 _EPOCH_FACTOR = "multigrid.epoch_factor"
 _SHORT_NAMES = {
     "baseline.batch_size": ("--batch-size", "clips of a step; rate and steps follow"),
@@ -107,10 +109,13 @@ _SHORT_NAMES = {
     _EPOCH_FACTOR: ("--epoch-factor", "epochs, times the baseline's"),
     "model.name": ("--model", "a name of vcycle models, or package.module:function"),
     "model.weights": ("--weights", "a checkpoint to start from"),
+    "precision": ("--precision", "32-true, tf32, bf16-mixed or 16-mixed"),
+    "seed": ("--seed", "of the weights, the clips and their order"),
 }
 """Field -> a flag of its own and its help."""
 FIELDS_HELP = (
-    "Any field of the configuration is a flag by its dotted name, such as --data.stride 4 "
+    "Any field of the configuration (docs/configuration.md) is a flag by its dotted name, such as "
+    "--data.stride 4 "
     "--multigrid.batch_exponent 0.5 --multigrid.rule.side_multiple 32."
 )
 _MOST_TRIED = 500
@@ -183,14 +188,18 @@ def run_config(options: argparse.Namespace) -> RunConfig:
 
 
 def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
-    if (options.recipe is None) == (options.config is None):
+    if options.recipe is not None and options.config is not None:
+        raise ValueError(
+            f"recipe {options.recipe} and --config {options.config}: each is a whole run; give one"
+        )
+    if options.recipe is None and options.config is None:
         raise ValueError(
             "recipe: name one (vcycle plan --list shows them), or give --config FILE instead; "
             "vcycle train takes a folder of videos, too"
         )
     check_flags(options.given)
     read = _read(options, videos)
-    _check_rate(read, options.fields)
+    _check_rate(read, options.fields, from_file=options.config is not None)
     config = _scheduled(read, options)
     saved = "" if "data.manifest" in options.fields else config.data.manifest
     if saved and Path(saved).exists():  # a run's file may be read where its videos are not
@@ -208,6 +217,7 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     )
     config = noted_side(config, side)
     config = _change_plan(config, options)
+    _check_decay(config, options.fields)
     if not read.schedule_notes:
         return config
     if options.schedule is not None or _is_baseline(options):
@@ -270,6 +280,8 @@ def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
                 "--num-videos and --gpus: --config has chosen the batch; leave them out"
             )
         read = read_config(Path(options.config))
+        if read.recipe in USER_RECIPES:  # notes of numbers, which may have been changed since
+            read = replace(read, notes=(), steps_note="", fitted_seconds=None)
         size = options.fields.get("baseline.num_videos")
         config = rescaled(read, _asked(options), num_videos=size)
         if config.baseline.steps != read.baseline.steps:  # its reasons are of another length
@@ -303,10 +315,32 @@ def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     )
 
 
-def _check_rate(config: RunConfig, fields: dict[str, Any]) -> None:
-    """Raise ValueError if another optimizer would get the rate of the configuration's own."""
-    own, name = config.optimizer.name, fields.get("optimizer.name")
-    if name in (None, own) or "baseline.learning_rate.base" in fields:
+def _check_decay(config: RunConfig, fields: dict[str, Any]) -> None:
+    """Raise ValueError if a flag is about a decay or warm-up that an anneal has no use for."""
+    unused = [f"baseline.learning_rate.{name}" for name in _OF_DECAYS]
+    if config.multigrid.anneal is None or not (found := [x for x in unused if x in fields]):
+        return
+    raise ValueError(
+        f"--{found[0]}: an anneal warms up and falls by itself, and this would change nothing; "
+        f"give --multigrid.anneal.warmup, .share, .form or .final, or --schedule pass or off"
+    )
+
+
+def _check_rate(config: RunConfig, fields: dict[str, Any], *, from_file: bool) -> None:
+    """Raise ValueError if another optimizer would get the configuration's own rate.
+
+    Or another network that of a file, but for SGD's, which are the paper's for all its networks.
+    """
+    own, name = config.optimizer.name, fields.get("optimizer.name", config.optimizer.name)
+    model = fields.get("model.name", config.model.name)
+    if "baseline.learning_rate.base" in fields:
+        return
+    if from_file and name == own != "sgd" and model != config.model.name:
+        raise ValueError(
+            f"--model {model}: {config.baseline.learning_rate.base:g} is {own}'s rate for "
+            f"{config.model.name}; give {model} its own with --lr"
+        )
+    if name == own:
         return
     rule = ", and --multigrid.rate_exponent 0.5" if name in ("adamw", "muon", "lamb") else ""
     raise ValueError(

@@ -254,6 +254,7 @@ class RunConfig:
         notes: what the recipe chose and why, a line each, printed with the plan.
         schedule_notes: why the schedule is this one, printed after them; none if it was asked for.
         steps_note: why the run is as long as it is, printed last.
+        fitted_seconds: the time that its length was fitted to; None if no time was given.
     """
 
     recipe: str
@@ -279,6 +280,7 @@ class RunConfig:
     notes: tuple[str, ...] = ()
     schedule_notes: tuple[str, ...] = ()
     steps_note: str = ""
+    fitted_seconds: int | None = None
 
     def __post_init__(self) -> None:
         for name, most in (("threads", 1024), ("seed", 2**63 - 1)):

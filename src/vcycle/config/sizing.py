@@ -33,11 +33,6 @@ def time_text(seconds: float) -> str:
     return f"{whole // size}{unit}"
 
 
-def fits_text(seconds: float) -> str:
-    """What the note of a run's length says of its epochs if it was asked for a time."""
-    return f"fit into the {time_text(seconds)} asked for"
-
-
 def clips_in(epochs: float, num_videos: int) -> Fraction:
     """Clips of so many epochs as they are written: 2.2 of 50 videos are 110, no more."""
     return Fraction(str(epochs)) * num_videos
@@ -64,10 +59,12 @@ class Asked:
     def __post_init__(self) -> None:
         if self.epochs is not None and self.steps is not None:
             raise ValueError("epochs and steps: both fix the steps; leave one out")
+        flags = {"batch_size": "--batch-size", "epochs": "--epochs", "rate": "--lr"}
         for name in ("batch_size", "epochs", "steps", "rate"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} {value}: give a positive number")
+                flag = flags.get(name, "--baseline.steps")
+                raise ValueError(f"{flag} {value:g}: give a positive number")
 
     def steps_of(self, num_videos: int, batch_size: int, *, num_clips: Fraction) -> int:
         """Steps of the baseline, for ``num_clips`` unless epochs or steps are asked for."""

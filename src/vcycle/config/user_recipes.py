@@ -212,7 +212,7 @@ def _size(num_videos: int | None, num_gpus: int, asked: Asked) -> _Size:
     Few videos take smaller groups and batches, so that an epoch still has some steps.
     """
     if not 1 <= num_gpus <= 8:
-        raise ValueError(f"num_gpus {num_gpus}: give 1 to 8; change the batch size for more")
+        raise ValueError(f"--gpus {num_gpus}: give 1 to 8; change the batch size for more")
     if num_videos is None:
         num_videos = 10_000
         notes = ["10,000 training videos are assumed: give --data or --num-videos"]
@@ -228,7 +228,7 @@ def _size(num_videos: int | None, num_gpus: int, asked: Asked) -> _Size:
         return _Size(num_videos, asked.batch_size, group, tuple(notes))
     if num_videos < 2 * num_gpus:
         raise ValueError(
-            f"num_gpus {num_gpus}: {num_videos} videos are fewer than two for each GPU; use at "
+            f"--gpus {num_gpus}: {num_videos} videos are fewer than two for each GPU; use at "
             f"most {num_videos // 2}"
         )
     fits = (each for each in _GROUPS if each * num_gpus * _LEAST_EPOCH <= num_videos)

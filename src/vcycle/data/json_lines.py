@@ -16,14 +16,15 @@ def read_rows(path: Path, *, skips_damaged: bool = False) -> list[dict[str, Any]
     lines = path.read_bytes().splitlines()
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise ValueError("no row")
-            rows.append(row)
+            row, problem = json.loads(line), "no row"
         except (ValueError, RecursionError) as error:
-            if number < len(lines) and not skips_damaged:
-                raise ValueError(
-                    f"{path}: line {number} is damaged ({error}); restore the file, or take the "
-                    f"line out"
-                ) from None
+            row, problem = None, str(error)
+            if number == len(lines):
+                continue
+        if isinstance(row, dict):
+            rows.append(row)
+        elif not skips_damaged:
+            raise ValueError(
+                f"{path}: line {number} is damaged ({problem}); restore the file, or take it out"
+            )
     return rows

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from typing import Literal
 
 import torch
@@ -52,6 +53,8 @@ def make_fabric(config: RunConfig) -> Fabric:
         plugins=[set_precision(config.precision, accelerator), environment],
     )
     if world > 1:
+        # Of 1x1x1 kernels in channels-last, whose strides have two names.
+        warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
         join_process_group(fabric.device)  # which Fabric finds, and makes none
     fabric.launch()
     return fabric

@@ -124,8 +124,9 @@ def _measure(
 
 def _note_values(seen: dict[nn.Module, list[int]], layer: nn.Module, inputs: Any) -> None:
     """Values per channel of a layer's statistics, in all processes that share these."""
-    batch = inputs[0]
-    ranks = 1
+    batch, ranks = inputs[0], 1
+    if not layer.training:  # as one that is frozen stays
+        return
     if isinstance(layer, SubBatchNorm3d):
         ranks = ranks_per_group(layer.norm_group or len(batch), len(batch))
     elif isinstance(layer, nn.SyncBatchNorm) and dist.is_available() and dist.is_initialized():

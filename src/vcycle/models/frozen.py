@@ -16,6 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.models.wrapped import unwrapped
 
+_MOST_NAMED = 12
+
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> int:
     """Freeze the parameters that a pattern matches, or that lie in a layer that it matches.
@@ -36,8 +38,11 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> int:
         found = [name for name in names if _matches(name, pattern)]
         if not found:
             near = get_close_matches(pattern.rstrip(".*"), sorted(layers) + names, n=3, cutoff=0.4)
-            known = ", ".join(near or sorted(layers, key=lambda name: name.count("."))[:6])
-            raise ValueError(f"freeze {pattern}: the model has no such layer; near it: {known}")
+            first = [name for name, _ in model.named_children()][:_MOST_NAMED]
+            known = f"near it: {', '.join(near)}; " if near else ""
+            raise ValueError(
+                f"freeze {pattern}: the model has no such layer; {known}it has {', '.join(first)}"
+            )
         for name in found:
             model.get_parameter(name).requires_grad_(False)
     for module in model.modules():

@@ -88,13 +88,20 @@ def _totals(plan: Plan, costs: Mapping[str, Cost]) -> str:
     rows = [
         ("steps", f"{len(plan):,}", f"{plan.baseline.steps:,}", f"{plan.step_reduction:.2f}x"),
         *(
-            (name, _large(each.plan), _large(each.baseline), f"{each.reduction:.2f}x")
+            (name, _large(each.plan), _large(each.baseline), _reduction(each))
             for name, each in costs.items()
         ),
         ("epochs", f"{plan.epochs:.1f}", f"{plan.baseline.epochs:.1f}", _more(plan)),
         ("clips", f"{plan.num_clips:,}", f"{plan.baseline.num_clips:,}", _more(plan)),
     ]
     return _align(("total", "plan", "baseline", "reduction"), rows, left=(0,))
+
+
+def _reduction(total: Cost) -> str:
+    """How many times less, or as many if it is more, such as frames to decode."""
+    if total.plan > total.baseline:
+        return f"{total.plan / total.baseline:.2f}x as many"
+    return f"{total.reduction:.2f}x"
 
 
 def _more(plan: Plan) -> str:

@@ -79,6 +79,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
     It may be the last word of a dotted name.
     """
     names = list(known)
-    found = [each for each in names if each.endswith(f".{str(name).lstrip('-')}")][:3]
-    found = found or get_close_matches(str(name), names, n=1)
+    last = str(name).lstrip("-").replace("-", "_")
+    found = [each for each in names if each.endswith(f".{last}")][:3]
+    found = found or get_close_matches(str(name), names, n=1, cutoff=0.7)
     return f"; did you mean {' or '.join(found)}?" if found else ""

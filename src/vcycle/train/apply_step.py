@@ -306,8 +306,8 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
                 check_norm_group(norm_group, batch_clips=at_once, num_parts=part.world_size)
             except ValueError as error:
                 raise ValueError(
-                    f"batch of {clips} clips in {part.num_parts} parts: {error}, or fewer "
-                    f"micro_batches"
+                    f"batch of {clips} clips in {part.num_parts} parts: {error}; or give the "
+                    f"plan's Multigrid a smaller norm_group, or fewer micro_batches"
                 ) from None
     is_grouped = takes_statistics and part.step.norm_group is not None
     if is_grouped and not has_deferred_statistics(model):

@@ -29,6 +29,7 @@ from vcycle.train.timing import Kind
 _RECENT_STEPS = 20
 _PREDICTION_STEPS = 20  # of a kind count as much as what was predicted of it
 _WAIT_SHARE = 0.1  # of a phase, from which on it is said
+_LEAST_SECONDS = 10.0
 
 
 class TimeLeft:
@@ -157,6 +158,9 @@ class Display:
 
     def end_of_phase(self, stats: LoaderStats) -> None:
         """A phase is done; say so if it waited for clips that more workers would have had ready."""
+        seconds = stats.wait_seconds + stats.use_seconds
+        if seconds < _LEAST_SECONDS:  # of which the start of the workers may be most
+            return
         if stats.wait_share > _WAIT_SHARE and stats.workers_needed > stats.num_workers:
             self.say(stats.verdict(decodes_fast=self._decodes_fast))
 

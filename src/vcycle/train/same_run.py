@@ -19,7 +19,7 @@ from vcycle.schedule.plan import Plan
 
 _FREE = (
     *("threads", "accumulate", "compile", "cuda_graphs", "evaluation", "checkpoint", "nonfinite"),
-    *("log", "notes", "schedule_notes", "steps_note"),
+    *("log", "notes", "schedule_notes", "steps_note", "fitted_seconds"),
     *("data.manifest", "data.num_workers", "data.max_bad_share", "data.decode_seconds"),
     *("data.cache_gib", "data.cache_folder", "data.frames_gib", "model.weights"),
 )

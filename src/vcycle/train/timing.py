@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from vcycle.config.run import RunConfig
 from vcycle.config.schedule_choice import timed
-from vcycle.config.sizing import epochs_text, fewest_steps, fits_text, time_text, with_steps
+from vcycle.config.sizing import epochs_text, fewest_steps, time_text, with_steps
 from vcycle.schedule.base_shapes import ShortShape
 from vcycle.schedule.phases import Phase
 from vcycle.schedule.plan import MiniBatch, Plan, Step
@@ -213,13 +213,14 @@ def fit_budget(
             f"--time {time_text(_next_round(spent + 1.2 * needed))}{_or_smaller(config)}"
         )
     epochs = epochs_text(longest.plan().epochs)
-    note = f"{epochs} epochs {fits_text(seconds + spent)}"
+    asked = seconds + spent
+    note = f"{epochs} epochs fit into the {time_text(asked)} asked for"
     if longest.plan().epochs < _FEW_EPOCHS:
         note += f": too few to train well; give more time{_or_smaller(config)}"
     if longest.baseline.epochs > _MANY_TIMES * config.baseline.epochs:
         epochs = epochs_text(config.baseline.epochs)
         note += f"; without --time a baseline would have {epochs}, so less time will do"
-    return replace(longest, steps_note=note)
+    return replace(longest, steps_note=note, fitted_seconds=round(asked))
 
 
 def _longest(config: RunConfig, times: StepTimes, seconds: float) -> RunConfig | None:
