@@ -47,9 +47,12 @@ if TYPE_CHECKING:
         set_dropout_seeds as set_dropout_seeds,
         set_norm_group as set_norm_group,
     )
-    from vcycle.train.apply_step import apply_step as apply_step, check_finished as check_finished
     from vcycle.train.augment import augment as augment
-    from vcycle.train.plan_lr import PlanLR as PlanLR
+    from vcycle.train.own_loop.apply_step import (
+        apply_step as apply_step,
+        check_finished as check_finished,
+    )
+    from vcycle.train.own_loop.plan_lr import PlanLR as PlanLR
 
 _MODULES = {
     "Augmentation": "vcycle.config.augmentation",
@@ -61,15 +64,15 @@ _MODULES = {
     "GridRange": "vcycle.data.grid",
     "KeptFrames": "vcycle.data.decode.kept",
     "Manifest": "vcycle.data.manifest",
-    "PlanLR": "vcycle.train.plan_lr",
+    "PlanLR": "vcycle.train.own_loop.plan_lr",
     "PlanSampler": "vcycle.data.sampler",
     "StepPart": "vcycle.data.request",
     "SubBatchNorm3d": "vcycle.models",
     "VideoInfo": "vcycle.data.metadata",
-    "apply_step": "vcycle.train.apply_step",
+    "apply_step": "vcycle.train.own_loop.apply_step",
     "augment": "vcycle.train.augment",
     "build_model": "vcycle.models",
-    "check_finished": "vcycle.train.apply_step",
+    "check_finished": "vcycle.train.own_loop.apply_step",
     "check_model": "vcycle.models",
     "collate": "vcycle.data.collate",
     "commit_statistics": "vcycle.models",

@@ -93,7 +93,7 @@ def test_a_compiled_run_trains_and_validates_as_a_plain_one(
 ) -> None:
     backend = Counting()
     monkeypatch.setattr(
-        "vcycle.train.rehearsal.compile_blocks", partial(compile_blocks, backend=backend)
+        "vcycle.train.measure.rehearsal.compile_blocks", partial(compile_blocks, backend=backend)
     )
     few = replace(config, evaluation=Evaluation(2, batch_size=6))
     plain = train(few, tmp_path / "plain")

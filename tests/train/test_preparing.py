@@ -15,8 +15,8 @@ from vcycle.data.decode.kept import KeptFrames, decoded_bytes
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.shape import Shape
 from vcycle.train import prediction
+from vcycle.train.measure.timing import Kind, Prediction, StepTimes, predict
 from vcycle.train.preparing import Saving, measure_preparing
-from vcycle.train.timing import Kind, Prediction, StepTimes, predict
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
+from vcycle.train.measure.timing import Kind
 from vcycle.train.progress import Display, TimeLeft, duration
 from vcycle.train.run_folder import prediction_errors
 from vcycle.train.step_log import StepLoss, StepTime
-from vcycle.train.timing import Kind
 
 PLAN = Plan(
     Baseline(Shape(8, 64, 64), 8, 200, 50, LearningRate(0.1), (100, 150)),

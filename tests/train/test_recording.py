@@ -335,7 +335,8 @@ import torch
 
 from tests.train.test_recording import Recordings
 from vcycle.cli.main import main
-from vcycle.train import gradients, rehearsed_steps
+from vcycle.train import gradients
+from vcycle.train.measure import rehearsed_steps
 from vcycle.train.recording import Recorder
 
 made = []

@@ -19,9 +19,9 @@ from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape, ShapeRule
-from vcycle.train.rehearsal import Rehearsed, rehearse
+from vcycle.train.measure.rehearsal import Rehearsed, rehearse
+from vcycle.train.measure.timing import Kind
 from vcycle.train.run import train
-from vcycle.train.timing import Kind
 
 OPTIONS = {"width": 32, "depth": 1, "heads": 2}
 
@@ -86,7 +86,7 @@ def test_the_rehearsal_times_what_each_phase_keeps(
         return seen
 
     monkeypatch.setattr(TokenDrop, "forward", recorded)
-    monkeypatch.setattr("vcycle.train.measuring.rehearse", rehearsed)
+    monkeypatch.setattr("vcycle.train.measure.measuring.rehearse", rehearsed)
     train(asked, tmp_path / "run", dry_run=True)
     assert set(found[0]) == {Kind.of(each) for each in asked.plan().mini_batches()}
     assert len(found[0]) == 3

@@ -37,10 +37,10 @@ from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.clock import Clock, clock_of
 from vcycle.train.compiling import compile_blocks
+from vcycle.train.measure.rehearsed_steps import random_pixels
 from vcycle.train.optim import fuses, make_optimizer
 from vcycle.train.rates import set_learning_rate
 from vcycle.train.recording import Recorder, make_recorder
-from vcycle.train.rehearsed_steps import random_pixels
 
 _CPU_PIXELS = 2**21
 """T x H x W of the clips that a CPU takes at a time: one of 32x224x224."""

@@ -14,10 +14,10 @@ from vcycle.data.decode.kept import decoded_bytes
 from vcycle.data.tables import counted
 from vcycle.evaluate.loaders import num_decoding
 from vcycle.train.activity import Activity
+from vcycle.train.measure.timing import MANY_SECONDS, Prediction, smaller
 from vcycle.train.preparing import measure_preparing
 from vcycle.train.progress import duration
 from vcycle.train.start import Run
-from vcycle.train.timing import MANY_SECONDS, Prediction, smaller
 
 _WAITING_SHARE = 0.1
 _WORTH_SHARE = 0.05

@@ -19,7 +19,7 @@ from vcycle.datasets.prepare import prepare_videos
 from vcycle.evaluate.loaders import make_dataset
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
-from vcycle.train.timing import StepTimes, predict
+from vcycle.train.measure.timing import StepTimes, predict
 
 _LEAST_FRAMES = 32
 """Of a video that are rewritten, more if a clip spans more: what a clip costs is its own frames."""

@@ -23,8 +23,8 @@ from vcycle.data.loader_stats import LoaderStats
 from vcycle.evaluate.metric_names import BY_CLASS, METRICS, misses_rare_classes
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.activity import Activity
+from vcycle.train.measure.timing import Kind
 from vcycle.train.step_log import StepLoss, StepTime
-from vcycle.train.timing import Kind
 
 _RECENT_STEPS = 20
 _PREDICTION_STEPS = 20  # of a kind count as much as what was predicted of it

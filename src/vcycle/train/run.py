@@ -26,7 +26,7 @@ from vcycle.train.agreement import from_first
 from vcycle.train.final import final_evaluation
 from vcycle.train.live_logs import check_installed
 from vcycle.train.loop import loop, share_bad_videos
-from vcycle.train.measuring import Budget
+from vcycle.train.measure.measuring import Budget
 from vcycle.train.origin import origin
 from vcycle.train.prediction import say_prediction
 from vcycle.train.progress import Display

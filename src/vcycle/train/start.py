@@ -41,11 +41,11 @@ from vcycle.train.checkpoint import newest_intact
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.ema import WeightAverage
 from vcycle.train.gradients import Pieces
-from vcycle.train.measuring import Budget, fitted, measure
+from vcycle.train.measure.measuring import Budget, fitted, measure
+from vcycle.train.measure.timing import Prediction, StepTimes, predict
 from vcycle.train.optim import fuses, load_optimizer, make_optimizer
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state, identity
-from vcycle.train.timing import Prediction, StepTimes, predict
 
 
 @dataclass(frozen=True)

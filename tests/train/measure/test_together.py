@@ -22,10 +22,10 @@ from vcycle.evaluate.setup import make_network
 from vcycle.models.norm import SubBatchNorm3d
 from vcycle.train.activity import Activity
 from vcycle.train.gradients import Gradients, Pieces
+from vcycle.train.measure.timing import Kind, StepTimes
+from vcycle.train.measure.together import slowdown
 from vcycle.train.optim import make_optimizer
 from vcycle.train.run import train
-from vcycle.train.timing import Kind, StepTimes
-from vcycle.train.together import slowdown
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_short_run_takes_a_share_of_its_seconds_for_it(
         limits.append(limit_seconds)
         return 1.0
 
-    monkeypatch.setattr("vcycle.train.measuring.slowdown", measured)
+    monkeypatch.setattr("vcycle.train.measure.measuring.slowdown", measured)
     result = train(replace(config, evaluation=Evaluation(times=1)), tmp_path / "run")
     assert 0 < limits[0] < 0.1 * result["predicted_seconds"]
 
@@ -91,7 +91,7 @@ def test_it_is_the_seconds_of_steps_with_clips_over_those_predicted(
     before = copy.deepcopy(parts.network.state_dict())
     clock = count(0, 60)  # read at the start, after the first round and at the end
     monkeypatch.setattr(
-        "vcycle.train.together.time", SimpleNamespace(perf_counter=lambda: next(clock))
+        "vcycle.train.measure.together.time", SimpleNamespace(perf_counter=lambda: next(clock))
     )
     groups: set[Any] = set()
     forward = SubBatchNorm3d.forward

@@ -23,7 +23,7 @@ from vcycle.data.request import ClipRequest
 from vcycle.evaluate.loaders import make_dataset
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
-from vcycle.train.loader_speed import decode_seconds, for_timing
+from vcycle.train.measure.loader_speed import decode_seconds, for_timing
 
 
 def test_a_short_run_decodes_an_eighth_of_its_clips_before(

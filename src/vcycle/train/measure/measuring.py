@@ -22,10 +22,10 @@ from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
 from vcycle.train.agreement import from_first
 from vcycle.train.gradients import Gradients, Pieces
-from vcycle.train.loader_speed import decode_seconds, for_timing
-from vcycle.train.rehearsal import Rehearsed, rehearse
-from vcycle.train.timing import Kind, StepTimes, fit_budget
-from vcycle.train.together import slowdown
+from vcycle.train.measure.loader_speed import decode_seconds, for_timing
+from vcycle.train.measure.rehearsal import Rehearsed, rehearse
+from vcycle.train.measure.timing import Kind, StepTimes, fit_budget
+from vcycle.train.measure.together import slowdown
 
 _MEASURING_SHARE = 0.08
 """Of a budget, on a CPU; of a run without one, for timing its steps beside its workers."""

@@ -23,10 +23,10 @@ from vcycle.data.manifest import Manifest
 from vcycle.models.dropout import SampleDropout
 from vcycle.schedule.plan import MiniBatch
 from vcycle.schedule.shape import Shape
-from vcycle.train import rehearsal, rehearsed_steps
 from vcycle.train.augment import augment
 from vcycle.train.gradients import Gradients
-from vcycle.train.rehearsal import unchanged
+from vcycle.train.measure import rehearsal, rehearsed_steps
+from vcycle.train.measure.rehearsal import unchanged
 from vcycle.train.run import train
 
 
@@ -70,7 +70,7 @@ def test_the_rehearsal_measures_the_peak_of_each_batch_with_optimizer_state(
         assert not optimizer.state
         return found
 
-    monkeypatch.setattr("vcycle.train.measuring.rehearse", kept)
+    monkeypatch.setattr("vcycle.train.measure.measuring.rehearse", kept)
     monkeypatch.setattr(rehearsed_steps.RehearsedSteps, "measure", measure)
     console = Console(file=io.StringIO(), width=200)
     train(auto, tmp_path / "run", console=console, dry_run=True)

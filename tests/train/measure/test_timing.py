@@ -18,12 +18,12 @@ from vcycle.config.schedule_choice import FEWEST_STEPS, timed
 from vcycle.config.sizing import Asked, time_text
 from vcycle.config.user_recipes import scratch
 from vcycle.schedule.shape import Shape
-from vcycle.train import measuring, timing
 from vcycle.train.activity import Activity
+from vcycle.train.measure import measuring, timing
+from vcycle.train.measure.rehearsal import Rehearsed
+from vcycle.train.measure.timing import Kind, StepTimes, fit_budget, predict, smaller
 from vcycle.train.progress import Display
-from vcycle.train.rehearsal import Rehearsed
 from vcycle.train.step_log import StepTime
-from vcycle.train.timing import Kind, StepTimes, fit_budget, predict, smaller
 
 CONFIG = replace(scratch(num_videos=300), model=Model("resnet3d_tiny"))
 PLAN = CONFIG.plan()

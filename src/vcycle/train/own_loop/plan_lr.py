@@ -17,8 +17,8 @@ from vcycle.models import commit_statistics, set_dropout_seeds, set_norm_group, 
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
-from vcycle.train.apply_step import check_batch_norms, check_parts
 from vcycle.train.optimizer_watch import step_was_skipped, watch
+from vcycle.train.own_loop.apply_step import check_batch_norms, check_parts
 from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
 

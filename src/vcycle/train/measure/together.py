@@ -23,9 +23,9 @@ from vcycle.models import commit_statistics, set_norm_group, set_token_share
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
 from vcycle.train.gradients import Gradients
-from vcycle.train.rehearsal import unchanged
-from vcycle.train.rehearsed_steps import as_of_the_run
-from vcycle.train.timing import Kind, StepTimes
+from vcycle.train.measure.rehearsal import unchanged
+from vcycle.train.measure.rehearsed_steps import as_of_the_run
+from vcycle.train.measure.timing import Kind, StepTimes
 
 _MOST_ROUNDS = 4
 

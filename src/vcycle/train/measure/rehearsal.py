@@ -33,9 +33,9 @@ from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.gradients import Gradients
+from vcycle.train.measure.rehearsed_steps import RehearsedSteps, random_pixels, repeated
+from vcycle.train.measure.timing import MANY_SECONDS, Kind, smaller
 from vcycle.train.progress import duration
-from vcycle.train.rehearsed_steps import RehearsedSteps, random_pixels, repeated
-from vcycle.train.timing import MANY_SECONDS, Kind, smaller
 
 
 @dataclass(frozen=True)
