@@ -142,6 +142,7 @@ def main(arguments: list[str]) -> int:
             "muon": task_tables.muon_table(values),
             "muon_savings": task_tables.muon_savings(values),
             "bfloat16": tables.bfloat16_table(values),
+            "same_length": tables.same_length_table(values),
             "noise": tables.noise_table([json.loads(line) for line in lines]),
             "end_to_end": tables.end_to_end_table(end_to_end),
         },

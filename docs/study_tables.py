@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from markdown_table import table
 from savings_tables import SCORES, Row, gain_text, score_text, seconds_text, task_name
@@ -249,6 +249,41 @@ def rows_table(values: Row) -> str:
 def bfloat16_table(values: Row) -> str:
     """Runs with steps in bfloat16 less the same in float32: of one seed, fold and length each."""
     suffix = "-bfloat16"
+    methods = {row["method"] for row in values["rows"] if row["method"].endswith(suffix)}
+    pairs = _differences(values, {each: each.removesuffix(suffix) for each in methods})
+    named: dict[tuple[str, ...], list[tuple[float, float]]] = {
+        (task, "Muon" if "muon" in method else "AdamW", length): found
+        for (task, method, length), found in pairs.items()
+    }
+    named["all", "", ""] = [each for found in pairs.values() for each in found]
+    lines = [_difference_row(kind, found) for kind, found in named.items()]
+    return table("task | optimizer | length | pairs | top-1 | loss", "lllrrr", lines)
+
+
+def same_length_table(values: Row) -> str:
+    """Anneals less the baseline of as many steps and the same optimizer, seed and fold."""
+    titles = {"anneal-retuned": " at its rate", "anneal-muon-retuned": " at its rate"}
+    titles |= {"anneal-muon-mostly-full": ", 15/15/70%"}
+    methods = ("anneal", "anneal-retuned", "anneal-muon", "anneal-muon-retuned")
+    partners = {
+        each: "baseline-muon" if "muon" in each else "baseline"
+        for each in (*methods, "anneal-muon-mostly-full")
+    }
+    lines = []
+    for (task, method, length), found in _differences(values, partners).items():
+        kind = f"anneal{titles.get(method, '')}"
+        optimizer = "Muon" if "muon" in method else "AdamW"
+        lines.append(_difference_row((task, optimizer, kind, length), found))
+    return table("task | optimizer | schedule | length | pairs | top-1 | loss", "llllrrr", lines)
+
+
+def _differences(
+    values: Row, partners: Mapping[str, str]
+) -> dict[tuple[str, str, str], list[tuple[float, float]]]:
+    """(task, method, length) -> top-1 in points and loss less the partner's, a pair a run.
+
+    A pair is of one seed, fold and length.
+    """
     scores = {
         (row["dataset"], row["regime"], row["method"], row["length"], row["seed"], row["fold"]): (
             100 * row["top1"],
@@ -257,22 +292,19 @@ def bfloat16_table(values: Row) -> str:
         for row in values["rows"]
         if row["role"] == "final"
     }
-    pairs: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    pairs: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for (dataset, regime, method, *run), (top1, loss) in scores.items():
-        partner = scores.get((dataset, regime, method.removesuffix(suffix), *run))
-        if method.endswith(suffix) and partner is not None:
-            optimizer = "Muon" if "muon" in method else "AdamW"
-            found = pairs.setdefault((f"{dataset}/{regime}", optimizer, f"{run[0]:g}"), [])
-            found.append((top1 - partner[0], loss - partner[1]))
-    pairs["all", "", ""] = [each for found in pairs.values() for each in found]
-    lines = []
-    for kind, found in pairs.items():
-        top1s, losses = zip(*found, strict=True)
-        lines.append(
-            f"{' | '.join(kind)} | {len(found)} | {_mean_and_error(top1s, 1)} "
-            f"| {_mean_and_error(losses, 3)}"
-        )
-    return table("task | optimizer | length | pairs | top-1 | loss", "lllrrr", lines)
+        other = scores.get((dataset, regime, partners.get(method, ""), *run))
+        if other is not None:
+            found = pairs.setdefault((f"{dataset}/{regime}", method, f"{run[0]:g}"), [])
+            found.append((top1 - other[0], loss - other[1]))
+    return pairs
+
+
+def _difference_row(kind: Sequence[str], found: Sequence[tuple[float, float]]) -> str:
+    top1s, losses = zip(*found, strict=True)
+    means = f"{_mean_and_error(top1s, 1)} | {_mean_and_error(losses, 3)}"
+    return f"{' | '.join(kind)} | {len(found)} | {means}"
 
 
 def _mean_and_error(differences: Sequence[float], digits: int) -> str:
