@@ -114,7 +114,7 @@ def test_averaged_weights_are_validated_by_compiled_code(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_network, of_average = Counting(), Counting()
-    for module, backend in (("rehearsal", of_network), ("start", of_average)):
+    for module, backend in (("measure.rehearsal", of_network), ("start", of_average)):
         monkeypatch.setattr(
             f"vcycle.train.{module}.compile_blocks", partial(compile_blocks, backend=backend)
         )
