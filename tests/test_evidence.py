@@ -212,13 +212,15 @@ def test_under_muon_at_a_rate_of_its_own_and_with_smoothed_labels() -> None:
     points = (("anneal-muon-retuned", 1), ("baseline-muon", 1))
     own, whole = means("isl_emergency8/scratch", "top1", *points)
     assert 0.005 < whole - own < 0.015
-    own, whole = means("isl_emergency8/scratch", "loss", *points)
-    assert 0.005 < whole - own < 0.015
-    points = (("anneal-muon", 1), ("baseline-muon", 1))
-    own, whole = means("isl_emergency8/scratch", "top1", *points)
-    assert 0.004 < whole - own < 0.008
-    own, whole = means("isl_emergency8/scratch", "loss", *points)
-    assert abs(own - whole) < 0.007
+    own, whole = means("weizmann10/scratch", "top1", *points)
+    assert 0.1 < own - whole < 0.12
+    gains = {"isl_emergency8": (-0.008, -0.002), "weizmann10": (0.04, 0.06)}
+    for name, (low, high) in {**gains, "generated": (0.002, 0.008)}.items():
+        points = (("anneal-muon", 1), ("baseline-muon", 1))
+        own, whole = means(f"{name}/scratch", "top1", *points)
+        assert low < own - whole < high
+        own, whole = means(f"{name}/scratch", "loss", *points)
+        assert own < whole
     for method, length in (("anneal-muon", 0.167), ("anneal-muon", 0.276), ("baseline-muon", 1)):
         points = ((method, length), (f"{method}-smooth", length))
         plain, smooth = means("weizmann10/scratch", "top1", *points)
@@ -580,8 +582,8 @@ def test_what_readme_says_of_the_clips_and_machines() -> None:
         for row in finals
         if (row["dataset"], row["regime"]) == ("isl_emergency8", "scratch")
     ]
-    assert "a third of those on sign language" in text
-    assert sum(on_gpu) / len(on_gpu) == pytest.approx(1 / 3, abs=0.03)
+    assert "three in ten of those on sign language" in text
+    assert sum(on_gpu) / len(on_gpu) == pytest.approx(0.3, abs=0.03)
 
 
 def test_what_readme_says_of_the_papers_plans_on_a_gpu() -> None:

@@ -308,7 +308,7 @@ def test_a_damaged_row_is_named(run: Path, capsys: Captured) -> None:
     rows = file.read_text().splitlines(keepends=True)
     file.write_text("".join([*rows[:2], "5\n", *rows[3:]]))
     error = said(capsys, "report", str(run), "--out", str(run.parent / "report.html"))
-    assert f"{file}: line 3 is damaged (no row); restore the file, or take it out" in error
+    assert f"{file}: line 3 is damaged (no row); restore the file, or take the line out" in error
     file.write_text("".join(rows) + rows[-1][:20])
     assert main(["report", str(run), "--out", str(run.parent / "report.html")]) == 0
 

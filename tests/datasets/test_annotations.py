@@ -189,7 +189,10 @@ def test_of_two_files_of_one_kinetics_name_the_other_is_said(put, tmp_path):
     table.write_text("label,youtube_id,split\njump,vid,train\n")
     listing = list_kinetics(root, table)
     assert paths(listing, "train") == ["a/vid.mkv"]
-    assert "1 file of a name that another has left out, such as a/vid.webm" in listing.notes[0]
+    assert (
+        "1 file of a name that another has left out, such as a/vid.webm for a/vid.mkv"
+        in listing.notes[0]
+    )
 
 
 def test_ucf101_and_hmdb51_that_were_rewritten_are_found(put, tmp_path):

@@ -302,3 +302,17 @@ def test_frames_that_were_extracted_anew_are_probed_anew(tmp_path):
     assert found(24.0) == {(64, 48, 24.0)}
     write((128, 96))
     assert found(24.0) == {(128, 96, 24.0)}
+
+
+def test_a_link_that_leads_nowhere_ends_no_index(tmp_path):
+    for folder in ("run", "sit"):
+        encode(folder_of(tmp_path, folder) / "a.mp4", numbered_frames(10, 32, 48))
+    (tmp_path / "run" / "bad.mp4").symlink_to("x" * 300)
+    indexed = index_videos(list_folder(tmp_path, val_share=0), num_workers=0)
+    assert len(indexed.manifest) == 2
+    assert list(indexed.bad) == ["run/bad.mp4"]
+
+
+def folder_of(top, name):
+    (top / name).mkdir(exist_ok=True)
+    return top / name

@@ -11,6 +11,7 @@ import pytest
 
 from vcycle.data.manifest import Manifest
 from vcycle.datasets.choices import Choices
+from vcycle.datasets.folders import videos_under
 from vcycle.datasets.index import index_videos
 from vcycle.datasets.listing import sorted_classes
 from vcycle.datasets.own_videos import index_own_videos, list_folder
@@ -259,3 +260,17 @@ def test_a_path_that_no_file_can_have_is_missing_not_the_end(put):
     indexed = index_own_videos(table, num_workers=0)
     assert len(indexed.manifest) == 2
     assert [name for name, _ in indexed.missing] == ["x" * 300 + ".mp4"]
+
+
+@pytest.mark.parametrize("split", ["train/", ""])
+def test_links_deeper_down_are_said_too(put, split):
+    root = put(f"{split}run/a.mp4", f"{split}sit/b.mp4", f"{split}sit/deep/c.mp4")
+    (root / f"{split}run" / "more").symlink_to(root / f"{split}sit" / "deep")
+    assert any("1 video listed again by a link" in note for note in list_folder(root).notes)
+
+
+def test_copies_that_were_prepared_are_not_found_in_place_of_videos(put):
+    root = put("fast/a.mp4", "run/a.mp4")
+    (root / "fast" / "prepared.json").write_text("{}")
+    assert [path.relative_to(root).as_posix() for path in videos_under(root)] == ["run/a.mp4"]
+    assert len(videos_under(root / "fast")) == 1

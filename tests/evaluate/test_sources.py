@@ -226,7 +226,8 @@ def test_a_shape_alone_is_not_what_a_run_is_scored_at(
 ) -> None:
     """Its crops would show less of a frame than those of --shapes."""
     error = error_of([str(trained_run), "--shape", "4x24x24"], capsys)
-    assert "says what its clips are; give --shapes TxHxW" in error
+    assert f"clips of {trained_run} are 8x32x32; give --shapes 4x24x24, which shows" in error
+    assert scores([str(trained_run), "--shape", "8x32x32"], capsys)["videos"] == 12
     words = ["--shape", "4x24x24", "--data.short_side", "[27, 36]"]
     assert scores([str(trained_run), *words], capsys)["videos"] == 12
 

@@ -18,6 +18,7 @@ from vcycle.cli.launched import is_first
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import read_config, read_values
 from vcycle.config.run import RunConfig
+from vcycle.config.sizing import time_text
 from vcycle.evaluate.run_manifest import has_other_videos
 from vcycle.schedule.multigrid import Multigrid
 
@@ -72,7 +73,9 @@ def _fitted(folder: Path, config: RunConfig, seconds: float | None) -> RunConfig
     if seconds is None or not file.is_file():
         return None
     before = read_config(file)
-    if before.fitted_seconds != round(seconds):
+    # Earlier versions kept the time in the note alone.
+    is_noted = f"fit into the {time_text(seconds)} asked for" in before.steps_note
+    if before.fitted_seconds != round(seconds) and not is_noted:
         return None
     return replace(
         config,

@@ -214,8 +214,8 @@ def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> Run
         return config
     if fastest == "tf32":
         note = (
-            "precision tf32, in which torch by itself convolves on a GPU: --precision bf16-mixed "
-            "is faster, 32-true exact and several times slower"
+            "precision tf32, in which torch by itself convolves on a GPU that has it: --precision "
+            "bf16-mixed is faster, 32-true exact"
         )
         return replace(config, precision=fastest, notes=(*config.notes, note))
     found = "in the study's runs the loss was the same, top-1 about two points lower"

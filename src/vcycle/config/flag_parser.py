@@ -55,12 +55,12 @@ class FlagParser(argparse.ArgumentParser):
         """As argparse's; whatever it leaves over, and is not the one word, is a ValueError."""
         options, rest = super().parse_known_args(args, namespace)
         for flag in (each.partition("=")[0] for each in rest if each.startswith("-")):
-            if flag in self._elsewhere:
-                raise ValueError(f"{flag}: no flag of {self.prog}, but of {self._elsewhere[flag]}")
             guess = nearest(flag, self._option_string_actions)
             meant = _MEANT.get(flag.lstrip("-").replace("-", "_"), "")
             if meant.partition(" ")[0] in self._option_string_actions:
                 guess = f"; did you mean {meant}?"
+            elif flag in self._elsewhere:
+                raise ValueError(f"{flag}: no flag of {self.prog}, but of {self._elsewhere[flag]}")
             raise ValueError(f"{flag}: no such flag{guess or f'; {self.prog} --help lists them'}")
         if self._word is not None:
             setattr(options, self._word, rest.pop(0) if rest else None)
@@ -81,7 +81,8 @@ _MEANT = {
     **dict.fromkeys(("output", "output_dir", "out", "save_dir", "run_dir"), "--folder"),
     **dict.fromkeys(("workers", "num_workers"), "--data.num_workers"),
     **dict.fromkeys(("pretrained", "checkpoint", "init"), "--weights"),
-    **dict.fromkeys(("tensorboard", "wandb"), "--log"),
+    "tensorboard": "--log tensorboard",
+    "wandb": "--log wandb",
 }
 """What other programs call some flags."""
 

@@ -98,7 +98,7 @@ _CYCLES = ("long_cycle", "short_cycle", "fine_tuning", "anneal")
 _SIZES = ("steps", "epoch_factor", "batch_exponent")
 """Fields of Multigrid that are a recipe's schedule, and those that its reason is about too."""
 
-_OF_DECAYS = ("decay", "gamma", "final", "rise", "warmup_steps", "warmup_start")
+_OF_DECAYS = ("decay", "gamma", "final", "rise", "warmup_steps")
 """Fields of a learning rate that an anneal replaces."""
 _EPOCH_FACTOR = "multigrid.epoch_factor"
 _SHORT_NAMES = {

@@ -15,6 +15,8 @@ def read_rows(path: Path, *, skips_damaged: bool = False) -> list[dict[str, Any]
     rows = []
     lines = path.read_bytes().splitlines()
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
             row, problem = json.loads(line), "no row"
         except (ValueError, RecursionError) as error:
@@ -25,6 +27,7 @@ def read_rows(path: Path, *, skips_damaged: bool = False) -> list[dict[str, Any]
             rows.append(row)
         elif not skips_damaged:
             raise ValueError(
-                f"{path}: line {number} is damaged ({problem}); restore the file, or take it out"
+                f"{path}: line {number} is damaged ({problem}); restore the file, or take the line "
+                f"out"
             )
     return rows

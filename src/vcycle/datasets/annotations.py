@@ -75,7 +75,7 @@ def list_kinetics(root: str | os.PathLike[str], *tables: str | os.PathLike[str])
         return listing
     note = (
         f"{counted(len(others), 'file')} of a name that another has left out, such as "
-        f"{plain_name(others[0], top)}; remove those that are not meant"
+        f"{plain_name(others[0], top)} for {plain_name(files[others[0].stem], top)}"
     )
     return replace(listing, notes=(note,))
 

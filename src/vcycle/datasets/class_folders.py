@@ -5,7 +5,7 @@ A folder goes in, a ``Listing`` comes out. The folders' names are the classes.
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from vcycle.data.manifest import PREPARED_FILE
 from vcycle.data.tables import counted, quoted
@@ -60,10 +60,9 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
 
 def _linked(top: Path, paths: list[str]) -> tuple[str, ...]:
     """A note on files that links list more than once, perhaps in several classes."""
-    if not any((top / folder).is_symlink() for folder in {p.split("/")[0] for p in paths}):
-        files = [path for path in paths if (top / path).is_symlink()]
-        if not files:
-            return ()
+    folders = {parent for path in paths for parent in PurePosixPath(path).parents}
+    if not any((top / each).is_symlink() for each in {*map(str, folders), *paths}):
+        return ()
     names: dict[Path, str] = {}
     again = [(p, first) for p in paths if (first := names.setdefault((top / p).resolve(), p)) != p]
     if not again:

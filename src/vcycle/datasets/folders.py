@@ -10,6 +10,8 @@ import os
 from collections import deque
 from pathlib import Path
 
+from vcycle.data.manifest import PREPARED_FILE
+
 VIDEO_SUFFIXES = frozenset(
     {
         *(".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".flv", ".wmv"),
@@ -23,8 +25,8 @@ def videos_under(folder: Path) -> list[Path]:
     """Video files and folders of frames, at any depth, sorted by name.
 
     Each folder is visited once, under its own name rather than a link's, and never one that holds
-    ``folder`` itself. A folder of frames holds images, no video and no subfolder with content, so
-    a stray image does not make one.
+    ``folder`` itself or, below it, prepared copies. A folder of frames holds images, no video and
+    no subfolder with content, so a stray image does not make one.
     """
     found: list[Path] = []
     seen = {_identity(above) for above in (*plain_path(folder).parents, *folder.resolve().parents)}
@@ -33,7 +35,7 @@ def videos_under(folder: Path) -> list[Path]:
         here = waiting.popleft()
         try:
             identity = _identity(here)
-            if identity in seen:
+            if identity in seen or (here != folder and (here / PREPARED_FILE).exists()):
                 continue
             seen.add(identity)
             folders, links, files = _content(here)

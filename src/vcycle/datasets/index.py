@@ -28,7 +28,7 @@ from vcycle.data.tables import counted
 from vcycle.datasets.balance import split_table, split_warnings
 from vcycle.datasets.choices import CHOICES_FILE, Choices
 from vcycle.datasets.folders import plain_path
-from vcycle.datasets.journal import Journal, file_stamp
+from vcycle.datasets.journal import Journal, file_stamp, frames_stamp
 from vcycle.datasets.listing import Entry, Listing
 from vcycle.datasets.mirroring import mirroring
 from vcycle.datasets.on_ray import check_shared, run_anywhere
@@ -152,11 +152,12 @@ def _stamps(listing: Listing, sources: dict[str, Location]) -> dict[str, list[fl
     for source in sources.values():
         if source.uri not in stamps:
             place = locate(listing.root, source)
-            stamps[source.uri] = [_PROBE_VERSION, 0, 0]
-            if place.is_local:
-                path = Path(place.uri)
-                of_frames = [listing.frame_rate] if path.is_dir() else []
-                stamps[source.uri] = [_PROBE_VERSION, *file_stamp(path), *of_frames]
+            found: list[float] = [0, 0]
+            if place.is_local and os.path.isdir(place.uri):  # noqa: PTH112  it raises nothing
+                found = [listing.frame_rate, *frames_stamp(Path(place.uri))]
+            elif place.is_local:
+                found = [*file_stamp(Path(place.uri))]
+            stamps[source.uri] = [_PROBE_VERSION, *found]
     return {name: stamps[source.uri] for name, source in sources.items()}
 
 

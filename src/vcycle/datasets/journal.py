@@ -7,6 +7,7 @@ and is then ignored.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -101,17 +102,23 @@ def _lock(file: TextIO, path: Path) -> None:
 
 
 def file_stamp(path: Path) -> list[int]:
-    """A file's size in bytes and time of change in nanoseconds; zeros if it does not exist.
-
-    Of a folder of frames, its own with those of the first file and the last: whoever extracts
-    frames anew writes both.
-    """
+    """A file's size in bytes and time of change in nanoseconds; zeros if it does not exist."""
     try:
-        paths = [path]
-        if path.is_dir():
-            frames = sorted(path.iterdir())
-            paths += {*frames[:1], *frames[-1:]}
-        found = [each.stat() for each in paths]
+        status = path.stat()
     except (OSError, ValueError):
         return [0, 0]
-    return [sum(each.st_size for each in found), max(each.st_mtime_ns for each in found)]
+    return [status.st_size, status.st_mtime_ns]
+
+
+def frames_stamp(folder: Path) -> list[int]:
+    """Of a folder of frames, the stamps of it, of its first file and of its last, by name.
+
+    Whoever extracts frames anew over the old ones writes both, and leaves the folder as it was.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except OSError:
+        names = []
+    ends = (min(names), max(names)) if names else ()
+    return [each for path in (folder, *(folder / n for n in ends)) for each in file_stamp(path)]

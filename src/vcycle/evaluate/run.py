@@ -68,8 +68,7 @@ def evaluate_run(
     with ending_together(fabric, advice="the same command begins again"):
         file = find_checkpoint(path, best=best)
         trained = find_trained_model(file) if path.is_file() else read_trained_model(file)
-        manifest = labelled_as(trained, manifest, file)
-        videos = manifest.split(split)
+        videos = labelled_as(trained, manifest.split(split), file)
         network = make_network(config, num_classes=manifest.num_classes, fabric=fabric, fresh=False)
         load_scored(network, config, manifest, file, trained)
         model = fabric.setup_module(network)

@@ -8,7 +8,7 @@ model, its clips and its classes; published weights say nothing, so flags must.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,8 @@ def _scored_config(path: Path, fields: Mapping[str, Any], *, trust_code: bool) -
         frame_rate=trained.frame_rate,
         segments=trained.segments,
     )
-    _check_shape(path, fields)
     shape = Shape.parse(trained.shape)
+    _check_shape(path, shape, fields)
     config = changed(_config(shape, data, Model(trained.name, trained.options)), dict(fields))
     if not trust_code:
         check_own_code(config, fields, path)
@@ -93,20 +93,21 @@ def _scored_config(path: Path, fields: Mapping[str, Any], *, trust_code: bool) -
 
 
 def _config_of(file: Path, fields: Mapping[str, Any], *, trust_code: bool) -> RunConfig:
-    _check_shape(file.parent, fields)
+    _check_shape(file.parent, read_config(file).baseline.shape, fields)
     config = read_config(file, dict(fields))
     if not trust_code:
         check_own_code(config, fields, file)
     return config
 
 
-def _check_shape(path: Path, fields: Mapping[str, Any]) -> None:
-    """Raise ValueError for a shape alone: its crops would show less of a frame, or not fit."""
-    has_shape = any(field.startswith("baseline.shape.") for field in fields)
-    if has_shape and "data.short_side" not in fields:
+def _check_shape(path: Path, own: Shape, fields: Mapping[str, Any]) -> None:
+    """Raise ValueError for another shape alone: its crops show less of a frame, or do not fit."""
+    sides = asdict(own).items()
+    asked = {side: fields.get(f"baseline.shape.{side}", value) for side, value in sides}
+    if Shape(**asked) != own and "data.short_side" not in fields:
         raise ValueError(
-            f"--shape: {path} says what its clips are; give --shapes TxHxW for others, which show "
-            f"as much of a frame, or --data.short_side too"
+            f"--shape: clips of {path} are {own}; give --shapes {Shape(**asked)}, which shows as "
+            f"much of a frame, or --data.short_side too"
         )
 
 
@@ -164,25 +165,21 @@ def load_scored(
     load_tensors(network, file, trained)
 
 
-def labelled_as(trained: TrainedModel | None, manifest: Manifest, file: Path) -> Manifest:
-    """The manifest as videos of one class or of several, whichever the weights were trained on.
+def labelled_as(trained: TrainedModel | None, videos: Manifest, file: Path) -> Manifest:
+    """Videos to score as of one class or of several, whichever the weights were trained on.
 
-    Raises ValueError if they were trained on one class a video, and a video here has not one.
+    Raises ValueError if they were trained on one class a video, and one here has not one.
     """
-    if trained is None or trained.multi_label == manifest.multi_label:
-        return manifest
-    if trained.multi_label:
-        return replace(manifest, multi_label=True)
-    several = (video for video in manifest.videos if len(video.labels) != 1 or video.spans)
-    for video in several:
+    if trained is None or trained.multi_label == videos.multi_label:
+        return videos
+    several = [video for video in videos.videos if len(video.labels) != 1 or video.spans]
+    if several and not trained.multi_label:
         raise ValueError(
-            f"{manifest.root}: {file} was trained on videos of one class each, and {video.path} "
-            f"has {len(video.labels)} labels, or times for them; leave it out of the manifest"
+            f"{videos.root}: {file} was trained on videos of one class each, and "
+            f"{several[0].path} has {len(several[0].labels)} labels, or times for them; leave it "
+            f"out of the manifest"
         )
-    raise ValueError(
-        f"{manifest.root}: {file} was trained on videos of one class each; index these without "
-        f"several labels"
-    )
+    return replace(videos, multi_label=trained.multi_label)
 
 
 def _load_imported(network: nn.Module, manifest: Manifest, file: Path) -> None:

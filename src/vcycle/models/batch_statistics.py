@@ -85,8 +85,11 @@ def _measure(
     # Sums over clips: the means of all layers, their mean squares, and the number of clips; then
     # the values per channel of each layer.
     sums = torch.zeros(2 * len(means) + 1 + len(layers), dtype=torch.float64, device=means.device)
-    seen: dict[nn.Module, list[int]] = {layer: [] for layer in layers}
-    hooks = [layer.register_forward_pre_hook(partial(_note_values, seen)) for layer in layers]
+    seen: dict[nn.Module, list[tuple[int, int]]] = {layer: [] for layer in layers}
+    hooks = [
+        layer.register_forward_pre_hook(partial(_note_values, seen), with_kwargs=True)
+        for layer in layers
+    ]
     try:
         for clips in batches:
             for layer in layers:
@@ -94,8 +97,9 @@ def _measure(
                 layer.num_batches_tracked.zero_()  # running statistics then are of this batch
                 seen[layer].clear()
             _run(model, clips)
-            values = torch.tensor([sum(each) / max(len(each), 1) for each in seen.values()])
-            of_channel = values.repeat_interleave(of_layers).to(sums)
+            # Of this process, and of all those that a group spans: means over a layer's uses.
+            values, shared = torch.tensor([_means(each) for each in seen.values()]).T
+            of_channel = shared.repeat_interleave(of_layers).to(sums)
             mean = torch.cat([m.running_mean for m in layers if m.running_mean is not None])
             var = torch.cat([m.running_var for m in layers if m.running_var is not None])
             biased = var.double() * (1 - 1 / of_channel.clamp(min=2))
@@ -122,16 +126,27 @@ def _measure(
     return list(zip(torch.split(mean, sizes), torch.split(var, sizes), strict=True))
 
 
-def _note_values(seen: dict[nn.Module, list[int]], layer: nn.Module, inputs: Any) -> None:
-    """Values per channel of a layer's statistics, in all processes that share these."""
-    batch, ranks = inputs[0], 1
+def _note_values(
+    seen: dict[nn.Module, list[tuple[int, int]]],
+    layer: nn.Module,
+    inputs: tuple[Any, ...],
+    named: dict[str, Any],
+) -> None:
+    """Values per channel that a layer is given, here and in all processes of a group."""
     if not layer.training:  # as one that is frozen stays
         return
+    batch, ranks = next(iter((*inputs, *named.values()))), 1
     if isinstance(layer, SubBatchNorm3d):
         ranks = ranks_per_group(layer.norm_group or len(batch), len(batch))
     elif isinstance(layer, nn.SyncBatchNorm) and dist.is_available() and dist.is_initialized():
         ranks = dist.get_world_size()
-    seen[layer].append(ranks * batch.numel() // batch.shape[1])
+    own = batch.numel() // batch.shape[1]
+    seen[layer].append((own, ranks * own))
+
+
+def _means(uses: list[tuple[int, int]]) -> list[float]:
+    """Of each column; zeros of no row."""
+    return [sum(column) / len(uses) for column in zip(*uses, strict=True)] or [0.0, 0.0]
 
 
 def _run(model: nn.Module, clips: object) -> None:

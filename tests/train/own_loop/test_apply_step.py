@@ -166,6 +166,25 @@ def test_a_step_that_a_gradient_scaler_skipped_is_not_held_against_it(clears):
     assert step.index == 1
 
 
+def test_a_skipped_step_does_not_hide_statistics_that_nobody_applies():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.defer_statistics(model)  # without the optimizer that would apply them
+
+    def train_on():
+        for step in PLAN:
+            vcycle.apply_step(batch_of(step), model=model, optimizer=optimizer)
+            optimizer.zero_grad()
+            if step.index == 0:  # a scaler keeps the optimizer from it
+                model[0].weight.grad = torch.full_like(model[0].weight, torch.inf)
+                continue
+            model(torch.randn(64, 3, 2, 2, 2)).square().sum().backward()
+            optimizer.step()
+
+    with pytest.raises(ValueError, match="that it collected in 10 steps were not applied"):
+        train_on()
+
+
 @pytest.mark.parametrize("with_scheduler", [False, True])
 def test_statistics_of_a_skipped_step_are_those_of_one_batch(with_scheduler):
     """Which plain norms move in every forward pass, whatever the optimizer does."""

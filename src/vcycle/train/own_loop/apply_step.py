@@ -91,7 +91,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     if inner not in _paces:
         _warn_of_scheduler(inner)
     if _check_order(part, inner):
-        commit_statistics(model)  # which the optimizer would have done
+        _commit_skipped(model, inner)
     base_rate = part.baseline.learning_rate.base
     if _PLACE not in inner.param_groups[0]:
         warn_of_rate(inner, base_rate=base_rate)
@@ -284,6 +284,15 @@ def _check_commits(model: nn.Module, optimizer: Optimizer) -> None:
             f"call vcycle.defer_statistics(model, optimizer) with the optimizer that trains it, or "
             f"vcycle.commit_statistics(model) after each of its steps"
         )
+
+
+def _commit_skipped(model: nn.Module, optimizer: Optimizer) -> None:
+    """Apply what a skipped step collected, as the optimizer would have; it proves no set-up."""
+    before = num_commits(model)
+    commit_statistics(model)
+    pace = _paces[optimizer]
+    if before is not None and pace.first_commits is not None:
+        pace.first_commits += (num_commits(model) or 0) - before
 
 
 def _takes_statistics(model: nn.Module) -> bool:
