@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import av
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.encode import encode, frame_number, numbered_frames, rotate_display
+from vcycle.data.decode import video as video_module
 from vcycle.data.decode.probe import probe
-from vcycle.data.decode.video import read_clip
+from vcycle.data.decode.video import WAYS, read_clip
 from vcycle.data.grid import Box, Grid
 from vcycle.data.metadata import Location, UnreadableVideo
 
@@ -146,3 +148,21 @@ def test_a_seek_between_key_frames_of_a_transport_stream_shows_no_broken_picture
         frames = range(first, first + 6, 2)
         clip = read_clip(Location(str(path)), grid(*frames))
         assert [frame_number(frame, 40) for frame in clip] == list(frames)
+
+
+def test_a_seek_that_lands_late_in_a_transport_stream_is_tried_again_from_before(
+    tmp_path, monkeypatch
+):
+    path = encode(tmp_path / "v.ts", numbered_frames(40), options={"bf": "2", "g": "12"})
+    lands_late = 0
+    for first in range(20, 32):
+        frames = range(first, first + 6, 2)
+        monkeypatch.setattr(video_module, "WAYS", WAYS[:1])
+        with contextlib.suppress(UnreadableVideo):
+            read_clip(Location(str(path)), grid(*frames))
+            continue
+        lands_late += 1
+        monkeypatch.setattr(video_module, "WAYS", WAYS[:2])  # not all frames from the start
+        clip = read_clip(Location(str(path)), grid(*frames))
+        assert [frame_number(frame, 40) for frame in clip] == list(frames)
+    assert lands_late

@@ -36,13 +36,14 @@ def wanted_frames(
     numbers: Sequence[int],
     *,
     skip: bool,
+    back_seconds: float = 0.0,
     deadline: float = math.inf,
 ) -> Iterator[tuple[Any, int]]:
     """The frames of ascending ``numbers``, each with how many of the numbers it serves.
 
-    ``skip`` seeks, jumps from key frame to key frame and decodes only what is needed; otherwise
-    everything is decoded from the start. The last frame that decodes serves all numbers past the
-    end; nothing is yielded if no frame decodes.
+    ``skip`` seeks, to ``back_seconds`` before the first number, jumps from key frame to key frame
+    and decodes only what is needed; otherwise everything is decoded from the start. The last frame
+    that decodes serves all numbers past the end; nothing is yielded if no frame decodes.
 
     Raises MissedFrame, possibly after some frames, if ``skip`` went past a wanted frame, and
     PastDeadline at ``deadline`` of ``time.monotonic()``.
@@ -53,6 +54,7 @@ def wanted_frames(
     if seek:
         # Seeking goes by decoding time, which runs ahead of display by the reordering.
         ahead = math.ceil((1 + stream.codec_context.reorder_depth) * clock.tick)
+        ahead += int(back_seconds / stream.time_base)
         container.seek(max(clock.until(numbers[0]) - ahead, clock.start), stream=stream)
 
     packets = _before(deadline, intact_packets(container, stream))

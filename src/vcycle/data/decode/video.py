@@ -26,6 +26,14 @@ from vcycle.data.decode.resample import Resampler, mirror, upright
 from vcycle.data.grid import Grid
 from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, VideoInfo
 
+WAYS: tuple[dict[str, Any], ...] = (
+    {"skip": True},
+    {"skip": True, "back_seconds": 10.0},
+    {"skip": False},
+)
+"""To find frames, each tried if the one before missed one: in a transport stream, which has no
+index, a seek lands up to a key interval late."""
+
 
 def read_clip(
     place: Location,
@@ -47,7 +55,7 @@ def read_clip(
     if is_folder(place):
         return read_frames(place.uri, grid, out=out, deadline=deadline)
     clip = out if out is not None else np.empty(grid.clip_shape, np.uint8)
-    for skip in (True, False):  # if skipping misses a frame, decode them all
+    for way in WAYS:
         done = 0
         with (
             suppress(MissedFrame),
@@ -56,7 +64,7 @@ def read_clip(
             resample = Resampler(grid)
             for frame, repeats in wanted_frames(
                 *(container, stream, stream_clock(container, stream), grid.frames),
-                skip=skip,
+                **way,
                 deadline=deadline,
             ):
                 clip[done : done + repeats] = resample(frame)
@@ -83,13 +91,13 @@ def cut_clip(frames: Sequence[Any], grid: Grid, *, out: NDArray[np.uint8]) -> No
 
 def decode_only(place: Location, grid: Grid, *, all_key_frames: bool = False) -> int:
     """Decode the frames of a grid and drop them: the least that ``read_clip`` can cost."""
-    for skip in (True, False):
+    for way in WAYS:
         with (
             suppress(MissedFrame),
             open_video(place, all_key_frames=all_key_frames) as (container, stream),
         ):
             clock = stream_clock(container, stream)
-            return sum(1 for _ in wanted_frames(container, stream, clock, grid.frames, skip=skip))
+            return sum(1 for _ in wanted_frames(container, stream, clock, grid.frames, **way))
     return 0
 
 
