@@ -745,3 +745,18 @@ def test_a_rate_chosen_at_its_own_length(length: float) -> None:
     assert rates["anneal-retuned"] == rates["anneal"] / 2
     (whole,) = means(task, "top1", ("baseline", 1))
     assert (retuned < whole) == (length == 0.184)
+
+
+def test_what_is_said_of_the_precision_of_ones_own_videos_on_a_gpu() -> None:
+    """A SlowFast's step in TF32 and in float32, by the generated tables of docs/gpu.md."""
+    text = (RESULTS.parents[1] / "gpu.md").read_text()
+    seconds = []
+    for name in ("tf32", "float32"):
+        table = text.partition(f"<!-- recipe-gpu-{name} -->")[2].partition("<!-- /")[0]
+        [row] = [line for line in table.splitlines() if "`k400-slowfast-r50` |" in line]
+        seconds.append(float(row.split("|")[2]))
+    assert (
+        "[less than a third of float32's time]"
+        in (RESULTS.parents[1] / "your_videos.md").read_text()
+    )
+    assert 0.25 < seconds[0] / seconds[1] < 1 / 3

@@ -24,7 +24,6 @@ from vcycle.data.batch import normalize
 from vcycle.data.tables import counted
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
-from vcycle.devices.out_of_memory import out_of_memory_by_name
 from vcycle.evaluate.setup import make_network
 from vcycle.models import (
     commit_statistics,
@@ -33,6 +32,7 @@ from vcycle.models import (
     set_norm_group,
     set_token_share,
 )
+from vcycle.models.out_of_memory import out_of_memory_by_name
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.clock import Clock, clock_of

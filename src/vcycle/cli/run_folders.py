@@ -18,7 +18,6 @@ from vcycle.cli.launched import is_first
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import read_config, read_values
 from vcycle.config.run import RunConfig
-from vcycle.config.sizing import time_text
 from vcycle.evaluate.run_manifest import has_other_videos
 from vcycle.schedule.multigrid import Multigrid
 
@@ -73,9 +72,7 @@ def _fitted(folder: Path, config: RunConfig, seconds: float | None) -> RunConfig
     if seconds is None or not file.is_file():
         return None
     before = read_config(file)
-    # Earlier versions kept the time in the note alone.
-    is_noted = f"fit into the {time_text(seconds)} asked for" in before.steps_note
-    if before.fitted_seconds != round(seconds) and not is_noted:
+    if before.fitted_seconds != round(seconds):
         return None
     return replace(
         config,

@@ -21,7 +21,7 @@ import yaml
 from vcycle.data.atomic import write_atomic
 from vcycle.evaluate.export import write_weights
 from vcycle.evaluate.frontier import multiply_adds_text
-from vcycle.evaluate.load_model import LoadedModel
+from vcycle.evaluate.load_model import HUB_WEIGHTS, LoadedModel
 from vcycle.evaluate.metric_names import METRICS, metric_of
 
 _HUB_TYPES = {"map": "mean_average_precision"}  # every other metric is an accuracy
@@ -56,7 +56,7 @@ def export_hub(
     folder.mkdir(parents=True, exist_ok=True)
     values = {"library_name": "vcycle", "vcycle_version": version("vcycle")}
     config = {**values, **model.trained.to_dict()}
-    write_weights(model, folder / "model.safetensors")
+    write_weights(model, folder / HUB_WEIGHTS)
     write_atomic(folder / "config.json", json.dumps(config, indent=1) + "\n")
     write_atomic(folder / "README.md", card)
 

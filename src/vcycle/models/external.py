@@ -24,6 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vcycle.models.buffers import restored_buffers
 from vcycle.models.memory_layout import memory_format
 from vcycle.models.norm import SubBatchNorm3d
+from vcycle.models.out_of_memory import out_of_memory_by_name
 from vcycle.models.wrapped import unwrapped
 from vcycle.schedule.shape import Shape
 
@@ -136,12 +137,11 @@ def _scores(model: nn.Module, clips: Tensor, where: str, num_classes: int) -> Te
 
 def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
     try:
-        return model(clips.clone())  # the model may change a clone in place
+        with out_of_memory_by_name():
+            return model(clips.clone())  # the model may change a clone in place
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
-        if "allocate memory" in str(error):  # of a CPU
-            raise torch.OutOfMemoryError(str(error)) from None
         name = _failing_layer(model, clips)
         layer = f"layer {name!r} ({type(model.get_submodule(name)).__name__})" if name else "it"
         fix = (

@@ -20,7 +20,6 @@ from torch.nn.parallel import DistributedDataParallel
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, normalize
 from vcycle.devices.fabric import Fabric
-from vcycle.devices.out_of_memory import out_of_memory_by_name
 from vcycle.models import (
     SubBatchNorm3d,
     discard_statistics,
@@ -28,6 +27,7 @@ from vcycle.models import (
     memory_format,
     set_dropout_seeds,
 )
+from vcycle.models.out_of_memory import out_of_memory_by_name
 from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape
 from vcycle.train.recording import make_recorder

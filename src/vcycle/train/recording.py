@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from vcycle.config.run import RunConfig
 from vcycle.devices.buffers import has_other_buffers
 from vcycle.devices.fabric import Fabric
-from vcycle.devices.out_of_memory import out_of_memory_by_name
 from vcycle.models import ClipKeys, SubBatchNorm3d
+from vcycle.models.out_of_memory import out_of_memory_by_name
 
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 """Runs a function once without effect; returns what repeats it, and the result that it fills."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vcycle.devices.out_of_memory import out_of_memory_by_name
+from vcycle.models.out_of_memory import out_of_memory_by_name
 
 
 @pytest.mark.parametrize(
