@@ -85,12 +85,7 @@ def _measure(
     # Sums over clips: the means of all layers, their mean squares, and the number of clips; then
     # the values per channel of each layer.
     sums = torch.zeros(2 * len(means) + 1 + len(layers), dtype=torch.float64, device=means.device)
-    seen: dict[nn.Module, list[tuple[int, int]]] = {layer: [] for layer in layers}
-    hooks = [
-        layer.register_forward_pre_hook(partial(_note_values, seen), with_kwargs=True)
-        for layer in layers
-    ]
-    try:
+    with _values_seen(layers) as seen:
         for clips in batches:
             for layer in layers:
                 assert layer.num_batches_tracked is not None
@@ -107,9 +102,6 @@ def _measure(
             square = biased + mean.double().square()
             moments = len(clips) * torch.cat([mean.double(), square, mean.new_ones(1).double()])
             sums += torch.cat([moments, values.to(sums)])
-    finally:
-        for hook in hooks:
-            hook.remove()
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(sums)
     of_clips, values = sums[: -len(layers)], sums[-len(layers) :]
@@ -126,13 +118,27 @@ def _measure(
     return list(zip(torch.split(mean, sizes), torch.split(var, sizes), strict=True))
 
 
+@contextmanager
+def _values_seen(
+    layers: list[_BatchNorm],
+) -> Iterator[dict[nn.Module, list[tuple[int, int]]]]:
+    """Of each use of a layer: values per channel here, and in all processes of a group."""
+    seen: dict[nn.Module, list[tuple[int, int]]] = {layer: [] for layer in layers}
+    note = partial(_note_values, seen)
+    hooks = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in layers]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def _note_values(
     seen: dict[nn.Module, list[tuple[int, int]]],
     layer: nn.Module,
     inputs: tuple[Any, ...],
     named: dict[str, Any],
 ) -> None:
-    """Values per channel that a layer is given, here and in all processes of a group."""
     if not layer.training:  # as one that is frozen stays
         return
     batch, ranks = next(iter((*inputs, *named.values()))), 1
