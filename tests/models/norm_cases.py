@@ -63,7 +63,7 @@ def run_rank(rank: int, port: int, queue: Any) -> None:
         results["out"].append(out.detach())
         results["grad"].append(x.grad)
     state = {key: value.clone() for key, value in ours.state_dict().items()}
-    set_norm_group(ours, 2)
+    set_norm_group(ours, 4)  # which spans two processes
     precise_bn(ours, [clips(8, 3, seed=step).chunk(4)[rank] for step in range(2)])
     results["precise"] = [ours.running_mean.clone(), ours.running_var.clone()]
     at_once = SubBatchNorm3d(3)  # the statistics of a step are not deferred
