@@ -1,7 +1,7 @@
 """Check that a GPU computes what a CPU does: outputs, gradients, running statistics and losses.
 
     python benchmarks/gpu/equality.py                  # on the GPU, or on the CPU if there is none
-    python benchmarks/gpu/equality.py --models slowfast_r50 resnet3d_tiny
+    python benchmarks/gpu/equality.py --no-layers --models slowfast_r50_8x8 resnet3d_tiny
 
 In: nothing. Out: a JSON line for every comparison, with its relative error (the norm of the
 difference over that of the reference) and what is allowed; exit code 1 if any error is larger. The
@@ -174,11 +174,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--models", nargs="*", default=["resnet3d_tiny"])
+    parser.add_argument("--layers", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     device = arguments.device
     precisions = [name for name in ALLOWED if name != "tf32" or device == "cuda"]
     differs = False
-    comparisons = [check_layers(device, precisions)]
+    comparisons = [check_layers(device, precisions)] if arguments.layers else []
     comparisons += [check_model(name, device, precisions) for name in arguments.models]
     for each in comparisons:
         for result in each:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from gpu import runs
+from tests.encode import encode, numbered_frames
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Data, Evaluation, RunConfig
 from vcycle.demo.comparison import demo_configs
@@ -105,3 +106,15 @@ def test_a_baseline_and_multigrid_are_trained(
     assert trained[1]["epochs"] > trained[0]["epochs"]
     runs.main()  # nothing is left to train
     assert rows(capsys.readouterr().out.splitlines(keepends=True)[-1]) == trained[1:]
+
+
+def test_a_decoder_is_compared_with_pyav_and_timed(run: Run, tmp_path: Path) -> None:
+    encode(tmp_path / "v.mp4", numbered_frames(40))
+    size = ("--clips", "4", "--batch-size", "2", "--workers", "0", "1", "--shapes", "4x32x32")
+    timed = rows(run("decoding", str(tmp_path), "--decoders", "pyav", *size))
+    kinds = [(row["source"], row["decoder"], row["shape"], row["workers"]) for row in timed]
+    sources = ("raw", "prepared")
+    assert kinds == [(each, "pyav", "4x32x32", workers) for each in sources for workers in (0, 1)]
+    for row in timed:
+        assert row["difference"] == {"mean": 0, "greatest": 0}
+        assert row["clips_per_second"] > 0
