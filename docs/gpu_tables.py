@@ -2,7 +2,8 @@
 
 In: docs/results. ``recipe_steps.jsonl`` is what ``benchmarks/gpu/steps.py --recipes`` writes on a
 CPU, ``recipe_steps_gpu.jsonl`` on a GPU; ``gpu.json`` was written down from timings of
-``StepBench``, a profile, and ``benchmarks/gpu/equality.py``; ``gpu_runs.jsonl`` are runs of
+``StepBench``, a profile, and ``benchmarks/gpu/equality.py``; ``gpu_decoding.jsonl`` is what
+``benchmarks/gpu/decoding.py`` printed; ``gpu_runs.jsonl`` are runs of
 ``study.json`` that a GPU carried out too. ``gpu_whole_runs.jsonl`` are results, on an H200, of the
 commands that it names. Out: marks in the page and what stands between them.
 """
@@ -45,6 +46,8 @@ def gpu_parts(folder: Path) -> list[tuple[str, str]]:
         ("gpu-steps", gpu_steps_table(gpu)),
         ("gpu-profile", gpu_profile(gpu)),
         ("gpu-equality", gpu_equality_table(gpu)),
+        ("gpu-networks", gpu_networks_table(gpu)),
+        ("gpu-decoding", gpu_decoding_table(_lines(folder / "gpu_decoding.jsonl"))),
         ("gpu-runs", gpu_runs_table(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
         ("gpu-pairs", gpu_pairs(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
         ("gpu-compiled", gpu_compiled_table(on_gpu)),
@@ -113,6 +116,41 @@ def gpu_equality_table(results: Row) -> str:
         for row in results["norm_layers"]
     ]
     return table("precision | compared | cases | largest error", "llrr", lines)
+
+
+def gpu_networks_table(results: Row) -> str:
+    """Errors of whole networks on a GPU, and those of a CPU in brackets."""
+    errors: dict[tuple[str, str], dict[str, str]] = {}
+    for row in results["networks"]:
+        text = f"{row['error']:.1e} ({row['cpu_error']:.1e})"
+        errors.setdefault((row["model"], row["precision"]), {})[row["compared"]] = text
+    compared = ("outputs", "gradients", "losses", "statistics")
+    lines = [
+        f"`{model}` | {precision} | {' | '.join(each.get(name, '-') for name in compared)}"
+        for (model, precision), each in errors.items()
+    ]
+    return table(f"network | precision | {' | '.join(compared)}", "llrrrr", lines)
+
+
+def gpu_decoding_table(rows: list[Row]) -> str:
+    """Clips a second by each decoder, a line a shape; how far NVDEC's pixels are from PyAV's."""
+    speeds = {
+        (row["shape"], row["decoder"], row["workers"]): f"{row['clips_per_second']:.0f}"
+        for row in rows
+    }
+    columns = list(dict.fromkeys((decoder, workers) for _, decoder, workers in speeds))
+    apart = {
+        row["shape"]: f"{row['difference']['mean']:.1f}"
+        for row in rows
+        if row["decoder"] == "nvdec"
+    }
+    lines = [
+        f"{shape} | {' | '.join(speeds.get((shape, *each), '-') for each in columns)} | {mean}"
+        for shape, mean in apart.items()
+    ]
+    names = " | ".join(f"`{decoder}`, {workers} workers" for decoder, workers in columns)
+    header = f"clips a second | {names} | `nvdec`'s pixels differ by, of 255"
+    return table(header, "l" + "r" * (len(columns) + 1), lines)
 
 
 def _pairs(on_gpu: list[Row], study: list[Row]) -> dict[tuple[Any, ...], list[tuple[Row, Row]]]:
@@ -192,7 +230,7 @@ def recipe_speedups_table(cpu: list[Row], gpu: list[Row]) -> str:
             config = recipe(name)
             plan = replace(config, multigrid=replace(config.multigrid, epoch_factor=factor)).plan()
             fewer = plan.baseline.steps / len(plan)
-            on_gpu = [_saved(plan, _steps_of(gpu, config, each)) for each in PRECISIONS]
+            on_gpu = [_saved(plan, _steps_of_plan(gpu, config, each) or []) for each in PRECISIONS]
             on_cpu = _saved(plan, _steps_of(cpu, config, "32-true"))
             lines.append(
                 f"`{name}` | {factor:g}x | {len(plan):,} | {fewer:.2f}x | {' | '.join(on_gpu)} "

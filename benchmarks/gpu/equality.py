@@ -131,7 +131,8 @@ def of_model(model: nn.Module, device: str, name: str | None) -> dict[str, list[
         with precision(name or "float32", device):
             scores = model(clips)
             loss = F.cross_entropy(scores, labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        with precision("tf32" if name == "tf32" else "float32", device):  # outside of autocast
+            loss.backward()  # type: ignore[no-untyped-call]
         if number == 0:
             gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
             first = {"outputs": [scores.detach()], "gradients": gradients}

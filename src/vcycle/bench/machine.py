@@ -132,7 +132,7 @@ def advice(machine: Machine) -> Iterator[str]:
     elif machine.cpus < 4 * len(machine.gpus):
         yield (
             f"CPUs {machine.cpus}: few to decode for {len(machine.gpus)} GPUs; prepare the videos "
-            f"(vcycle data prepare), or decode on the GPU (--data.decoder nvdec)"
+            f"(vcycle data prepare)"
         )
     if machine.gpus and machine.decoders["nvdec"] != "works":
         yield f"nvdec: {machine.decoders['nvdec']}"

@@ -23,7 +23,7 @@ from tests.encode import (
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.torchcodec import check_decoder, read_clip_torchcodec
-from vcycle.data.decode.video import read_clip
+from vcycle.data.decode.video import display_positions, read_clip
 from vcycle.data.grid import Box, Grid, GridRange, View
 from vcycle.data.loader import eval_loader
 from vcycle.data.manifest import Manifest
@@ -107,15 +107,17 @@ def test_every_frame_of_every_kind_of_file(tmp_path, device, kind):
         ours = read_clip(Location(str(path)), grid).astype(int)
         theirs = read_by_torchcodec(path, grid, device=device)
         apart = np.abs(ours[:, None] - theirs[None]).mean(axis=(2, 3, 4))  # (T ours, T theirs)
-        assert apart.diagonal().max() < 6
+        assert apart.diagonal().max() < (6 if device == "cpu" else 8)  # MPEG-4's errors add up
         assert (apart.argmin(axis=1) == range(len(grid.frames))).all()
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("start", [0.0, 2.5])
 @pytest.mark.parametrize("suffix", ["mkv", "mp4"])
-def test_a_variable_frame_rate(tmp_path, no_pyav, device, start, suffix):
-    """Frames are found by their times, also if the first one's is not 0."""
+def test_a_variable_frame_rate(tmp_path, request, device, start, suffix):
+    """Frames are found by their times, also if the first one's is not 0; on a GPU by PyAV."""
+    if device == "cpu":
+        request.getfixturevalue("no_pyav")
     times = [0.1 * k for k in range(20)] + [3 + 0.05 * k for k in range(20)]
     times = [start + time for time in times]
     path = encode(tmp_path / f"v.{suffix}", numbered_frames(40), times=times)
@@ -283,3 +285,18 @@ def test_a_gpu_that_does_not_decode_is_refused(monkeypatch):
         check_decoder("nvdec", torch.device("cuda"))
     monkeypatch.setattr(OnTheCpuInstead, "cpu_fallback", "")
     check_decoder("nvdec", torch.device("cuda"))
+
+
+@pytest.mark.parametrize(("suffix", "rate"), [("mp4", 30), ("mkv", 30), ("mkv", 120)])
+def test_times_of_a_constant_rate_are_even_though_rounded(tmp_path, suffix, rate):
+    path = str(encode(tmp_path / f"v.{suffix}", numbered_frames(40), rate=rate))
+    place = Location(path)
+    positions = display_positions(place, (0, 7, 39), source=path, evenly_spaced=True)
+    assert [position for position, _ in positions] == [0, 7, 39]
+
+
+def test_times_of_a_varying_rate_are_not_even(tmp_path):
+    times = [0.04 * k for k in range(20)] + [0.8 + 0.05 * k for k in range(20)]
+    path = str(encode(tmp_path / "v.mkv", numbered_frames(40), times=times))
+    assert display_positions(Location(path), (0, 7), source=path)
+    assert not display_positions(Location(path), (0, 7), source=path, evenly_spaced=True)

@@ -39,7 +39,8 @@ def read_clip_torchcodec(
 
     They are the frames of ``read_clip``, which takes over if torchcodec cannot decode them: codecs
     that the GPU does not support, files in which it does not find frames by their times, folders
-    of images. Raises UnreadableVideo as that does, and torch.OutOfMemoryError.
+    of images; and on a GPU files of a varying frame rate. Raises UnreadableVideo as that does, and
+    torch.OutOfMemoryError.
     """
     deadline = time.monotonic() + limit_seconds
     if not is_folder(place) and _decode(
@@ -61,7 +62,13 @@ def _decode(
     )
 
     source = source_of(place)
-    wanted = display_positions(place, grid.frames, source=source, all_key_frames=all_key_frames)
+    # Of a Matroska file with a varying rate NVDEC gives a later frame for the one asked for.
+    wanted = display_positions(
+        *(place, grid.frames),
+        source=source,
+        all_key_frames=all_key_frames,
+        evenly_spaced=out.device.type == "cuda",
+    )
     try:
         decoder = VideoDecoder(
             source if isinstance(source, str) else source.getvalue(),

@@ -33,6 +33,8 @@ WAYS: tuple[dict[str, Any], ...] = (
 )
 """To find frames, each tried if the one before missed one: in a transport stream, which has no
 index, a seek lands up to a key interval late."""
+_ROUNDING_SECONDS = 0.002
+"""By which gaps between frames differ at a constant rate, where times are whole milliseconds."""
 
 
 def read_clip(
@@ -107,11 +109,13 @@ def display_positions(
     *,
     source: str | io.BytesIO,
     all_key_frames: bool = False,
+    evenly_spaced: bool = False,
 ) -> list[tuple[int, float]]:
     """For each frame number, which frame in display order ``read_clip`` takes, and its seconds.
 
     For decoders that look frames up by position. Nothing is decoded: the times are those of the
-    packets. The list is empty if these are not the frames' times (AVI has none).
+    packets. The list is empty if these are not the frames' times (AVI has none), or are to be
+    ``evenly_spaced`` but for rounding and are not.
     """
     with open_video(place, all_key_frames=all_key_frames, source=source) as (container, stream):
         clock = stream_clock(container, stream)
@@ -120,6 +124,9 @@ def display_positions(
         if clock.counted or not times or None in times or min(times) != clock.start:
             return []
         times.sort()
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)] or [0]
+        if evenly_spaced and (max(gaps) - min(gaps)) * stream.time_base > _ROUNDING_SECONDS:
+            return []
         positions = [max(bisect_right(times, clock.until(number)) - 1, 0) for number in numbers]
         return [(position, float(times[position] * stream.time_base)) for position in positions]
 
