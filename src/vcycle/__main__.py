@@ -34,6 +34,8 @@ def run() -> NoReturn:
     code = 1
     try:
         code = main()
+    except SystemExit as ended:  # of argparse, which gives a number
+        code = int(ended.code or 0)
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -265,3 +266,15 @@ def test_ctrl_c_leaves_a_readable_demo(
     assert [row["step"] for row in rows] == list(range(len(rows)))
     assert (folder / "baseline" / "checkpoint.pt").is_file()
     assert (folder / "baseline" / "config.yaml").is_file()
+
+
+@pytest.mark.parametrize(("flags", "code"), [(["--version"], 0), (["plan", "--what"], 2)])
+def test_of_several_processes_flags_that_end_a_command_end_it_alike(
+    flags: list[str], code: int
+) -> None:
+    command = [sys.executable, "-m", "vcycle", *flags]
+    done = subprocess.run(
+        command, env={**os.environ, "WORLD_SIZE": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr

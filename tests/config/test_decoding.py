@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from vcycle.config.decoding import clip_seconds, decoding_line, needed_workers
+from vcycle.config.decoding import clip_seconds, decoding_line
+from vcycle.data.loader_stats import workers_needed
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cost import measured_steps
 from vcycle.schedule.multigrid import Multigrid
@@ -45,7 +46,7 @@ def test_what_is_said_of_so_many_workers(workers: int, said: str) -> None:
 
 
 def test_few_clips_need_one_worker() -> None:
-    assert needed_workers(1.0, 0.01) == 1
+    assert workers_needed(0.01, 1.0) == 1
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import UnreadableVideo
 from vcycle.data.workers.lifetime import process_context
 from vcycle.datasets import index as index_module
+from vcycle.datasets.choices import Choices
 from vcycle.datasets.index import index_videos
 from vcycle.datasets.journal import Journal
 from vcycle.datasets.listing import Listing
@@ -266,7 +267,7 @@ def test_a_choice_of_mirroring_is_kept(put, tmp_path):
     root = put("left_hook/a.mp4", "left_hook/b.mp4", "jab/a.mp4", "jab/b.mp4")
 
     def index(flip=None):
-        index = index_videos(list_folder(root), flip=flip, num_workers=0)
+        index = index_videos(list_folder(root), choices=Choices(flip), num_workers=0)
         flips = {video.flip for video in index.manifest.videos}
         assert flips == {video.flip for video in Manifest.read(root).videos}
         return *flips, *index.notes

@@ -15,6 +15,7 @@ import tarfile
 import time
 from pathlib import Path
 
+import av
 import pytest
 
 from tests.encode import encode, numbered_frames
@@ -26,7 +27,9 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo, Video
 from vcycle.data.workers.lifetime import process_context
 from vcycle.datasets import prepare as prepare_module
+from vcycle.datasets.index import index_videos
 from vcycle.datasets.journal import Journal
+from vcycle.datasets.own_videos import list_folder
 from vcycle.datasets.prepare import Preparation, prepare_videos
 
 SMALL = Preparation(short_side=16)
@@ -343,3 +346,26 @@ def test_shards_are_read_through_their_manifest(originals, tmp_path):
         content = source_of(remote)
         assert isinstance(content, io.BytesIO)
         assert content.read() == Path(files.locate(file).uri).read_bytes()
+
+
+def test_frames_that_were_extracted_anew_are_prepared_anew(tmp_path):
+    """Over the old ones, which leaves the folder itself as it was."""
+    frames = tmp_path / "frames"
+
+    def extract(numbers):
+        for k, rgb in enumerate(numbers):
+            file = frames / "a" / "v" / f"{k:06d}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            av.VideoFrame.from_ndarray(rgb, format="rgb24").save(str(file))
+
+    extract(numbered_frames(6))
+    originals = index_videos(list_folder(frames), num_workers=0).manifest
+    first = prepare(originals, tmp_path / "out").manifest
+    before = (first.root / first.videos[0].path).read_bytes()
+    prepare(originals, tmp_path / "out")
+    assert (first.root / first.videos[0].path).read_bytes() == before
+    extract(numbered_frames(6)[::-1])
+    prepare(originals, tmp_path / "out")
+    assert (first.root / first.videos[0].path).read_bytes() != before
+    shutil.rmtree(frames / "a")  # gone, it counts as unchanged
+    assert prepare(originals, tmp_path / "out").manifest.videos

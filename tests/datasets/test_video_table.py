@@ -258,3 +258,10 @@ def test_the_command(put, capsys):
         "all the same",
     ]
     assert np.all([not video.flip for video in Manifest.read(root).videos])
+
+
+def test_whole_numbers_beside_missing_cells_are_whole(tmp_path):
+    """Which pandas and Parquet keep as 3.0; classes are in the order of the numbers."""
+    rows = [{"path": f"{k}.mp4", "label": label} for k, label in enumerate((0.0, 10.0, 2.0))]
+    (tmp_path / "v.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert list_table(tmp_path / "v.jsonl").classes == ("0", "2", "10")

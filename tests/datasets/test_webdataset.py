@@ -55,6 +55,15 @@ def test_a_video_is_read_from_its_range_of_the_tar(pack, small_video, tmp_path):
     assert counts == []  # the journal knows each by its range
 
 
+def test_what_a_mac_leaves_and_what_was_prepared_is_no_shard(pack):
+    root = pack("train-0.tar", {"a.mp4": None, "a.cls": b"0", "b.mp4": None, "b.cls": b"1"})
+    for name in ("._train-0.tar", "__MACOSX/train-0.tar", ".old/x.tar", "prepared/000000.tar"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"no tar")
+    (root / "prepared" / "prepared.json").write_text("{}")
+    assert {entry.path for entry in list_folder(root).entries} == {"train-0.tar"}
+
+
 def test_videos_without_splits_are_divided(pack):
     files = {
         f"{k}.{kind}": None if kind == "mp4" else b"x" for k in range(8) for kind in ("mp4", "cls")

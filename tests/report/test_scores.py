@@ -7,8 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from vcycle.cli.main import main
+from vcycle.data.manifest import Manifest
+from vcycle.data.metadata import Video
+from vcycle.evaluate.metrics import VideoScores
+from vcycle.evaluate.scores_file import write_scores
 from vcycle.report.scores import Scores, confusion, read_scores, worst_mistakes
 
 CLASSES = ("a", "b;c", "d")
@@ -42,6 +47,20 @@ def test_a_class_may_be_named_with_what_separates_several(tmp_path: Path) -> Non
     assert scores.labels == ((1,),)
     (mistake,) = worst_mistakes(scores, 12, multi_label=False)
     assert (mistake.predicted, mistake.probability, mistake.label_probability) == (0, 0.7, 0.2)
+
+
+def test_classes_of_several_labels_may_be_named_so_too(tmp_path: Path) -> None:
+    names = ("a; b", 'say "c"', "d")
+    labels = ((0, 2), (1,), ())
+    facts = {"num_frames": 1, "frame_rate": 1.0, "duration_seconds": 1.0, "width": 8, "height": 8}
+    facts |= {"codec": "h264", "rotation": 0, "key_interval": 1}
+    videos = tuple(
+        Video(path=f"{k}.mp4", labels=each, split="val", **facts) for k, each in enumerate(labels)
+    )
+    collected = VideoScores(num_videos=3, num_classes=3, multi_label=True)
+    collected.add(torch.arange(3), torch.zeros(3, 3), torch.zeros(3, 3))
+    write_scores(tmp_path / "scores.csv", collected, Manifest(tmp_path, names, videos))
+    assert read_scores(tmp_path / "scores.csv", names, multi_label=True).labels == labels
 
 
 def test_of_several_labels_a_mistake_is_more_probable_than_one_that_holds() -> None:

@@ -24,14 +24,13 @@ def move(model: nn.Module, number: int) -> None:
         model[1].num_batches_tracked.add_(1)
 
 
-@pytest.mark.parametrize("name", ["update", "update_parameters"])  # the second one is torch's
-def test_the_average_follows_its_formula(name: str) -> None:
+def test_the_average_follows_its_formula() -> None:
     model = network()
     average = WeightAverage(model, decay=0.3)
     expected = {}
     for number in range(6):
         move(model, number)
-        getattr(average, name)(model)
+        average.update_parameters(model)
         decay = min(0.3, (1 + number) / (10 + number))
         for key, value in model.state_dict().items():
             if number == 0 or not value.is_floating_point():
@@ -49,11 +48,11 @@ def test_the_average_follows_its_formula(name: str) -> None:
 def test_complex_weights_are_averaged() -> None:
     model = nn.Conv3d(3, 4, 1, bias=False, dtype=torch.complex64)
     average = WeightAverage(model, decay=0.9)
-    average.update(model)
+    average.update_parameters(model)
     first = model.weight.detach().clone()
     with torch.no_grad():
         model.weight.add_(1 + 2j)
-    average.update(model)
+    average.update_parameters(model)
     torch.testing.assert_close(average.module.weight, first + (1 - 2 / 11) * (1 + 2j))
 
 
@@ -63,11 +62,11 @@ def test_an_average_goes_on_to_the_last_bit() -> None:
     other = WeightAverage(model, decay=0.9)
     for number in range(8):
         move(model, number)
-        whole.update(model)
+        whole.update_parameters(model)
         if number == 3:
             other.load_state(whole.state())
         elif number > 3:
-            other.update(model)
+            other.update_parameters(model)
     for a, b in zip(whole.state_dict().values(), other.state_dict().values(), strict=True):
         assert torch.equal(a, b)
 
@@ -151,7 +150,7 @@ def test_a_model_trains_at_two_shapes_with_what_no_checkpoint_keeps() -> None:
     for frames in (8, 2):
         model(torch.randn(2, 1, frames, 4, 4)).square().sum().backward()
         optimizer.step()
-        average.update(model)
+        average.update_parameters(model)
         means.append(model.norm.running_mean.clone())
     found = average.module
     expected = means[0] + (1 - 2 / 11) * (means[1] - means[0])

@@ -1,1 +1,1 @@
-"""The command line, one file a command."""
+"""The command line: a file a command, and what several of them share."""

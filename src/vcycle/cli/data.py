@@ -174,7 +174,7 @@ def _index(options: argparse.Namespace) -> None:
             videos = getattr(options, "videos", None)
             indexed = index_own_videos(options.root, options.out, choices, videos=videos, **how)
         else:
-            indexed = index_videos(listing, options.out, flip=options.flip, **how)
+            indexed = index_videos(listing, options.out, choices=Choices(options.flip), **how)
     print(indexed)
     print(indexed.report())
 

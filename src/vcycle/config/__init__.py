@@ -1,1 +1,1 @@
-"""What a run is told: its configuration, recipes, models and flags; no torch."""
+"""What a run is told: its configuration, recipes and flags; no torch."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from vcycle.data.loader_stats import SPARE_WORKERS
+from vcycle.data.loader_stats import workers_needed
 from vcycle.data.tables import counted
 from vcycle.schedule.cost import MeasuredStep
 from vcycle.schedule.plan import Plan
@@ -51,7 +51,7 @@ def decoding_line(
     fastest = max(used, key=lambda each: each.clips / each.seconds)
     shape, speed = fastest.shape, fastest.clips / fastest.seconds
     needed = {
-        source: needed_workers(speed, _nearest(clips[source], shape))
+        source: workers_needed(_nearest(clips[source], shape), 1 / speed)
         for source in ("raw", "prepared")
         if source in clips
     }
@@ -64,11 +64,6 @@ def decoding_line(
     if workers >= needed.get("prepared", math.inf):
         return f"{line}; {workers} cannot keep up with raw ones: vcycle data prepare"
     return f"{line}; {workers} cannot keep up: give more cores (--data.num_workers)"
-
-
-def needed_workers(clips_per_second: float, clip_seconds: float) -> int:
-    """Workers on cores of their own that decode a little faster than clips are taken."""
-    return max(1, math.ceil(SPARE_WORKERS * clips_per_second * clip_seconds))
 
 
 def _nearest(seconds: Mapping[Shape, float], shape: Shape) -> float:

@@ -41,8 +41,8 @@ class Data:
         cache_gib: GiB of remote videos that are kept on the machine's disk; 0 for none.
         cache_folder: where, shared by all processes; ``vcycle`` among the user's caches unless set.
         frames_gib: GiB of memory for the decoded frames of the training videos, a copy for each
-            process of the machine that decodes: they are kept if all copies fit into it, and into a
-            quarter of what is free on Linux; 0 keeps none.
+            process of the machine that decodes: they are kept if all copies fit into it and into a
+            quarter of what is free, which is known on Linux alone; 0 keeps none.
     """
 
     manifest: str = ""

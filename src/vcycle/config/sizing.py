@@ -134,15 +134,19 @@ def with_steps(config: RunConfig, steps: int) -> RunConfig:
 
 def fewest_steps(config: RunConfig) -> int:
     """The fewest steps of the baseline that have a plan, up to those that it has."""
+    return next(steps for steps in range(1, config.baseline.steps + 1) if has_plan(config, steps))
 
-    def has_plan(steps: int) -> bool:
-        try:
-            with_steps(config, steps).plan()
-        except ValueError:
-            return False
-        return True
 
-    return next(steps for steps in range(1, config.baseline.steps + 1) if has_plan(steps))
+def has_plan(config: RunConfig, steps: int) -> bool:
+    """Whether so many steps of the baseline have a plan.
+
+    Of the paper's schedule some above the fewest have none: what they leave a shape is rounded.
+    """
+    try:
+        with_steps(config, steps).plan()
+    except ValueError:
+        return False
+    return True
 
 
 def _stretched(old: Baseline, *, batch_size: int, steps: int, rate: float) -> Baseline:

@@ -189,7 +189,7 @@ def _training(
         raise ValueError(
             f"optimizer.name {name}: no learning rate is known for {model}; give one with --lr"
         )
-    chosen = _DECAYED.get(name, Optimizer())
+    chosen = _DECAYED.get(name, Optimizer(name))  # type: ignore[arg-type]
     why += ", in proportion to the batch" if exponent == 1 else ", by the square root of the batch"
     if asked.rate is not None:
         rate, note = asked.rate, f"learning rate {asked.rate:g}, as asked"

@@ -18,6 +18,7 @@ from vcycle.schedule.plan import Step
 from vcycle.schedule.shape import Shape
 
 MEAN, STD = 0.45, 0.225  # of pixels in [0, 1], the same for the three channels
+MEAN_PIXEL = round(255 * MEAN)  # of 255: normalised it is about zero
 
 
 @dataclass(frozen=True)

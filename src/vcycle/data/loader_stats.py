@@ -21,6 +21,11 @@ def limit_of(wait_share: float) -> Literal["compute-bound", "loader-bound"]:
     return "loader-bound" if wait_share > _WAIT_SHARE else "compute-bound"
 
 
+def workers_needed(work_seconds: float, use_seconds: float) -> int:
+    """Workers on cores of their own that decode a little faster than clips are taken."""
+    return max(1, math.ceil(SPARE_WORKERS * work_seconds / max(use_seconds, 1e-9)))
+
+
 @dataclass(frozen=True)
 class LoaderStats:
     """What a run and one process's loader did over some steps, in clips and wall-clock seconds."""
@@ -44,7 +49,7 @@ class LoaderStats:
     @property
     def workers_needed(self) -> int:
         """Workers that would decode 10% faster than the loop uses clips."""
-        return max(1, math.ceil(SPARE_WORKERS * self.work_seconds / max(self.use_seconds, 1e-9)))
+        return workers_needed(self.work_seconds, self.use_seconds)
 
     def verdict(self, *, decodes_fast: bool = False) -> str:
         """One line for people: the limit, and what would raise it; ``decodes_fast``: without

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
@@ -132,16 +133,8 @@ class Manifest:
                     f"{needed}: not found; make it with `vcycle data index`, of a folder a class "
                     f"with `vcycle data index folder {needed.parent}`"
                 )
-        classes = read_classes(classes_file)
-        videos = parse_table(
-            file,
-            tuple(name for name in _COLUMNS if name not in _OPTIONAL),
-            lambda row: _video_of_row({**_OPTIONAL, **row}, num_classes=len(classes)),
-            fix=_FIX,
-        )
-        if not videos:
-            raise ValueError(f"{file}: lists no video; index a folder that holds some")
-        return cls(file.parent, classes, tuple(videos), listed=_read_listed(file.parent))
+        beside = (file, classes_file, file.with_name("listed.csv"))
+        return _read(file, tuple(_identity(each) for each in beside))
 
     def write(self, directory: str | os.PathLike[str] | None = None) -> Path:
         """Write ``manifest.csv`` and ``classes.txt``, each atomically; returns the manifest's path.
@@ -235,6 +228,30 @@ def read_classes(file: Path, *, fix: str = _FIX) -> tuple[str, ...]:
         if not name.strip():
             raise ValueError(f"{file} line {line}: names no class; {fix}")
     return tuple(names)
+
+
+def _identity(file: Path) -> tuple[int, ...]:
+    """What another file, or another content, of this name does not have; empty without one."""
+    try:
+        status = file.stat()
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=2)
+def _read(file: Path, identities: tuple[tuple[int, ...], ...]) -> Manifest:
+    """Read once for all parts of a command: of a large set it takes a quarter of a minute."""
+    classes = read_classes(file.with_name("classes.txt"))
+    videos = parse_table(
+        file,
+        tuple(name for name in _COLUMNS if name not in _OPTIONAL),
+        lambda row: _video_of_row({**_OPTIONAL, **row}, num_classes=len(classes)),
+        fix=_FIX,
+    )
+    if not videos:
+        raise ValueError(f"{file}: lists no video; index a folder that holds some")
+    return Manifest(file.parent, classes, tuple(videos), listed=_read_listed(file.parent))
 
 
 def _read_listed(folder: Path) -> tuple[tuple[str, int], ...]:

@@ -81,6 +81,18 @@ def parse_table(
     return found
 
 
+def list_cell(names: Iterable[str]) -> str:
+    """Names as one cell: ``a;b``, those that hold a ``;`` in quotes."""
+    cell = io.StringIO()
+    csv.writer(cell, delimiter=";", lineterminator="").writerow(names)
+    return cell.getvalue()
+
+
+def names_of_cell(cell: str) -> list[str]:
+    """The names that ``list_cell`` joined."""
+    return next(csv.reader([cell], delimiter=";", strict=True), [])
+
+
 def write_table(
     path: str | os.PathLike[str], columns: Iterable[str], rows: Iterable[Iterable[object]]
 ) -> None:

@@ -72,8 +72,7 @@ def index_videos(
     listing: Listing,
     directory: str | os.PathLike[str] | None = None,
     *,
-    flip: bool | None = None,
-    source: str = "",
+    choices: Choices = Choices(),
     num_workers: int = 1,
     ray: str | None = None,
     limit_seconds: float = 60.0,
@@ -81,11 +80,11 @@ def index_videos(
 ) -> Indexed:
     """Probe every listed video and write the manifest to ``directory`` (the videos' by default).
 
-    ``flip`` says whether clips may be mirrored; None repeats an earlier choice, else
-    they may unless classes tell left from right. ``source`` is kept (see ``Choices``). A video that
-    takes longer than ``limit_seconds`` to probe is bad. With the address of a cluster, ``ray``, its
-    CPUs do the work instead of ``num_workers`` processes; all nodes see the videos under the same
-    path. Raises ValueError if no video decodes, if another run is writing there, or if a file that
+    ``choices`` are kept, and those that are not made are as they were earlier: clips may be
+    mirrored, if nothing else was chosen, unless classes tell left from right. A video that takes
+    longer than ``limit_seconds`` to probe is bad. With the address of a cluster, ``ray``, its CPUs
+    do the work instead of ``num_workers`` processes; all nodes see the videos under the same path.
+    Raises ValueError if no video decodes, if another run is writing there, or if a file that
     it would replace is somebody else's.
     """
     check_num_workers(num_workers)
@@ -96,7 +95,7 @@ def index_videos(
         raise ValueError(f"{out}: cannot be written to; give another folder with --out")
     with Journal(out / JOURNAL) as journal:
         remove_partials(out, (*MANIFEST_FILES, CHOICES_FILE))
-        choices = Choices(flip, source=source).with_earlier(Choices.read(out))
+        choices = choices.with_earlier(Choices.read(out))
         found = _probe_all(
             listing,
             journal,

@@ -49,17 +49,9 @@ def index_own_videos(
         listing = list_table(source, videos=videos, val_share=val_share, group_pattern=pattern)
     else:
         listing = list_folder(source, val_share=val_share, group_pattern=pattern)
-    indexed = index_videos(
-        listing,
-        folder,
-        flip=choices.flip,
-        source=origin,
-        num_workers=num_workers,
-        ray=ray,
-        progress=progress,
+    return index_videos(
+        listing, folder, choices=choices, num_workers=num_workers, ray=ray, progress=progress
     )
-    choices.keep(folder)
-    return indexed
 
 
 def list_folder(

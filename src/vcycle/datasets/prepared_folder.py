@@ -23,10 +23,10 @@ from vcycle.datasets.journal import Journal, Row, file_stamp
 from vcycle.datasets.shards import write_shard
 
 _JOURNAL = "prepared.jsonl"
-# What changes if an original does, in values that JSON returns unchanged; the last two are its
-# ``file_stamp``.
 Stamp = list[Any]
-_GONE = [0, 0]
+"""What changes if an original does, in values that JSON returns unchanged: ``NUM_FACTS`` of the
+video, then the stamp of its files, 0s if they are gone."""
+NUM_FACTS = 5
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,10 @@ class PreparedFolder:
         An original that is gone counts as unchanged.
         """
         entry = self._entries.get(name)
-        if entry is None or entry.stamp[:-2] != stamp[:-2]:
+        if entry is None or entry.stamp[:NUM_FACTS] != stamp[:NUM_FACTS]:
             return False
-        if stamp[-2:] not in (_GONE, entry.stamp[-2:]):
+        original = stamp[NUM_FACTS:]
+        if any(original) and original != entry.stamp[NUM_FACTS:]:
             return False
         if not entry.shard:
             return file_stamp(self.root / name)[0] == entry.num_bytes

@@ -246,9 +246,7 @@ def _labels(row: Row) -> tuple[str, ...]:
     if "labels" in row:
         value = row["labels"]
         names = value if isinstance(value, list) else _text(row, "labels").split(";")
-        names = [
-            int(name) if isinstance(name, float) and name.is_integer() else name for name in names
-        ]
+        names = [_whole(name) for name in names]
         if not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
             raise ValueError(f"labels {value!r:.60}: give names or numbers of classes")
     elif "label" in row:
@@ -267,9 +265,14 @@ def _text(row: Row, column: str) -> str:
     """A cell as text on one line; empty without one."""
     value = row.get(column)
     is_missing = value is None or value != value  # as pandas marks it
-    text = "" if is_missing else str(value).strip()
+    text = "" if is_missing else str(_whole(value)).strip()
     check_line(text, column)
     return text
+
+
+def _whole(value: object) -> object:
+    """A whole number as one: beside a missing cell pandas and Parquet keep it as 3.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _seconds(row: Row, column: str) -> float:

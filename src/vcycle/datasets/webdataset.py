@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vcycle.data.manifest import check_class
+from vcycle.data.manifest import PREPARED_FILE, check_class
 from vcycle.data.tables import counted, placed, quoted
 from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, plain_name
 from vcycle.datasets.listing import (
     SPLIT_NAMES,
     Entry,
     Listing,
-    dataset_folder,
     sorted_classes,
 )
 from vcycle.datasets.splits import Splitting
@@ -42,8 +41,18 @@ class _Sample:
 
 
 def shards_under(top: Path) -> list[Path]:
-    """The tars at any depth of a folder."""
-    return sorted(file for file in top.rglob("*.tar") if file.is_file())
+    """The tars at any depth of a folder, but for the system's and those of prepared videos."""
+    return sorted(
+        file
+        for file in top.rglob("*.tar")
+        if file.is_file()
+        and not any(map(is_hidden, file.relative_to(top).parts))
+        and not any(
+            (folder / PREPARED_FILE).exists()
+            for folder in file.parents
+            if folder != top and folder.is_relative_to(top)
+        )
+    )
 
 
 def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> Listing:
@@ -53,7 +62,6 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     split; without those, ``splitting`` divides the videos. Raises ValueError if a file is not an
     uncompressed tar, a video has no label, or only some shards name a split.
     """
-    dataset_folder(top)
     splits = {shard: _split_of(shard.relative_to(top)) for shard in shards}
     for shard, split in splits.items():
         if any(splits.values()) and not split:

@@ -19,6 +19,7 @@ from torch.distributed import ReduceOp, all_reduce
 from torch.nn import functional as F
 
 from vcycle.devices.fabric import Fabric
+from vcycle.evaluate.metric_names import BY_CLASS
 from vcycle.evaluate.views import view_probabilities
 
 Floats = NDArray[np.float64]
@@ -81,7 +82,7 @@ class VideoScores:
         if len(labels):
             once = np.ones((1, len(labels)))
             by_class = mean_class_accuracy(right["top1"], labels.numpy(), once)
-            accuracies["mean_class_accuracy"] = float(by_class[0])
+            accuracies[BY_CLASS] = float(by_class[0])
         shares = scores / self.num_views[seen].unsqueeze(1)  # (videos, classes): each sums to 1
         shares = shares.nan_to_num(0.0).clamp_min(_LEAST_SHARE)
         loss = float(F.nll_loss(shares.log(), labels)) if len(labels) else -math.log(_LEAST_SHARE)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vcycle.data.manifest import Manifest
-from vcycle.data.tables import write_table
+from vcycle.data.tables import list_cell, write_table
 from vcycle.evaluate.metric_names import SCORE_COLUMNS
 from vcycle.evaluate.metrics import VideoScores
 
@@ -28,6 +28,7 @@ def _rows(collected: VideoScores, videos: Manifest) -> Iterator[tuple[object, ..
             continue
         total = collected.scores[number]
         shares = total if collected.multi_label else total / views
-        labels = ";".join(videos.classes[label] for label in video.labels)
+        names = [videos.classes[label] for label in video.labels]
+        labels = list_cell(names) if collected.multi_label else names[0]
         numbers = [f"{share:.6g}" for share in shares.tolist()]
         yield (str(video.source), labels, views, *numbers)

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vcycle.models.buffers import restored_buffers
 from vcycle.models.norm import SubBatchNorm3d, ranks_per_group
 
 
@@ -42,7 +43,7 @@ def precise_bn(
     layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not layers:
         return 0
-    with _as_it_was(model, layers):
+    with restored_buffers(model), _as_it_was(model, layers):
         model.eval()
         for layer in layers:
             layer.train()
@@ -61,17 +62,14 @@ def precise_bn(
 @contextmanager
 def _as_it_was(model: nn.Module, layers: list[_BatchNorm]) -> Iterator[None]:
     settings = [(layer.momentum, getattr(layer, "_pending", None)) for layer in layers]
-    before = [[buffer.clone() for buffer in layer.buffers(recurse=False)] for layer in layers]
     modes = [(module, module.training) for module in model.modules()]
     try:
         yield
     finally:
-        for layer, (momentum, pending), buffers in zip(layers, settings, before, strict=True):
+        for layer, (momentum, pending) in zip(layers, settings, strict=True):
             layer.momentum = momentum
             if isinstance(layer, SubBatchNorm3d):
                 layer._pending = pending
-            for buffer, value in zip(layer.buffers(recurse=False), buffers, strict=True):
-                buffer.copy_(value)
         for module, training in modes:
             module.training = training
 

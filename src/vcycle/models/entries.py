@@ -1,8 +1,7 @@
 """The models by name: what each one is and which clips it takes, without importing torch.
 
 In: a name. Out: its entry. ``build_model`` builds from it, ``vcycle plan`` takes the shape rule
-and the multiply-adds from it, ``vcycle models`` lists it: a model is described here and nowhere
-else.
+and the multiply-adds from it, ``vcycle models`` lists it.
 """
 
 from __future__ import annotations

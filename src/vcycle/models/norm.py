@@ -31,7 +31,7 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     Parameters, buffers and the state dict are those of ``nn.BatchNorm3d``. The running statistics
     are those of one plain layer over the whole batch: the mean of the groups' means, and the
     variance within groups plus the variance between their means. If the global batch is spread over
-    processes or micro-batches, see ``deferred.defer_statistics``.
+    processes or micro-batches, see ``defer_statistics``.
 
     Raises ValueError in training if the groups do not divide the batch or have one value per
     channel. Supports first derivatives by the backward pass, not ``torch.func``. ``torch.fx``

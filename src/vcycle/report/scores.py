@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vcycle.data.tables import names_of_cell
 from vcycle.evaluate.metric_names import SCORE_COLUMNS
 
 _AGAIN = "write it again with `vcycle eval RUN --scores`"
@@ -62,7 +63,7 @@ def _scores(lines: list[list[str]], classes: Sequence[str], *, multi_label: bool
     numbers = {name: label for label, name in enumerate(classes)}
     paths, labels, shares = [], [], []
     for path, names, _, *scores in lines:
-        several = (names.split(";") if names else []) if multi_label else [names]
+        several = names_of_cell(names) if multi_label else [names]
         paths.append(path)
         labels.append(tuple(numbers[name] for name in several))
         shares.append([float(score) for score in scores])

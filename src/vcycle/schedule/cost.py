@@ -225,7 +225,7 @@ def _micro_batch(share: int, most: int, *, group: int, num_devices: int) -> int 
 
 
 def _largest_norm_groups(plan: Plan) -> list[MiniBatch]:
-    """Of each (shape, batch size) the kind with the most clips that are normalised together."""
+    """Of each (shape, batch size, share of tokens) the kind with the largest norm group."""
     kinds: dict[tuple[Shape, int, float], MiniBatch] = {}
     for each in plan.mini_batches():  # in each, the largest norm group comes last
         kinds[each.shape, each.batch_size, each.token_share] = each

@@ -17,12 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vcycle.config.augmentation import Augmentation
-from vcycle.data.batch import Batch
+from vcycle.data.batch import MEAN_PIXEL, Batch
 from vcycle.data.request import StepPart
 from vcycle.train.mixing import box, mix
 from vcycle.train.randaugment import check_clips_and_seeds, randaugment
 
-_MEAN_PIXEL = 115  # which normalises to zero
 _ERASED_SHARES = (0.02, 0.33)
 _ERASED_ASPECTS = (0.3, 1 / 0.3)
 
@@ -86,7 +85,7 @@ def erase(clips: Tensor, seeds: NDArray[np.uint64], *, share: float) -> Tensor:
         row, column = rng.random(2)
         side, aspect = math.sqrt(rng.uniform(*_ERASED_SHARES)), math.exp(rng.uniform(low, high))
         rows, columns = box(height, width, row, column, side=side, aspect=aspect)
-        out[number, :, :, rows, columns] = _MEAN_PIXEL
+        out[number, :, :, rows, columns] = MEAN_PIXEL
     return out
 
 

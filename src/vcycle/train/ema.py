@@ -49,7 +49,7 @@ class WeightAverage(AveragedModel):
         self.decay = decay
 
     @torch.no_grad()
-    def update(self, network: nn.Module) -> None:
+    def update_parameters(self, network: nn.Module) -> None:
         """Take in the network's weights after a step, without waiting for the device."""
         before = int(self.n_averaged)  # on the CPU
         moved: list[tuple[Tensor, Tensor]] = []
@@ -67,10 +67,6 @@ class WeightAverage(AveragedModel):
         ):
             ours.set_extra_state(copy.deepcopy(new.get_extra_state()))
         self.n_averaged += 1
-
-    def update_parameters(self, model: nn.Module) -> None:
-        """``update``, by the name that torch's averages have."""
-        self.update(model)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: the average's state dict, and of how many steps it is."""

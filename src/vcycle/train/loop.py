@@ -50,7 +50,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     gradients = Gradients(
         network, run.model, config, run.pieces, fabric=fabric, multi_label=multi_label
     )
-    # What else a model draws is indexed by the micro-batch: a resumed run draws the same.
+    # What else a model draws is indexed by the micro-batch: with as many a resumed run draws alike.
     positions = np.arange(len(plan) * config.micro_batches)
     seeds = indexed_seeds(config.seed, f"model/{fabric.global_rank}", positions)
     seeds = seeds.reshape(len(plan), config.micro_batches)
@@ -135,7 +135,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                 buffers.restore()
             is_skipped = updates.num_steps == num_updates
             if run.average is not None and not is_skipped:
-                run.average.update(network)
+                run.average.update_parameters(network)
             run.optimizer.zero_grad(set_to_none=True)
             next_step += 1
 

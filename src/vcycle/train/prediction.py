@@ -8,9 +8,9 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-from vcycle.config.decoding import needed_workers
 from vcycle.config.sizing import epochs_text
 from vcycle.data.decode.kept import decoded_bytes
+from vcycle.data.loader_stats import workers_needed
 from vcycle.data.tables import counted
 from vcycle.evaluate.loaders import num_decoding
 from vcycle.train.activity import Activity
@@ -105,7 +105,7 @@ def _waiting_line(run: Run) -> str:
     share = f"{times.waiting_share(run.plan):.0%} of that"
     if times.shared_cores:
         return f"{share} goes into decoding, on the cores that the model computes on"
-    needed = needed_workers(taken, 1 / decoded)
+    needed = workers_needed(1 / decoded, 1 / taken)
     more = f"--data.num_workers {needed} on as many cores would keep up"
     if (kept := run.loader.dataset.kept) is not None:
         room = kept.max_bytes * num_decoding(run.config.data)

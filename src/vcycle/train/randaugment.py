@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-_FILL = 115.0
-"""The mean pixel, which normalises to zero."""
+from vcycle.data.batch import MEAN_PIXEL
+
+_FILL = float(MEAN_PIXEL)
 _GREY = (19595, 38470, 7471)
 """Of red, green and blue: 0.299, 0.587 and 0.114 of 2**16, as in Pillow."""
 

@@ -23,7 +23,8 @@ _FREE = (
     *("data.manifest", "data.num_workers", "data.max_bad_share", "data.decode_seconds"),
     *("data.cache_gib", "data.cache_folder", "data.frames_gib", "model.weights"),
 )
-"""Fields that a resumed run may change: they decide no clip, no rate and no gradient."""
+"""Fields that a resumed run may change: they decide no clip, no rate and no gradient, but for what
+a model draws by itself in each micro-batch."""
 _MOST_SHOWN = 20  # another network differs in hundreds of tensors
 
 

@@ -66,7 +66,7 @@ class Run:
         resumed: the checkpoint that the run goes on from; None for a new run.
         first_step: steps that were done before; 0 for a new run.
         first_seconds: seconds that they took.
-        has_norms: whether nothing is left to estimate of norm statistics after the last step.
+        has_norms: whether the norm statistics that follow the last step have been estimated.
     """
 
     config: RunConfig

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from types import SimpleNamespace
 
 import av
 import numpy as np
+import pytest
 import torch
 from av.video.reformatter import ColorRange
 
 from tests.encode import moving_noise
-from vcycle.data.decode.resample import Resampler, _scale, _scale_in_floats
+from vcycle.data.decode.resample import Resampler, _scale, _scale_in_floats, quarter_turns
 from vcycle.data.grid import Box, Grid
 
 GRID = Grid((0,), Box(7, 11, 40, 50), 32, 36, False)
@@ -55,3 +57,10 @@ def test_scaling_in_floats_is_scaling_in_bytes():
         in_floats = _scale_in_floats(images, height, width)
         assert in_floats.dtype == torch.uint8
         assert (in_bytes.int() - in_floats.int()).abs().max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("degrees", "turns"), [(0, 0), (-1, 0), (1, 0), (44, 0), (46, 1), (90, 1), (-90, 3), (359, 0)]
+)
+def test_a_frame_is_turned_to_the_nearest_quarter(degrees, turns):
+    assert quarter_turns(SimpleNamespace(rotation=degrees)) == turns

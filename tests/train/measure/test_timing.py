@@ -15,7 +15,7 @@ from rich.console import Console
 from vcycle.cli.train import parse_time
 from vcycle.config.run import Model, RunConfig
 from vcycle.config.schedule_choice import FEWEST_STEPS, timed
-from vcycle.config.sizing import Asked, time_text
+from vcycle.config.sizing import Asked, fewest_steps, has_plan, time_text, with_steps
 from vcycle.config.user_recipes import scratch
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
@@ -106,6 +106,24 @@ def test_a_budget_is_used_and_not_exceeded(seconds: float, config: RunConfig, fi
     shares = [end / fitted.baseline.steps for end in fitted.baseline.stage_ends]
     before = [end / CONFIG.baseline.steps for end in CONFIG.baseline.stage_ends]
     assert shares == pytest.approx(before, abs=2 / fitted.baseline.steps)
+
+
+def test_a_budget_fits_where_some_lengths_have_no_plan() -> None:
+    """Of the paper's schedule 66 steps have a plan, 67 to 72 have none."""
+    cycles = scratch(num_videos=300, model="resnet3d_tiny", asked=Asked(is_timed=True))
+    cycles = replace(cycles, multigrid=cycles.multigrid.with_schedule("paper"), schedule_notes=())
+    least = fewest_steps(cycles)
+    plans = [has_plan(cycles, steps) for steps in range(least, least + 20)]
+    assert not all(plans)
+    times = StepTimes(
+        model={Kind.of(each): 1.0 for each in cycles.plan().mini_batches()},
+        decode=dict.fromkeys(cycles.plan().shapes, 1e-6),
+        workers=1,
+    )
+    shortest = times.plan(with_steps(cycles, least).plan())
+    for extra in (0.1, 1.0, 2.0, 5.0, 9.0):
+        fitted = fit_budget(cycles, times, shortest + extra, val_videos=0)
+        assert times.plan(fitted.plan()) <= shortest + extra
 
 
 @pytest.mark.parametrize(("seconds", "is_off"), [(30.0, True), (45.0, False)])

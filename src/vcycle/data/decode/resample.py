@@ -74,7 +74,7 @@ class Resampler:
         colors = frame.colorspace, frame.color_range
         layout = (name, cuttable, height, width, frame.rotation, colors)
         if layout != self.layout:
-            self.layout, self.turns = layout, frame.rotation % 360 // 90
+            self.layout, self.turns = layout, quarter_turns(frame)
             self.box = stored_box(self.grid.box, height, width, self.turns)
             is_all = (self.box.height, self.box.width) == (height, width)
             self.cut = _Cut(frame, self.box) if cuttable and not is_all else None
@@ -153,9 +153,14 @@ def _scale_in_floats(images: torch.Tensor, height: int, width: int) -> torch.Ten
     return _scale(images.float(), height, width).round_().clamp_(0, 255).to(torch.uint8)
 
 
+def quarter_turns(frame: Any) -> int:
+    """How often a frame is turned by 90 degrees to be displayed, to the nearest: 0 to 3."""
+    return int(round(frame.rotation / 90) % 4)
+
+
 def upright(frame: Any) -> Any:
     """The frame as it is displayed: turned, if its rotation says so."""
-    turns = frame.rotation % 360 // 90
+    turns = quarter_turns(frame)
     if not turns:
         return frame
     rgb = np.rot90(frame.to_ndarray(format="rgb24"), turns)

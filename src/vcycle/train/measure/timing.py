@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from vcycle.config.run import RunConfig
 from vcycle.config.schedule_choice import timed
-from vcycle.config.sizing import epochs_text, fewest_steps, time_text, with_steps
+from vcycle.config.sizing import epochs_text, fewest_steps, has_plan, time_text, with_steps
 from vcycle.schedule.base_shapes import ShortShape
 from vcycle.schedule.phases import Phase
 from vcycle.schedule.plan import MiniBatch, Plan, Step
@@ -226,8 +226,12 @@ def fit_budget(
 def _longest(config: RunConfig, times: StepTimes, seconds: float) -> RunConfig | None:
     """The same schedule with as many steps as fit into ``seconds``; None if not one plan fits."""
 
+    def planned(steps: int) -> int:
+        """No less than the fewest: the most steps up to these that have a plan."""
+        return next(each for each in range(steps, least - 1, -1) if has_plan(config, each))
+
     def took(steps: int) -> float:
-        return times.plan(with_steps(config, steps).plan())
+        return times.plan(with_steps(config, planned(steps)).plan())
 
     least = fewest_steps(config)
     if took(least) > seconds:
@@ -235,7 +239,8 @@ def _longest(config: RunConfig, times: StepTimes, seconds: float) -> RunConfig |
     most = least
     while took(most) < seconds and most < 10**8:
         most *= 2
-    return with_steps(config, least + bisect_right(range(least, most + 1), seconds, key=took) - 1)
+    steps = least + bisect_right(range(least, most + 1), seconds, key=took) - 1
+    return with_steps(config, planned(steps))
 
 
 def smaller(config: RunConfig) -> str | None:
