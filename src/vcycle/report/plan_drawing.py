@@ -21,11 +21,11 @@ from vcycle.schedule.plan import Plan
 _COLOURS = {TEXT: "var(--ink)", GRID: "var(--line)", ACCENT: "var(--series-1)"}
 
 
-def plan_svg(plan: Plan, *, evaluations: Sequence[int], label: str) -> str:
+def plan_svg(plan: Plan, *, validations: Sequence[int], label: str) -> str:
     """The plan as SVG to stand in a page, where ``label`` is what a screen reader says."""
     with tempfile.TemporaryDirectory() as scratch, matplotlib.rc_context():
         matplotlib.rcParams["savefig.transparent"] = True
-        draw_plans({"": plan}, Path(scratch) / "plan.svg", evaluations={"": evaluations})
+        draw_plans({"": plan}, Path(scratch) / "plan.svg", validations={"": validations})
         svg = (Path(scratch) / "plan.svg").read_text()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     for colour, variable in _COLOURS.items():

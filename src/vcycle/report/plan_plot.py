@@ -36,11 +36,11 @@ HEADROOM = 1.72
 
 
 def draw_plans(
-    plans: Mapping[str, Plan], file: Path, *, evaluations: Mapping[str, Sequence[int]] | None = None
+    plans: Mapping[str, Plan], file: Path, *, validations: Mapping[str, Sequence[int]] | None = None
 ) -> None:
     """Draw each plan under its title, two in a row; ValueError for other than .png and .svg.
 
-    ``evaluations`` has for a title the numbers of steps after which there was one: they are marked.
+    ``validations`` has for a title the numbers of steps after which there was one: they are marked.
     """
     check_plot_file(file)
     columns = min(2, len(plans))
@@ -52,7 +52,7 @@ def draw_plans(
         parts = figure.subfigures(rows, columns, squeeze=False, hspace=0.05, wspace=0.04)
         batches = {each.batch_size for plan in plans.values() for each in plan.mini_batches()}
         for part, (title, plan) in zip(parts.flat, plans.items(), strict=False):
-            marks = (evaluations or {}).get(title, ())
+            marks = (validations or {}).get(title, ())
             _draw_plan(part, plan, title=title, batches=sorted(batches), marks=marks)
         save_plot(figure, file)
 
@@ -75,7 +75,7 @@ def _draw_plan(
     for axes in (boxes, clips, rates):
         axes.spines[["top", "right"]].set_visible(False)
     if marks:
-        rates.set_title("\u25b2 evaluation", loc="right", fontsize=8)
+        rates.set_title("\u25b2 validation", loc="right", fontsize=8)
         places = rates.get_xaxis_transform()
         rates.plot(
             marks, [0.04] * len(marks), "^", transform=places, color=TEXT, ms=5, clip_on=False

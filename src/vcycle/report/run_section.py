@@ -67,7 +67,7 @@ def _plan(run: RunRecord, config: RunConfig) -> str:
         "The plan: a box is a phase, as long as its steps, as high as its clips, as deep as their "
         "frames. Below it the clips of a step and the learning rate."
     )
-    svg = plan_svg(plan, evaluations=[point.steps for point in run.points], label=caption)
+    svg = plan_svg(plan, validations=[point.steps for point in run.points], label=caption)
     rows = [
         (
             number,
@@ -80,7 +80,7 @@ def _plan(run: RunRecord, config: RunConfig) -> str:
         )
         for number, phase in enumerate(plan.to_dict()["phases"], 1)
     ]
-    head = ("phase", "clips", "steps", "epochs", "learning rate", "evaluated after step")
+    head = ("phase", "clips", "steps", "epochs", "learning rate", "validated after step")
     table = Table("The phases of the plan", head, rows, text=(1,))
     return "\n".join(
         [
