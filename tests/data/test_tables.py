@@ -6,7 +6,13 @@ import re
 
 import pytest
 
-from vcycle.data.tables import number, parse_items, parse_lines, parse_table, whole_number
+from vcycle.data.tables import (
+    parse_items,
+    parse_lines,
+    parse_number,
+    parse_table,
+    parse_whole_number,
+)
 
 
 def test_rows_and_lines_are_read_whatever_ends_them(tmp_path):
@@ -31,7 +37,7 @@ def test_what_is_wrong_is_named_with_its_line_and_fix(tmp_path, content, message
         parse_table(
             tmp_path / "a.csv",
             ("count",),
-            lambda row: whole_number(row["count"], "count"),
+            lambda row: parse_whole_number(row["count"], "count"),
             fix="fix it",
         )
 
@@ -50,7 +56,7 @@ def test_json_that_is_no_list_of_objects_is_named(tmp_path):
 
 @pytest.mark.parametrize("text", ["-1", "nan", "inf", "one", ""])
 def test_numbers_are_finite_and_not_negative(text):
-    assert number(" 1.5", "x") == 1.5
-    for read in (number, whole_number):
+    assert parse_number(" 1.5", "x") == 1.5
+    for read in (parse_number, parse_whole_number):
         with pytest.raises(ValueError, match=f"x '{text}' is not a .*number of at least 0"):
             read(text, "x")

@@ -19,12 +19,12 @@ from vcycle.data.atomic import write_atomic
 from vcycle.data.metadata import Location, Video, VideoInfo, check_uri
 from vcycle.data.tables import (
     check_line,
-    number,
+    parse_number,
     parse_table,
+    parse_whole_number,
     placed,
     quoted,
     read_text,
-    whole_number,
     write_table,
 )
 
@@ -262,7 +262,7 @@ def _read_listed(folder: Path) -> tuple[tuple[str, int], ...]:
         parse_table(
             file,
             _LISTED,
-            lambda row: (row["split"], whole_number(row["videos"], "videos")),
+            lambda row: (row["split"], parse_whole_number(row["videos"], "videos")),
             fix=_FIX,
         )
     )
@@ -278,7 +278,9 @@ def _row_of_video(video: Video) -> list[str]:
 
 def _video_of_row(row: Mapping[str, str], *, num_classes: int) -> Video:
     check_path(row["path"])
-    labels = tuple(whole_number(text, "label") for text in row["labels"].split(";") if text.strip())
+    labels = tuple(
+        parse_whole_number(text, "label") for text in row["labels"].split(";") if text.strip()
+    )
     for label in labels:
         if label >= num_classes:
             raise ValueError(
@@ -289,14 +291,14 @@ def _video_of_row(row: Mapping[str, str], *, num_classes: int) -> Video:
         path=row["path"],
         labels=labels,
         split=row["split"],
-        flip=bool(whole_number(row["flip"], "flip")),
+        flip=bool(parse_whole_number(row["flip"], "flip")),
         codec=row["codec"],
         spans=_spans(row["spans"], num_labels=len(labels)),
-        **{name: whole_number(row[name], name) for name in _INTEGERS},
-        frame_rate=number(row["frame_rate"], "frame_rate"),
-        duration_seconds=number(row["duration_seconds"], "duration_seconds"),
-        start_seconds=number(row["start_seconds"], "start_seconds"),
-        end_seconds=number(row["end_seconds"], "end_seconds"),
+        **{name: parse_whole_number(row[name], name) for name in _INTEGERS},
+        frame_rate=parse_number(row["frame_rate"], "frame_rate"),
+        duration_seconds=parse_number(row["duration_seconds"], "duration_seconds"),
+        start_seconds=parse_number(row["start_seconds"], "start_seconds"),
+        end_seconds=parse_number(row["end_seconds"], "end_seconds"),
     )
 
 
@@ -304,4 +306,4 @@ def _spans(text: str, *, num_labels: int) -> tuple[tuple[float, float], ...]:
     pairs = [re.split("(?<!e)-", span) for span in text.split(";") if span]  # 1e-05 is a number
     if pairs and (len(pairs) != num_labels or any(len(pair) != 2 for pair in pairs)):
         raise ValueError(f"spans {quoted(text)}: give start-end in seconds for each of the labels")
-    return tuple((number(start, "start"), number(end, "end")) for start, end in pairs)
+    return tuple((parse_number(start, "start"), parse_number(end, "end")) for start, end in pairs)

@@ -163,7 +163,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{ending}"
 
 
-def number(text: str, name: str) -> float:
+def parse_number(text: str, name: str) -> float:
     """A finite number of at least 0."""
     try:
         value = float(text)
@@ -174,7 +174,7 @@ def number(text: str, name: str) -> float:
     return value
 
 
-def whole_number(text: str, name: str) -> int:
+def parse_whole_number(text: str, name: str) -> int:
     """A whole number of at least 0."""
     if not text.strip().isdecimal():
         raise ValueError(f"{name} {quoted(text)} is not a whole number of at least 0")

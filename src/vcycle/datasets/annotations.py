@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 from vcycle.data.tables import (
     counted,
-    number,
     parse_items,
     parse_lines,
+    parse_number,
     parse_object,
     parse_table,
+    parse_whole_number,
     quoted,
-    whole_number,
     word,
 )
 from vcycle.datasets.folders import plain_name, videos_under
@@ -96,7 +96,7 @@ def _kinetics_row(row: Mapping[str, str]) -> _KineticsRow:
     texts = row.get("time_start", ""), row.get("time_end", "")
     if not all(texts):
         return _KineticsRow(label, name, name, split_name(split))
-    start, end = number(texts[0], "time_start"), number(texts[1], "time_end")
+    start, end = parse_number(texts[0], "time_start"), parse_number(texts[1], "time_end")
     if end <= start:
         raise ValueError(f"time_end {end}: is not after time_start {start}")
     segment = f"{name}_{int(start):06d}_{int(end):06d}"
@@ -135,7 +135,7 @@ def list_something(
 
 
 def _class_numbers(names: Mapping[str, Any]) -> dict[str, int]:
-    numbers = {name: whole_number(str(value), "label") for name, value in names.items()}
+    numbers = {name: parse_whole_number(str(value), "label") for name, value in names.items()}
     if sorted(numbers.values()) != list(range(len(numbers))):
         raise ValueError(f"does not number its {len(numbers)} classes from 0")
     return numbers
@@ -179,7 +179,7 @@ def _action(text: str, numbers: Mapping[str, int]) -> tuple[int, tuple[float, fl
     code, start, end = words
     if code not in numbers:
         raise ValueError(f"action {quoted(text)} is of no class in the class list")
-    first, last = sorted((number(start, "start"), number(end, "end")))
+    first, last = sorted((parse_number(start, "start"), parse_number(end, "end")))
     return numbers[code], (first, last)
 
 

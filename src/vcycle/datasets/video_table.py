@@ -20,8 +20,8 @@ from vcycle.data.manifest import MANIFEST_FILES, check_class, check_path
 from vcycle.data.tables import (
     check_line,
     counted,
-    number,
     parse_lines,
+    parse_number,
     parse_table,
     placed,
     quoted,
@@ -277,7 +277,7 @@ def _whole(value: object) -> object:
 
 def _seconds(row: Row, column: str) -> float:
     text = _text(row, column)
-    return number(text, column) if text else 0.0
+    return parse_number(text, column) if text else 0.0
 
 
 def _names(row: Row) -> str:
