@@ -81,3 +81,10 @@ def test_datasets_of_other_classes_and_pairs_beside_them_are_refused(videos):
     with pytest.raises(ValueError, match=r"and of pairs: give it ClipsOf\(pairs\)"):
         vcycle.ClipsOf(ConcatDataset([dataset, Frames()]))
     assert len(vcycle.ClipsOf(ConcatDataset([dataset, vcycle.ClipsOf(Frames())]))) > len(dataset)
+
+
+def test_our_loader_is_for_our_datasets():
+    frames = torch.zeros(4, 16, 16, 3, dtype=torch.uint8)
+    own = vcycle.ClipsOf([(frames, 0)] * PLAN.baseline.num_videos, num_classes=1)
+    with pytest.raises(TypeError, match="ClipsOf: this loader takes a ClipDataset; give your own"):
+        vcycle.train_loader(own, vcycle.PlanSampler(PLAN, len(own), seed=0), num_workers=0)

@@ -78,6 +78,11 @@ class Loader:
     ) -> None:
         if num_workers < 0:
             raise ValueError(f"num_workers {num_workers}: give 0 or more")
+        if not isinstance(dataset, ClipDataset):
+            raise TypeError(
+                f"dataset {type(dataset).__name__}: this loader takes a ClipDataset; give your own "
+                f"to torch's DataLoader(dataset, batch_sampler=..., collate_fn=vcycle.collate)"
+            )
         decodes_there = dataset.decoder == "nvdec"
         device = torch.device(device or ("cuda" if decodes_there else "cpu"))
         self._decode_device = device if decodes_there else torch.device("cpu")

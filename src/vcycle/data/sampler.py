@@ -111,7 +111,7 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         self._resumes = False
         batches = {(kind.batch_size, kind.norm_group) for kind in plan.mini_batches()}
         self._batches = tuple(sorted(batches, key=lambda each: (each[0], each[1] or 0)))
-        self._number = _run_number(plan, num_videos)
+        self._number = run_number(plan, num_videos)
         self._check_shares()
 
     @property
@@ -213,7 +213,7 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         )
 
 
-def _run_number(plan: Plan, num_videos: int) -> int:
+def run_number(plan: Plan, num_videos: int) -> int:
     """48 bits of a hash of what a plan is made of, and of how many videos it draws from.
 
     Numbers count to nine digits: another machine may compute a rate's last ones otherwise.

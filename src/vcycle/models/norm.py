@@ -7,7 +7,9 @@ clips, so that their noise does not depend on the size of the mini-batch.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -111,6 +113,18 @@ class SubBatchNorm3d(nn.BatchNorm3d):
         if self._pending is not None and self.running_mean is not None:
             self._pending = self._pending.to(self.running_mean.device)
         return self
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        if self._pending is not None and bool(self._pending[-2] > 0):
+            warnings.warn(
+                "model: its state lacks the norm statistics of the last step, as if a gradient "
+                "scaler skipped that; call vcycle.commit_statistics(model) before state_dict(), in "
+                "all processes",
+                stacklevel=2,
+            )
+        super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def extra_repr(self) -> str:
         plain: str = super().extra_repr()  # type: ignore[no-untyped-call]

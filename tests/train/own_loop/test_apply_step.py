@@ -185,6 +185,32 @@ def test_a_skipped_step_does_not_hide_statistics_that_nobody_applies():
         train_on()
 
 
+def test_a_model_that_a_validation_left_in_evaluation_mode_is_told_of():
+    model = network()
+    optimizer = optimizer_of(model, 0.1, 0.1)
+    batches = [batch_of(step) for step in PLAN[:3]]
+    train(model, optimizer, batches[:1])
+    model[1].eval()  # as frozen norms are
+    train(model, optimizer, batches[1:2])
+    model.eval()
+    with pytest.warns(UserWarning, match="in evaluation mode.*call model.train"):
+        vcycle.apply_step(batches[2], model=model, optimizer=optimizer)
+
+
+def test_a_checkpoint_after_a_skipped_step_has_its_statistics_or_says_that_it_has_not():
+    model = network()
+    optimizer = optimizer_of(model, 0.1, 0.1)
+    vcycle.defer_statistics(model, optimizer)
+    train(model, optimizer, [batch_of(PLAN[0])])
+    before = copy.deepcopy(model.state_dict())
+    vcycle.apply_step(batch_of(PLAN[1]), model=model, optimizer=optimizer)
+    model(torch.randn(64, 3, 2, 2, 2))
+    with pytest.warns(UserWarning, match="lacks the norm statistics of the last step"):
+        model.state_dict()
+    vcycle.commit_statistics(model)
+    assert not torch.equal(model.state_dict()["1.running_mean"], before["1.running_mean"])
+
+
 @pytest.mark.parametrize("with_scheduler", [False, True])
 def test_statistics_of_a_skipped_step_are_those_of_one_batch(with_scheduler):
     """Which plain norms move in every forward pass, whatever the optimizer does."""
@@ -429,8 +455,10 @@ def test_dropout_by_process_is_refused_if_a_batch_has_parts():
         vcycle.apply_step(two, model=model, optimizer=optimizer)
     model[-1].p = 0.0
     vcycle.apply_step(two, model=model, optimizer=optimizer)
-    for ready in (vcycle.convert_dropout, nn.Module.eval):
-        model = ready(network().append(nn.Dropout(0.5)))
+    for is_off in (False, True):
+        model = vcycle.convert_dropout(network().append(nn.Dropout(0.5)))
+        if is_off:
+            model = network().append(nn.Dropout(0.5).eval())
         optimizer = optimizer_of(model, 0.1)
         vcycle.defer_statistics(model, optimizer)
         vcycle.apply_step(two, model=model, optimizer=optimizer)

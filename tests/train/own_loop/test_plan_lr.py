@@ -15,6 +15,7 @@ from vcycle.models.tokens import TokenDrop
 from vcycle.schedule.baseline import LearningRate
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.plan import Multigrid, Plan
+from vcycle.schedule.shape import Shape
 
 
 def network():
@@ -156,12 +157,38 @@ def test_a_state_resumes_and_belongs_to_one_plan():
     assert resumed.due == PLAN[8]
 
     longer = Plan(replace(BASELINE, steps=80), Multigrid(norm_group=4))
-    with pytest.raises(ValueError, match=r"steps \d+ of the plan: the state has \d+; resume with"):
+    with pytest.raises(ValueError, match=r"another plan, whose steps is \d+ and not \d+"):
         vcycle.PlanLR(optimizer_of(network(), 0.1), longer).load_state_dict(state)
     larger = Plan(replace(BASELINE, batch_size=16), PLAN.multigrid)
     assert len(larger) == len(PLAN)
-    with pytest.raises(ValueError, match=r"clips \d+ of the plan: the state has \d+; resume with"):
+    with pytest.raises(ValueError, match=r"another plan, whose clips is \d+ and not \d+"):
         vcycle.PlanLR(optimizer_of(network(), 0.1), larger).load_state_dict(state)
+    smaller = Plan(replace(BASELINE, shape=Shape(4, 32, 32)), PLAN.multigrid)
+    assert (len(smaller), smaller.num_clips) == (len(PLAN), PLAN.num_clips)
+    with pytest.raises(ValueError, match=r"another plan, whose plan is \d+ and not \d+"):
+        vcycle.PlanLR(optimizer_of(network(), 0.1), smaller).load_state_dict(state)
+
+
+def test_the_end_of_the_plan_is_told_from_an_earlier_one():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    scheduler = vcycle.PlanLR(optimizer, PLAN, model)
+    for done in range(len(PLAN)):
+        with pytest.raises(ValueError, match=f"ended after {done} of the plan's {len(PLAN)} steps"):
+            vcycle.check_finished(PLAN, scheduler)
+        step_optimizer(model, optimizer)
+        scheduler.step()
+    vcycle.check_finished(PLAN, scheduler)
+    with pytest.raises(ValueError, match="no place in a plan; give that of the apply_step calls"):
+        vcycle.check_finished(PLAN, optimizer)
+
+
+def test_a_model_in_evaluation_mode_is_told_of():
+    model = network()
+    scheduler = vcycle.PlanLR(optimizer_of(model, 0.1), PLAN, model)
+    model.eval()
+    with pytest.warns(UserWarning, match="in evaluation mode.*call model.train"):
+        scheduler.check(batch_of(PLAN[0]))
 
 
 def test_it_begins_where_a_run_goes_on():

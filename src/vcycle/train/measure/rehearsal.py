@@ -86,6 +86,7 @@ def rehearse(
         try:
             if warn_if_long and steps.on_cpu:
                 _warn_of_a_long_run(steps, plan, config, activity=activity)
+                discard_statistics(network)
             for number, shape in enumerate(plan.shapes, 1):
                 begin_count(activity, "checking", "shape", number, len(plan.shapes))
                 clips = 2
@@ -126,11 +127,11 @@ def unchanged(network: nn.Module, optimizer: Optimizer, name: str) -> Iterator[d
     had_state, groups = bool(optimizer.state), [dict(each) for each in optimizer.param_groups]
     with restored_buffers(network):
         yield before
+    discard_statistics(network)  # what the norm layers collected must not reach step 0
     _check_sizes(network, before)
     network.train()
     set_token_share(network, 1.0)
     network.zero_grad(set_to_none=True)
-    discard_statistics(network)  # what the norm layers collected must not reach step 0
     network.load_state_dict(before)
     if not had_state:
         optimizer.state.clear()

@@ -64,7 +64,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     baseline's, or over the largest, with a warning, if no group began there. The optimizer may be
     Lightning's or Accelerate's wrapper of one, the model DDP's. The place in the plan is kept in
     the optimizer's state, so a resumed run goes on checking. Returns the step. The first call warns
-    of an optimizer that has stepped or has another scheduler, and of other videos than the plan's.
+    of an optimizer that has stepped or has another scheduler, and of other videos than the plan's;
+    each call of a model that is in evaluation mode.
 
     Raises ValueError if the batch is not the one that follows the last: of another plan, drawn from
     another number of videos, left out or repeated, split by a trainer; if there are gradients
@@ -101,6 +102,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
         check_batch_norms(model, step.norm_group)
         check_parts(model, part)
         _check_commits(model, inner)
+        warn_of_evaluation(model)
         set_rates(inner, step.learning_rate, rate_factors(inner, base_rate=base_rate))
         set_norm_group(model, step.norm_group)
         set_token_share(model, step.token_share)
@@ -117,23 +119,32 @@ def check_finished(plan: Plan, optimizer: Any) -> None:
     """Raise ValueError unless the optimizer has taken the plan's last step: after training.
 
     A trainer that counts batches by a length of its own ends early without a word, and the steps
-    that it leaves out are those of the full shape. ``optimizer`` as in ``apply_step``.
+    that it leaves out are those of the full shape. ``optimizer`` as in ``apply_step``; of a loop
+    with ``PlanLR`` alone, that.
     """
-    inner = inner_optimizer(optimizer)
-    if _PLACE not in inner.param_groups[0]:
-        raise ValueError("optimizer: it has no place in a plan; give that of the apply_step calls")
-    index, micro_batch, micro_batches, *_ = inner.param_groups[0][_PLACE]
-    pace = _paces.get(inner)
-    waits = pace is not None and pace.steps == watch(inner).num_steps
-    if micro_batch + 1 < micro_batches or (waits and not step_was_skipped(inner)):
-        index -= 1  # of that step there was a batch
-    done = index + 1
+    is_scheduler = isinstance(getattr(optimizer, "plan", None), Plan)
+    done = optimizer.last_epoch if is_scheduler else _steps_done(inner_optimizer(optimizer))
     if done < len(plan):
         raise ValueError(
             f"training: it ended after {done} of the plan's {len(plan)} steps; let the trainer "
             f"take every batch of the loader (Lightning counts those before a resume, too: give it "
-            f"torchdata's StatefulDataLoader, without first_step)"
+            f"torchdata's StatefulDataLoader, without first_step, and no checkpoint that it wrote "
+            f"when it stopped early)"
         )
+
+
+def _steps_done(optimizer: Optimizer) -> int:
+    """Steps of the plan that the optimizer has taken."""
+    if _PLACE not in optimizer.param_groups[0]:
+        raise ValueError(
+            "optimizer: it has no place in a plan; give that of the apply_step calls, or the PlanLR"
+        )
+    index, micro_batch, micro_batches, *_ = optimizer.param_groups[0][_PLACE]
+    pace = _paces.get(optimizer)
+    waits = pace is not None and pace.steps == watch(optimizer).num_steps
+    if micro_batch + 1 < micro_batches or (waits and not step_was_skipped(optimizer)):
+        index -= 1  # of that step there was a batch
+    return int(index) + 1
 
 
 def _check_begins(optimizer: Optimizer, step: Step) -> None:
@@ -234,6 +245,21 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> bool:
         )
     pace.steps, pace.updates = counter.num_steps, counter.num_updates
     return was_skipped
+
+
+def warn_of_evaluation(model: nn.Module) -> None:
+    """Warn if no layer that trains is in training mode, as after a validation."""
+    layers = [
+        layer
+        for layer in model.modules()
+        if any(each.requires_grad for each in layer.parameters(recurse=False))
+    ]
+    if layers and not any(layer.training for layer in layers):
+        warnings.warn(
+            "model: it is in evaluation mode, in which dropout is off and norm statistics stay as "
+            "they are; call model.train() after a validation",
+            stacklevel=3,
+        )
 
 
 def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:

@@ -13,12 +13,17 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vcycle.data.batch import Batch
+from vcycle.data.sampler import run_number
 from vcycle.models import commit_statistics, set_dropout_seeds, set_norm_group, set_token_share
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.optimizer_watch import step_was_skipped, watch
-from vcycle.train.own_loop.apply_step import check_batch_norms, check_parts
+from vcycle.train.own_loop.apply_step import (
+    check_batch_norms,
+    check_parts,
+    warn_of_evaluation,
+)
 from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
 
@@ -106,6 +111,7 @@ class PlanLR(LRScheduler):
                 f"scheduler.step() once after each optimizer step"
             )
         if self.model is not None and batch.part is not None:
+            warn_of_evaluation(self.model)
             check_parts(self.model, batch.part)
             set_dropout_seeds(self.model, batch.part.dropout_seeds)
 
@@ -118,8 +124,8 @@ class PlanLR(LRScheduler):
         for name, value in self._totals().items():
             if state_dict.get(name) != value:
                 raise ValueError(
-                    f"{name} {value} of the plan: the state has {state_dict.get(name)}; resume "
-                    f"with the plan that the run began with"
+                    f"state: it is of another plan, whose {name} is {state_dict.get(name)} and not "
+                    f"{value}; resume with the plan that the run began with"
                 )
         self.last_epoch = state_dict["last_epoch"]
         self._step_count = state_dict["_step_count"]
@@ -136,7 +142,8 @@ class PlanLR(LRScheduler):
         return rate_factors(optimizer, base_rate=self.plan.baseline.learning_rate.base)
 
     def _totals(self) -> dict[str, int]:
-        return {"steps": len(self.plan), "clips": self.plan.num_clips}
+        plan = self.plan
+        return {"steps": len(plan), "clips": plan.num_clips, "plan": run_number(plan, 0)}
 
     def _check_pace(self) -> None:
         if self.last_epoch >= len(self.plan):
