@@ -5,7 +5,8 @@
 In: a folder of videos. Out: a JSON line for each decoder, raw and prepared videos, shape and number
 of workers (threads that feed NVDEC, or processes that decode): the clips a second that the loader
 hands over on the device, the faster of two passes; and how far the pixels of some are from PyAV's.
-The folder is gone through again and again, so files come from memory.
+The folder is gone through again and again, so files come from memory. Videos that NVDEC leaves to
+PyAV, such as those of a varying frame rate, count as its own.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -42,7 +45,11 @@ Decoder: TypeAlias = Literal["pyav", "torchcodec", "nvdec"]
 def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """A row for each decoder, kind of video, shape and number of workers."""
     raw, prepared = prepare_intact(
-        options.videos, folder, Preparation(), keeps_reasons=False, remark=print
+        options.videos,
+        folder,
+        Preparation(),
+        keeps_reasons=False,
+        remark=partial(print, file=sys.stderr),
     )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for source, manifest in (("raw", raw), ("prepared", prepared)):

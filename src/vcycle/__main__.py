@@ -34,8 +34,8 @@ def run() -> NoReturn:
     code = 1
     try:
         code = main()
-    except SystemExit as ended:  # of argparse, which gives a number
-        code = int(ended.code or 0)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()

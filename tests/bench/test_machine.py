@@ -59,7 +59,6 @@ def test_a_good_machine_has_nothing_to_change(machine: Machine) -> None:
     changes = {
         "GPUs: none; ": {"gpus": (), "cuda": "12.8"},
         "CPUs 4: few to decode for 2 GPUs": {"cpus": 4},
-        "nvdec: no driver": {"decoders": {"nvdec": "no driver"}},
         "shared memory 0.062 GiB: ": {"shared_memory_gib": 1 / 16},
         "open files 1024: ": {"open_files": 1024},
         "disk of ": {"disk": replace(machine.disk, read_mb_per_second=20.0)},

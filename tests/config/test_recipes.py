@@ -513,5 +513,6 @@ def test_another_optimizer_than_sgd_needs_a_rate(name: str) -> None:
             recipe(name, num_videos=300, optimizer=optimizer)
         config = recipe(name, num_videos=300, optimizer=optimizer, asked=Asked(rate=0.001))
         assert config.baseline.learning_rate.base == 0.001
+        assert config.optimizer.name == optimizer
         assert config.multigrid.rate_exponent == (1.0 if optimizer == "lars" else 0.5)
     assert recipe(name, num_videos=300, optimizer="sgd") == recipe(name, num_videos=300)

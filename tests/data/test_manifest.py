@@ -281,3 +281,20 @@ def test_a_line_may_be_about_a_part_of_a_video(tmp_path):
     edit(tmp_path, {"start_seconds": "2", "end_seconds": "1"})
     with pytest.raises(ValueError, match=r"line 3: end_seconds 1\.0: is not after start_seconds"):
         Manifest.read(tmp_path)
+
+
+def test_a_manifest_is_read_again_only_if_one_of_its_files_changed(tmp_path):
+    make(tmp_path, VIDEO, classes=("one", "two"))
+    first = Manifest.read(tmp_path)
+    assert Manifest.read(tmp_path / "manifest.csv") is first
+    for name, old, new in (
+        ("classes.txt", "two", "six"),
+        ("manifest.csv", "a/b.mp4", "a/c.mp4"),
+        ("listed.csv", "", "split,videos\ntrain,3\n"),
+    ):
+        file = tmp_path / name
+        file.write_text((file.read_text() if file.exists() else "").replace(old, new))
+        again = Manifest.read(tmp_path)
+        assert again != first
+        first = again
+    assert (first.classes, first.videos[0].path) == (("one", "six"), "a/c.mp4")

@@ -143,3 +143,19 @@ def test_failures_leave_the_statistics_as_they_were() -> None:
     torch.testing.assert_close(dict(layer.state_dict()), before, rtol=0, atol=0)
     assert layer.training
     assert layer.momentum == 0.1
+
+
+def test_buffers_of_other_layers_stay_as_they_were():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, clips):
+            self.calls += 1
+            return clips
+
+    model = nn.Sequential(Counter(), nn.BatchNorm3d(3))
+    assert precise_bn(model, [torch.randn(4, 3, 2, 4, 4)]) == 1
+    assert model[0].calls == 0
+    assert not torch.equal(model[1].running_mean, torch.zeros(3))

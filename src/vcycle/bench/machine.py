@@ -134,8 +134,6 @@ def advice(machine: Machine) -> Iterator[str]:
             f"CPUs {machine.cpus}: few to decode for {len(machine.gpus)} GPUs; prepare the videos "
             f"(vcycle data prepare)"
         )
-    if machine.gpus and machine.decoders["nvdec"] != "works":
-        yield f"nvdec: {machine.decoders['nvdec']}"
     if len(machine.gpus) > 1 and machine.shared_memory_gib < 1:
         yield (
             f"shared memory {machine.shared_memory_gib:.2g} GiB: several GPUs exchange gradients "

@@ -114,7 +114,7 @@ class Manifest:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Manifest:
-        """Read ``manifest.csv``, given the file or its folder.
+        """Read ``manifest.csv``, given the file or its folder; files that did not change only once.
 
         Raises ValueError, naming file and line, if it cannot be read.
         """
@@ -236,7 +236,7 @@ def _identity(file: Path) -> tuple[int, ...]:
         status = file.stat()
     except OSError:
         return ()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @lru_cache(maxsize=2)

@@ -1,7 +1,8 @@
 """The scores of every video, as CSV: ``vcycle eval --scores`` and a run's last validation write it.
 
 In: combined scores. Out: a line a video that was scored: path, labels, views, and a probability for
-each class, named in the first line.
+each class, named in the first line. Several labels are joined by ``;``, a name that holds one or a
+quotation mark in quotes, as in CSV.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ class SubBatchNorm3d(nn.BatchNorm3d):
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
-        if self._pending is not None and bool(self._pending[-2] > 0):
+        pending = self._pending
+        if pending is not None and not pending.is_meta and bool(pending[-2] > 0):
             warnings.warn(
                 "model: its state lacks the norm statistics of the last step, as if a gradient "
                 "scaler skipped that; call vcycle.commit_statistics(model) before state_dict(), in "

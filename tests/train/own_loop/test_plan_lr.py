@@ -157,16 +157,18 @@ def test_a_state_resumes_and_belongs_to_one_plan():
     assert resumed.due == PLAN[8]
 
     longer = Plan(replace(BASELINE, steps=80), Multigrid(norm_group=4))
-    with pytest.raises(ValueError, match=r"another plan, whose steps is \d+ and not \d+"):
+    with pytest.raises(ValueError, match=r"steps \d+ of the plan: the state has \d+; resume with"):
         vcycle.PlanLR(optimizer_of(network(), 0.1), longer).load_state_dict(state)
     larger = Plan(replace(BASELINE, batch_size=16), PLAN.multigrid)
     assert len(larger) == len(PLAN)
-    with pytest.raises(ValueError, match=r"another plan, whose clips is \d+ and not \d+"):
+    with pytest.raises(ValueError, match=r"clips \d+ of the plan: the state has \d+; resume with"):
         vcycle.PlanLR(optimizer_of(network(), 0.1), larger).load_state_dict(state)
     smaller = Plan(replace(BASELINE, shape=Shape(4, 32, 32)), PLAN.multigrid)
     assert (len(smaller), smaller.num_clips) == (len(PLAN), PLAN.num_clips)
-    with pytest.raises(ValueError, match=r"another plan, whose plan is \d+ and not \d+"):
+    with pytest.raises(ValueError, match="state: it is of another plan of as many steps and clips"):
         vcycle.PlanLR(optimizer_of(network(), 0.1), smaller).load_state_dict(state)
+    del state["plan"]  # as it once was
+    vcycle.PlanLR(optimizer_of(network(), 0.1), smaller).load_state_dict(state)
 
 
 def test_the_end_of_the_plan_is_told_from_an_earlier_one():
@@ -179,6 +181,9 @@ def test_the_end_of_the_plan_is_told_from_an_earlier_one():
         step_optimizer(model, optimizer)
         scheduler.step()
     vcycle.check_finished(PLAN, scheduler)
+    longer = Plan(replace(BASELINE, steps=80), PLAN.multigrid)
+    with pytest.raises(ValueError, match="scheduler: it is of another plan"):
+        vcycle.check_finished(longer, scheduler)
     with pytest.raises(ValueError, match="no place in a plan; give that of the apply_step calls"):
         vcycle.check_finished(PLAN, optimizer)
 

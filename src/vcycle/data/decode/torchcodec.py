@@ -69,6 +69,8 @@ def _decode(
         all_key_frames=all_key_frames,
         evenly_spaced=out.device.type == "cuda",
     )
+    if not wanted:
+        return False
     try:
         decoder = VideoDecoder(
             source if isinstance(source, str) else source.getvalue(),
@@ -77,7 +79,7 @@ def _decode(
             device=str(out.device),
             seek_mode="exact",
         )
-        if not wanted or decoder.cpu_fallback:
+        if decoder.cpu_fallback:
             return False
         for i, (position, seconds) in enumerate(wanted):
             if i and position == wanted[i - 1][0]:

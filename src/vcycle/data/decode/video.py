@@ -124,9 +124,10 @@ def display_positions(
         if clock.counted or not times or None in times or min(times) != clock.start:
             return []
         times.sort()
-        gaps = [later - earlier for earlier, later in itertools.pairwise(times)] or [0]
-        if evenly_spaced and (max(gaps) - min(gaps)) * stream.time_base > _ROUNDING_SECONDS:
-            return []
+        if evenly_spaced and len(times) > 1:
+            gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+            if (max(gaps) - min(gaps)) * stream.time_base > _ROUNDING_SECONDS:
+                return []
         positions = [max(bisect_right(times, clock.until(number)) - 1, 0) for number in numbers]
         return [(position, float(times[position] * stream.time_base)) for position in positions]
 

@@ -22,6 +22,9 @@ from vcycle.schedule.shape import Shape
 
 MANY_SECONDS = 6 * 3600.0
 """Of a run: from here on it is said what would take less."""
+_FURTHER_STEPS = 12
+"""Up to which the paper's schedule may take less time with more steps: what is left for a shape is
+rounded."""
 _VALIDATION_SHARE = 0.1
 """Of a budget, at most, if it leaves room for more than one validation."""
 _FEW_EPOCHS = 10.0
@@ -226,21 +229,22 @@ def fit_budget(
 def _longest(config: RunConfig, times: StepTimes, seconds: float) -> RunConfig | None:
     """The same schedule with as many steps as fit into ``seconds``; None if not one plan fits."""
 
-    def planned(steps: int) -> int:
-        """No less than the fewest: the most steps up to these that have a plan."""
-        return next(each for each in range(steps, least - 1, -1) if has_plan(config, each))
-
     def took(steps: int) -> float:
-        return times.plan(with_steps(config, planned(steps)).plan())
+        planned = next(each for each in range(steps, least - 1, -1) if has_plan(config, each))
+        return times.plan(with_steps(config, planned).plan())
 
-    least = fewest_steps(config)
-    if took(least) > seconds:
-        return None
-    most = least
-    while took(most) < seconds and most < 10**8:
-        most *= 2
-    steps = least + bisect_right(range(least, most + 1), seconds, key=took) - 1
-    return with_steps(config, planned(steps))
+    least = near = fewest_steps(config)
+    if took(least) <= seconds:
+        most = least
+        while took(most) < seconds and most < 10**8:
+            most *= 2
+        near = least + bisect_right(range(least, most + 1), seconds, key=took) - 1
+    fitting = (
+        with_steps(config, steps)
+        for steps in range(near + _FURTHER_STEPS, least - 1, -1)
+        if has_plan(config, steps) and took(steps) <= seconds
+    )
+    return next(fitting, None)
 
 
 def smaller(config: RunConfig) -> str | None:

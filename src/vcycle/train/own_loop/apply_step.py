@@ -122,8 +122,12 @@ def check_finished(plan: Plan, optimizer: Any) -> None:
     that it leaves out are those of the full shape. ``optimizer`` as in ``apply_step``; of a loop
     with ``PlanLR`` alone, that.
     """
-    is_scheduler = isinstance(getattr(optimizer, "plan", None), Plan)
-    done = optimizer.last_epoch if is_scheduler else _steps_done(inner_optimizer(optimizer))
+    if isinstance(plan_of_scheduler := getattr(optimizer, "plan", None), Plan):
+        if plan_of_scheduler != plan:
+            raise ValueError("scheduler: it is of another plan; give check_finished its own")
+        done = optimizer.last_epoch
+    else:
+        done = _steps_done(inner_optimizer(optimizer))
     if done < len(plan):
         raise ValueError(
             f"training: it ended after {done} of the plan's {len(plan)} steps; let the trainer "
@@ -249,12 +253,11 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> bool:
 
 def warn_of_evaluation(model: nn.Module) -> None:
     """Warn if no layer that trains is in training mode, as after a validation."""
-    layers = [
-        layer
+    training = any(
+        layer.training and any(each.requires_grad for each in layer.parameters(recurse=False))
         for layer in model.modules()
-        if any(each.requires_grad for each in layer.parameters(recurse=False))
-    ]
-    if layers and not any(layer.training for layer in layers):
+    )
+    if not training and any(each.requires_grad for each in model.parameters()):
         warnings.warn(
             "model: it is in evaluation mode, in which dropout is off and norm statistics stay as "
             "they are; call model.train() after a validation",

@@ -117,16 +117,22 @@ class PlanLR(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers: the steps done, and of what plan."""
-        return {"last_epoch": self.last_epoch, "_step_count": self._step_count, **self._totals()}
+        done = {"last_epoch": self.last_epoch, "_step_count": self._step_count}
+        return {**done, **self._totals(), "plan": run_number(self.plan, 0)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a state, and set its rates; raises ValueError if it is of another plan."""
         for name, value in self._totals().items():
             if state_dict.get(name) != value:
                 raise ValueError(
-                    f"state: it is of another plan, whose {name} is {state_dict.get(name)} and not "
-                    f"{value}; resume with the plan that the run began with"
+                    f"{name} {value} of the plan: the state has {state_dict.get(name)}; resume "
+                    f"with the plan that the run began with"
                 )
+        if state_dict.get("plan") not in (None, run_number(self.plan, 0)):
+            raise ValueError(
+                "state: it is of another plan of as many steps and clips; resume with the plan "
+                "that the run began with"
+            )
         self.last_epoch = state_dict["last_epoch"]
         self._step_count = state_dict["_step_count"]
         self._apply()
@@ -142,8 +148,7 @@ class PlanLR(LRScheduler):
         return rate_factors(optimizer, base_rate=self.plan.baseline.learning_rate.base)
 
     def _totals(self) -> dict[str, int]:
-        plan = self.plan
-        return {"steps": len(plan), "clips": plan.num_clips, "plan": run_number(plan, 0)}
+        return {"steps": len(self.plan), "clips": self.plan.num_clips}
 
     def _check_pace(self) -> None:
         if self.last_epoch >= len(self.plan):
