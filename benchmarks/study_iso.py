@@ -129,7 +129,8 @@ def iso_speedup(
     # The first sample is the estimate itself.
     our_means, their_means = samples(ours, theirs, resamples, seed=seed)
     levels = their_means[:, theirs.costs.index(whole)]
-    factors = costs_of(levels, theirs.costs, their_means) / costs_of(levels, ours.costs, our_means)
+    theirs_there = costs_of(levels, theirs.costs, their_means)
+    factors = theirs_there / costs_of(levels, ours.costs, our_means)
     factor, drawn = float(factors[0]), factors[1:]
     highest = np.where(our_means[1:, 0] >= levels[1:], math.inf, drawn)
     low = float(np.quantile(drawn, 0.025, method="nearest"))
@@ -140,7 +141,7 @@ def iso_speedup(
         factor=factor or None,
         low=None if one else low or None,
         high=None if one or math.isinf(high) else high or None,
-        bound=whole / ours.costs[-1],
+        bound=float(theirs_there[0]) / ours.costs[-1],
         at_least=bool(our_means[0, 0] >= levels[0]),
         reached=float(np.mean(drawn > 0)),
         cells=max(numbers),
@@ -182,6 +183,14 @@ def gain_at_equal_cost(
     number = len(point.scores[0])
     low, high = (float(end) for end in np.quantile(gains[1:], (0.025, 0.975)))
     return float(gains[0]), *((None, None) if number == 1 else (low, high)), number
+
+
+def gain_at_equal_length(
+    baseline: Mapping[Cell, float], method: Mapping[Cell, float]
+) -> tuple[float, float | None, float | None, int] | None:
+    """Score of a method's runs less that of a baseline's, as ``gain_at_equal_cost`` has it."""
+    theirs, ours = Curve((1.0,), (baseline,)), Curve((1.0,), (method,))
+    return gain_at_equal_cost(theirs, ours, 0, whole=1.0)
 
 
 def _shared_folds(baseline: Curve, method: Curve, whole: float) -> set[Fold]:

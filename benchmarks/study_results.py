@@ -2,9 +2,9 @@
 
 In: a study's folder, with any number of its runs complete. Out: ``rows``, a row a run; ``points``,
 each method's lengths over seeds and folds; ``iso``, how many times less each method costs for the
-whole baseline's result, and ``iso_cpu`` by the runs of CPUs alone; ``steps``, the timed
-mini-batches; the machine and versions. The order in
-which runs were done leaves no trace in it.
+whole baseline's result, and ``iso_cpu`` by the runs of CPUs alone; ``same_steps``, what a method
+gains in as many steps as a baseline; ``steps``, the timed mini-batches; the machine and versions.
+The order in which runs were done leaves no trace in it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from study_file import Run, Study, Task
-from study_iso import Cell, Curve, gain_at_equal_cost, iso_speedup
+from study_file import Method, Run, Study, Task
+from study_iso import Cell, Curve, gain_at_equal_cost, gain_at_equal_length, iso_speedup
 from study_provenance import is_of_cpu
 from study_runs import StudyFolder
 from study_summary import summary_lines
@@ -57,11 +57,11 @@ def collect(folder: StudyFolder, file: Path) -> None:
 
 
 def summary(study: Study, rows: list[Row]) -> Row:
-    """What the rows say together: ``iso``, ``iso_cpu``, ``lengths`` and ``points``.
+    """What the rows say together: ``iso``, ``iso_cpu``, ``lengths``, ``points``, ``same_steps``.
 
     ``iso_cpu`` are the savings in tasks that GPUs took part in, by the other runs.
     """
-    iso, iso_cpu, lengths, points = [], [], [], []
+    iso, iso_cpu, lengths, points, same = [], [], [], [], []
     for task in study.tasks:
         here = [row for row in rows if task.has(row) and row["role"] == "final"]
         on_cpu = [row for row in here if is_of_cpu(row)]
@@ -73,7 +73,9 @@ def summary(study: Study, rows: list[Row]) -> Row:
                 if method.rate_of is None:
                     lengths += _by_length(study, task, method.name, here)
                 points += _points(study, task, method.name, here)
-    return {"iso": iso, "iso_cpu": iso_cpu, "lengths": lengths, "points": points}
+                same += _same_steps(study, method, here)
+    values = {"iso": iso, "iso_cpu": iso_cpu, "lengths": lengths, "points": points}
+    return {**values, "same_steps": same}
 
 
 def _iso(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
@@ -225,26 +227,66 @@ def _gains(study: Study, task: Task, rows: list[Row], method: str, row: Row) -> 
         place = ours.costs.index(row["seconds"])
         gain = gain_at_equal_cost(baseline, ours, place, whole=whole)
         if gain is not None:
-            *ends, cells = gain
-            if score == "loss":  # a lower one is the gain: give the difference of the losses
-                mean, low, high = (None if end is None else -end for end in ends)
-                ends = [mean, high, low]
-            gains[score] = [*ends, cells]
+            gains[score] = _as_scored(gain, score)
     return gains
+
+
+def _same_steps(study: Study, method: Method, rows: list[Row]) -> list[Row]:
+    """A row for each length of a method that its baseline has run, too: mean, low, high, cells.
+
+    The last of those that it is compared with, which has its optimizer, or the study's.
+    """
+    over = (method.against or (study.baseline.name,))[-1]
+    if method.unit != "steps" or method.name == over:
+        return []
+    found = []
+    for length in sorted({row["length"] for row in rows if row["method"] == method.name}):
+        sides = [
+            [row for row in rows if (row["method"], row["length"]) == (name, length)]
+            for name in (method.name, over)
+        ]
+        if not sides[1]:
+            continue
+        row: Row = {key: sides[0][0][key] for key in ("dataset", "regime", "method", "length")}
+        row |= {"against": over, "runs": len(sides[0]), "runs_against": len(sides[1])}
+        for score in ("top1", "loss"):
+            ours, theirs = (_cells(side, score) for side in sides)
+            if (gain := gain_at_equal_length(theirs, ours)) is not None:
+                row[score] = _as_scored(gain, score)
+        found += [row] if "loss" in row else []
+    return found
+
+
+def _as_scored(
+    gain: tuple[float, float | None, float | None, int], score: str
+) -> list[float | None]:
+    """Mean, low, high and cells; of a loss, of which a lower one is the gain, its difference."""
+    if score == "top1":
+        return list(gain)
+    *ends, cells = gain
+    mean, low, high = (None if end is None else -end for end in ends)
+    return [mean, high, low, cells]
+
+
+def _cells(rows: Iterable[Row], score: str) -> dict[Cell, float]:
+    """The scores of runs by seed and fold; losses negated."""
+    cells: dict[Cell, float] = {}
+    for row in rows:
+        cell: Cell = (row["seed"], row["fold"])
+        if "pretraining_rate" in row:  # the weights that it starts from are those of its seed
+            cell = (0, (row["fold"], row["seed"]))
+        cells[cell] = row[score] if score == "top1" else -row[score]
+    return cells
 
 
 def curve(rows: Iterable[Row], method: str, *, score: str, cost: str) -> Curve:
     """The lengths of a method by their cost; losses negated."""
-    points: dict[float, dict[Cell, float]] = {}
+    points: dict[float, list[Row]] = {}
     for row in rows:
         if row["method"] == method and row[cost] is not None:
-            cell: Cell = (row["seed"], row["fold"])
-            if "pretraining_rate" in row:  # the weights that it starts from are those of its seed
-                cell = (0, (row["fold"], row["seed"]))
-            cells = points.setdefault(row[cost], {})
-            cells[cell] = row[score] if score == "top1" else -row[score]
+            points.setdefault(row[cost], []).append(row)
     costs = sorted(points)
-    return Curve(tuple(costs), tuple(points[each] for each in costs))
+    return Curve(tuple(costs), tuple(_cells(points[each], score) for each in costs))
 
 
 def _whole_cost(task: Task, name: str, rows: Iterable[Row], cost: str) -> float | None:

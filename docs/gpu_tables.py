@@ -122,7 +122,7 @@ def gpu_networks_table(results: Row) -> str:
     """Errors of whole networks on a GPU, and those of a CPU in brackets."""
     errors: dict[tuple[str, str], dict[str, str]] = {}
     for row in results["networks"]:
-        text = f"{row['error']:.1e} ({row['cpu_error']:.1e})"
+        text = f"{row['error']:.1e} ({row['cpu_error']:.1e})" if row["allowed"] < 1 else "-"
         errors.setdefault((row["model"], row["precision"]), {})[row["compared"]] = text
     compared = ("outputs", "gradients", "losses", "statistics")
     lines = [
@@ -134,23 +134,22 @@ def gpu_networks_table(results: Row) -> str:
 
 def gpu_decoding_table(rows: list[Row]) -> str:
     """Clips a second by each decoder, a line a shape; how far NVDEC's pixels are from PyAV's."""
-    speeds = {
-        (row["shape"], row["decoder"], row["workers"]): f"{row['clips_per_second']:.0f}"
-        for row in rows
-    }
-    columns = list(dict.fromkeys((decoder, workers) for _, decoder, workers in speeds))
-    apart = {
-        row["shape"]: f"{row['difference']['mean']:.1f}"
-        for row in rows
-        if row["decoder"] == "nvdec"
-    }
+    speeds: dict[tuple[str, str], dict[tuple[str, int], str]] = {}
+    apart: dict[tuple[str, str], str] = {}
+    for row in rows:
+        kind, column = (row["source"], row["shape"]), (row["decoder"], row["workers"])
+        speeds.setdefault(kind, {})[column] = f"{row['clips_per_second']:.0f}"
+        if row["decoder"] == "nvdec":
+            apart[kind] = f"{row['difference']['mean']:.1f}"
+    columns = list(dict.fromkeys(column for each in speeds.values() for column in each))
     lines = [
-        f"{shape} | {' | '.join(speeds.get((shape, *each), '-') for each in columns)} | {mean}"
-        for shape, mean in apart.items()
+        f"{' | '.join(kind)} | {' | '.join(each.get(column, '-') for column in columns)} "
+        f"| {apart.get(kind, '-')}"
+        for kind, each in speeds.items()
     ]
     names = " | ".join(f"`{decoder}`, {workers} workers" for decoder, workers in columns)
-    header = f"clips a second | {names} | `nvdec`'s pixels differ by, of 255"
-    return table(header, "l" + "r" * (len(columns) + 1), lines)
+    header = f"videos | shape | {names} | `nvdec`'s pixels differ by, of 255"
+    return table(header, "ll" + "r" * (len(columns) + 1), lines)
 
 
 def _pairs(on_gpu: list[Row], study: list[Row]) -> dict[tuple[Any, ...], list[tuple[Row, Row]]]:

@@ -94,24 +94,24 @@ def test_few_videos_under_sgd() -> None:
     config = scratch(num_videos=60, model=RESNET, optimizer="sgd", asked=LONG)
     share = share_of(config, "it passed the baseline's accuracy on average, with a 3D ResNet")
     assert "under SGD, 60 to 70 videos" in config.schedule_notes[0]
-    assert share == 3 / 8
+    assert share == pytest.approx(5 / 9, abs=1e-3)
     anneal, baseline = anneal_of("weizmann10/sgd", share)
-    assert anneal["top1"] > baseline["top1"]
+    assert anneal["runs"] == 15
+    assert anneal["top1"] - baseline["top1"] > 0.1
     assert anneal["loss"] < baseline["loss"]
     shorter, baseline = anneal_of("weizmann10/sgd", 0.3)
-    assert shorter["top1"] > baseline["top1"]
+    assert shorter["top1"] < baseline["top1"]
 
 
 def test_a_slowfast_and_a_transformer_on_few_videos() -> None:
-    for model, found in ((SLOWFAST, "it passed"), (TRANSFORMER, "it came to")):
+    for model in (SLOWFAST, TRANSFORMER):
         config = scratch(num_videos=60, model=model, optimizer="adamw", asked=LONG)
-        share = share_of(config, f"{found} the baseline's accuracy on average, with a ")
+        share = share_of(config, "it passed the baseline's accuracy on average, with a ")
         assert share == pytest.approx(5 / 9, abs=1e-3)
         assert "60 to 70 videos" in config.schedule_notes[0]
         regime = "slowfast" if model == SLOWFAST else "transformer"
         anneal, baseline = anneal_of(f"weizmann10/{regime}", share)
-        assert (anneal["top1"] - baseline["top1"] > 0.05) == (model == SLOWFAST)
-        assert anneal["top1"] > baseline["top1"]
+        assert anneal["top1"] - baseline["top1"] > 0.05
         assert anneal["loss"] < baseline["loss"]
     points = (("anneal", 0.369), ("baseline", 0.5), ("baseline", 1))
     short, half, whole = means("weizmann10/slowfast", "top1", *points)
@@ -492,7 +492,7 @@ def test_the_saving_does_not_fall_up_to_the_whole_baseline() -> None:
         if (f"{row['dataset']}/{row['regime']}", row["method"]) == (task, "anneal")
     }
     assert round(savings[0.5], 1) == 3.5
-    assert round(savings[1], 1) == 4.1
+    assert round(savings[1], 1) == 4.0
     assert savings[2] is None
     long = ("anneal", 0.555)
     own, full = means(task, "top1", long, ("anneal-more-full", 0.555))
@@ -546,7 +546,9 @@ def test_whole_runs_took_about_what_their_steps_say() -> None:
     for row in VALUES["quiet"]:
         key = (row["dataset"], row["method"] == "baseline")
         ratios.setdefault(key, []).append(row["took_seconds"] / row["seconds"])
-    assert all(0.95 < ratio < 8 / 7 for own in ratios.values() for ratio in own)
+    assert all(0.95 < ratio < 1.22 for own in ratios.values() for ratio in own)
+    (baseline,), multigrid = (ratios["weizmann10", is_baseline] for is_baseline in (True, False))
+    assert sum(abs(ratio / baseline - 1) > 0.04 for ratio in multigrid) == 2
     (baseline,), multigrid = (
         ratios["isl_emergency8", is_baseline] for is_baseline in (True, False)
     )
@@ -566,7 +568,8 @@ def test_the_gpu_that_ran_the_controls_had_a_better_baseline() -> None:
     scores = [
         round(100 * statistics.mean(row["top1"] for row in rows), 1) for rows in (on_gpu, on_cpu)
     ]
-    assert scores == [90.6, 87.2]
+    assert len(on_gpu) == 12
+    assert scores == [86.2, 84.7]
 
 
 def test_what_readme_says_of_the_clips_and_machines() -> None:
@@ -582,8 +585,8 @@ def test_what_readme_says_of_the_clips_and_machines() -> None:
         for row in finals
         if (row["dataset"], row["regime"]) == ("isl_emergency8", "scratch")
     ]
-    assert "three in ten of those on sign language" in text
-    assert sum(on_gpu) / len(on_gpu) == pytest.approx(0.3, abs=0.03)
+    assert "a quarter of those on sign language" in text
+    assert sum(on_gpu) / len(on_gpu) == pytest.approx(0.25, abs=0.03)
 
 
 def test_what_readme_says_of_the_papers_plans_on_a_gpu() -> None:
@@ -699,7 +702,7 @@ def test_controls_of_sign_language() -> None:
     assert low > 0
     mean, low, high, _ = gains["short-only"]
     assert low < 0 < mean < high
-    assert round(gains["anneal"][0], 2) == 0.38
+    assert round(gains["anneal"][0], 2) == 0.36
 
 
 @pytest.mark.parametrize(
@@ -736,7 +739,7 @@ def test_a_rate_chosen_at_its_own_length(length: float) -> None:
     task = "isl_emergency8/scratch"
     methods = [(name, length) for name in ("anneal", "anneal-retuned")]
     anneal, retuned = means(task, "top1", *methods)
-    assert 0.02 < retuned - anneal < 0.035
+    assert 0.015 < retuned - anneal < 0.035
     rates = {
         point["method"]: point["rate"]
         for point in POINTS

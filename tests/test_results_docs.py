@@ -29,7 +29,7 @@ def test_the_summaries_are_those_of_the_rows() -> None:
     study = read_study(ROOT / "benchmarks" / "study" / "proof.yaml")
     # Through JSON, in which a pair is a list.
     found = json.loads(json.dumps(summary(study, values["rows"])))
-    assert found == {name: values[name] for name in ("iso", "iso_cpu", "lengths", "points")}
+    assert found == {name: values[name] for name in found}
 
 
 def test_every_row_is_a_run_of_the_published_grid(tmp_path: Path) -> None:
@@ -126,12 +126,16 @@ def test_the_headline_counts_tasks_by_their_intervals(task_tables: dict) -> None
 
 
 def test_where_the_papers_cycles_came_to_the_baseline(task_tables: dict) -> None:
-    scores = ((1.5, 0.7), (1.5, 0.8), (3.0, 0.81), (3, 0.9), (2, 0.9))
-    points = [point("a", "paper", 300, top1, length=epochs) for epochs, top1 in scores]
-    points += [point("a", "paper", 300, 0.9, length=1.5, whole_baseline={})]
+    scores = (("a", 1.5, 0.7), ("b", 1.5, 0.8), ("a", 3.0, 0.81), ("b", 3, 0.9), ("a", 2, 0.9))
+    points = [point(name, "paper", 300, top1, length=epochs) for name, epochs, top1 in scores]
+    points += [point("d", "paper", 300, 0.9, length=1.5, whole_baseline={})]
+    points += [point(name, "anneal", 300, 0.9, length=0.276) for name in ("a", "c")]
     text = task_tables["cycles_beside"]({"points": points})
-    assert "in 1 of 2 tasks with 1.5 times its epochs" in text
-    assert text.endswith(" and in 2 of 2 tasks with 3 times its epochs.")
+    assert text.endswith(
+        "top-1 in 1 of 2 tasks with 1.5 times its epochs (an anneal of as many steps in 1 of 1), "
+        "which are the paper's number, and in 2 of 2 tasks with 3 times its epochs (an anneal of "
+        "as many steps in 0 of 0)."
+    )
 
 
 def test_the_main_table_compares_runs_of_the_same_seeds_and_folds(task_tables: dict) -> None:
@@ -177,7 +181,7 @@ def test_what_a_loop_takes_in_all_is_of_the_folds_that_every_form_has(
     monkeypatch.syspath_prepend(str(DOCS))
     tables = runpy.run_path(str(DOCS / "study_tables.py"))
     seconds = {"plain": 100.0, "plain-fast": 50.0, "anneal": 20.0, "anneal-muon": 10.0}
-    seconds |= {"muon": 25.0}
+    seconds |= {"muon": 25.0, "baseline": 40.0}
     rows = [
         {
             "form": form,
@@ -193,8 +197,11 @@ def test_what_a_loop_takes_in_all_is_of_the_folds_that_every_form_has(
     rows += [{**rows[0], "fold": 1, "seconds": 900.0}]
     text = tables["in_all"]({"rows": rows})
     assert "took 100 s on 1 folds" in text
+    assert "vcycle's baseline took 40 s to 80.0. Of" in text
+    better = [{**row, "top1": 0.9} if row["form"] == "baseline" else row for row in rows]
+    assert "took 40 s to 90.0, which neither" in tables["in_all"]({"rows": better})
     assert "took 20 s to 80.0 with `anneal`, 5.0 times less, and 10 s to 80.0 with both" in text
-    assert "10.0 times less. Of these factors 2.0 is no schedule's but that of bfloat16" in text
+    assert "Of these factors 2.0 is no schedule's but that of bfloat16" in text
     assert "Muon, without a schedule, took 25 s to 80.0" in text
     assert "| plain | 1 | 9 | 100 |" in tables["end_to_end_table"]({"rows": rows})
 

@@ -140,3 +140,26 @@ def test_fine_tuned_runs_are_compared_with_those_from_the_same_weights(study: St
     found = iso_of(study, baseline + ours, "pass")["top1"]["steps"]
     assert found["factor"] == pytest.approx(1 / (0.25 * 2**0.5))
     assert found["cells"] == 3
+
+
+def test_what_a_method_gains_in_as_many_steps_is_over_the_last_of_its_baselines(
+    study: Study,
+) -> None:
+    rows = [*BASELINE, *curve("pass", {0.25: 0.3}), *curve("other", {0.25: 0.35, 0.5: 0.5})]
+    found = {(row["method"], row["length"]): row for row in summary(study, rows)["same_steps"]}
+    assert found.keys() == {("pass", 0.25), ("other", 0.25)}  # of the pass half the steps lack
+    gain = found["pass", 0.25]
+    assert (gain["against"], gain["runs"], gain["runs_against"]) == ("baseline", 6, 6)
+    assert gain["top1"][0] == pytest.approx(0.1)
+    mean, low, high, cells = gain["loss"]
+    assert (mean, cells) == (pytest.approx(-0.1), 6)
+    assert low <= mean <= high
+    assert found["other", 0.25]["against"] == "pass"
+    assert found["other", 0.25]["top1"][0] == pytest.approx(0.05)
+
+
+def test_the_bound_counts_from_where_the_baselines_last_steps_gain_nothing(study: Study) -> None:
+    rows = [*curve("baseline", {0.25: 0.2, 0.5: 0.6, 1: 0.6}), *curve("pass", {0.25: 0.3})]
+    (saving,) = [row for row in summary(study, rows)["iso"] if row["method"] == "pass"]
+    assert saving["top1"]["steps"]["factor"] is None
+    assert saving["top1"]["steps"]["bound"] == pytest.approx(2.0)
