@@ -274,3 +274,14 @@ def test_copies_that_were_prepared_are_not_found_in_place_of_videos(put):
     (root / "fast" / "prepared.json").write_text("{}")
     assert [path.relative_to(root).as_posix() for path in videos_under(root)] == ["run/a.mp4"]
     assert len(videos_under(root / "fast")) == 1
+
+
+def test_links_that_lead_in_a_circle_are_bad_videos(tmp_path, small_video):
+    for name in ("run", "sit"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.mp4").write_bytes(small_video.read_bytes())
+        (tmp_path / name / "b.mp4").write_bytes(small_video.read_bytes())
+    (tmp_path / "run" / "circle.mp4").symlink_to("circle.mp4")
+    indexed = index_videos(list_folder(tmp_path), num_workers=0)
+    assert len(indexed.manifest) == 4
+    assert list(indexed.bad) == ["run/circle.mp4"]

@@ -82,6 +82,13 @@ def test_safetensors_round_trip(model: LoadedModel, tmp_path: Path) -> None:
         torch.testing.assert_close(again.module(clips), model.module(clips))
 
 
+def test_the_runs_own_weights_are_not_written_over(model: LoadedModel, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(ValueError, match=r"best.safetensors: it is the run's own; give another"):
+        export_model(model, tmp_path / "best.safetensors", format="safetensors")
+    export_model(model, tmp_path / "model.safetensors", format="safetensors")
+
+
 class Counted(nn.Linear):
     """It keeps a number beside its tensors."""
 

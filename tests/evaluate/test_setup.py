@@ -7,9 +7,12 @@ from pathlib import Path
 
 import torch
 from lightning_fabric import Fabric
+from safetensors.torch import load_file
 from torch import nn
 
 from tests.conftest import small_run
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate.checkpoint import read_trained_model
 from vcycle.evaluate.setup import make_network
 
 
@@ -28,3 +31,21 @@ def test_layers_of_torch_are_replaced_by_ours() -> None:
     network = network_of()
     plain = {nn.Conv3d, nn.BatchNorm3d, nn.Dropout}
     assert not plain & {type(layer) for layer in network.modules()}
+
+
+def test_the_classifier_of_weights_is_that_of_their_classes(trained_run: Path) -> None:
+    """By name and order, where the file says them; the rest is loaded all the same."""
+    weights = trained_run / "best.safetensors"
+    trained = read_trained_model(weights)
+    config = small_run(Path("videos"))
+    config = replace(config, model=replace(config.model, weights=str(weights)))
+    fabric = Fabric(accelerator="cpu", devices=1)
+    number = len(trained.classes)
+    heads = []
+    for classes in (trained.classes, trained.classes[::-1]):
+        videos = Manifest(Path("videos"), classes, ())
+        network = make_network(config, num_classes=number, fabric=fabric, videos=videos)
+        state = network.state_dict()
+        assert torch.equal(state["stem.weight"], load_file(weights)["stem.weight"])
+        heads.append(torch.equal(state["head.weight"], load_file(weights)["head.weight"]))
+    assert heads == [True, False]

@@ -5,6 +5,7 @@ A folder goes in, a ``Listing`` comes out. The folders' names are the classes.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path, PurePosixPath
 
 from vcycle.data.manifest import PREPARED_FILE
@@ -64,7 +65,7 @@ def _linked(top: Path, paths: list[str]) -> tuple[str, ...]:
     if not any((top / each).is_symlink() for each in {*map(str, folders), *paths}):
         return ()
     names: dict[Path, str] = {}
-    again = [(p, first) for p in paths if (first := names.setdefault((top / p).resolve(), p)) != p]
+    again = [(p, first) for p in paths if (first := names.setdefault(_real(top / p), p)) != p]
     if not again:
         return ()
     path, first = again[0]
@@ -72,6 +73,11 @@ def _linked(top: Path, paths: list[str]) -> tuple[str, ...]:
         f"{counted(len(again), 'video')} listed again by a link, such as {path}, which is {first}; "
         f"remove the link unless both labels are meant",
     )
+
+
+def _real(path: Path) -> Path:
+    """The file that links lead to; of links that lead in a circle, themselves."""
+    return Path(os.path.realpath(path))
 
 
 def _strays(top: Path, parents: list[Path]) -> tuple[str, ...]:
@@ -114,6 +120,14 @@ def _folders_in(parent: Path, top: Path) -> list[Path]:
         for folder in sorted(parent.iterdir())
         if folder.is_dir()
         and not is_hidden(folder.name)
-        and not (folder / PREPARED_FILE).exists()  # copies of these videos
+        and not _is_prepared(folder)  # copies of these videos
         and not real_top.is_relative_to(folder.resolve())
     ]
+
+
+def _is_prepared(folder: Path) -> bool:
+    """Whether a folder holds prepared videos; not of one that cannot be read."""
+    try:
+        return (folder / PREPARED_FILE).exists()
+    except OSError:
+        return False

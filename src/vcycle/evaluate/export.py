@@ -58,6 +58,9 @@ def format_of(file: str | Path) -> Format:
     )
 
 
+_OF_RUNS = ("best.safetensors", "checkpoint.safetensors")
+
+
 def export_model(
     model: LoadedModel, file: str | Path, *, format: Format, normalise: bool = False
 ) -> list[Shape]:
@@ -79,6 +82,8 @@ def export_model(
     if Path(file).is_dir():
         raise ValueError(f"--out {file}: it is a folder; give a file in it")
     check_replaces(Path(file), _SUFFIXES[format], flag="--out")
+    if (Path(file).parent / "config.yaml").exists() and Path(file).name in _OF_RUNS:
+        raise ValueError(f"--out {file}: it is the run's own; give another name")
     if format == "safetensors":
         if normalise:
             raise ValueError("--normalise: safetensors holds weights only; give onnx or torch")

@@ -62,4 +62,6 @@ def _kept_folder(run: Path, place: str) -> Path | None:
 
 
 def _root(place: str) -> Path:
-    return Path(place) if Path(place).is_dir() else Path(place).parent
+    """The folder of a manifest, given that or its file, though they may be gone."""
+    path = Path(place)
+    return path.parent if path.is_file() or path.name == "manifest.csv" else path

@@ -18,6 +18,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.decode.remote import check_store
 from vcycle.data.manifest import Manifest
 from vcycle.devices.fabric import Fabric
+from vcycle.evaluate.checkpoint import find_trained_model
 from vcycle.evaluate.run_manifest import kept_manifest
 from vcycle.models import (
     SubBatchNorm3d,
@@ -54,14 +55,29 @@ def read_manifest(config: RunConfig, run: Path | None = None) -> Manifest:
     return manifest
 
 
+def _are_of(weights: Path, videos: Manifest) -> bool:
+    """Whether weights are of the classes of ``videos``, or do not say of which."""
+    trained = find_trained_model(weights) if weights.is_file() else None
+    if trained is None:
+        return True
+    of_weights = trained.classes, trained.multi_label
+    return of_weights == (videos.classes, videos.multi_label)
+
+
 def make_network(
-    config: RunConfig, *, num_classes: int, fabric: Fabric, fresh: bool = True
+    config: RunConfig,
+    *,
+    num_classes: int,
+    fabric: Fabric,
+    fresh: bool = True,
+    videos: Manifest | None = None,
 ) -> nn.Module:
     """The network with our layers in place of torch's and with its first weights, on the CPU.
 
     Norms are by group, dropout by clip, and convolutions take short clips.
 
-    With ``fresh`` False, no pre-trained weights are read: a checkpoint replaces them at once.
+    With ``fresh`` False, no pre-trained weights are read: a checkpoint replaces them at once. Their
+    classifier is left out if they say that it is of other classes than those of ``videos``.
     Raises ValueError if the configuration asks for pre-trained weights and names no file of them.
     """
     if fresh:
@@ -69,8 +85,10 @@ def make_network(
     torch.manual_seed(config.seed)
     network = build_model(config.model.name, num_classes=num_classes, **config.model.options)
     network = convert_convolutions(convert_dropout(convert_batch_norm(network)))
-    if fresh and config.model.weights is not None:
-        fabric.print(load_weights(network, config.model.weights, num_classes=num_classes))
+    if fresh and (weights := config.model.weights) is not None:
+        keeps = videos is None or _are_of(Path(weights), videos)
+        report = load_weights(network, weights, num_classes=num_classes, keep_classifier=keeps)
+        fabric.print(report)
     others = sum(
         isinstance(module, _BatchNorm) and not isinstance(module, SubBatchNorm3d)
         for module in network.modules()

@@ -56,7 +56,12 @@ class LoadReport:
 
 
 def load_weights(
-    model: nn.Module, path: str | Path, *, num_classes: int | None = None, partial: bool = False
+    model: nn.Module,
+    path: str | Path,
+    *,
+    num_classes: int | None = None,
+    partial: bool = False,
+    keep_classifier: bool = True,
 ) -> LoadReport:
     """Load the local file at ``path`` into ``model``, in place; see the module for the formats.
 
@@ -67,7 +72,7 @@ def load_weights(
     not given, it is the model's last ``nn.Linear``. The classifier, non-local blocks and counters
     of batches may be missing from the file; from a 2D ResNet, SlowFast's fast pathway and lateral
     connections too. Any other difference is an error; with ``partial`` it is not, and what fits is
-    loaded.
+    loaded. Without ``keep_classifier`` the last linear layer stays fresh, as of other classes.
 
     Raises ValueError if the file is of another architecture or matches nothing, if a value is not
     finite, if a tensor of integers meets one of floating point, and if ``read_state_dict`` refuses
@@ -78,6 +83,7 @@ def load_weights(
     target = {without_wrappers(key): place for key, place in places if isinstance(place, Tensor)}
     layout, names = _names(path, state, target)
     matching = _Matching(str(path), layout, target, _head_prefix(model), num_classes, partial)
+    matching.keep_classifier = keep_classifier
     if num_classes is not None:
         given = {name: state[key] for key, name in names.items() if name in target}
         matching.file_classes = _file_classes(model, given, target, num_classes)
@@ -144,6 +150,7 @@ class _Matching:
         self.path, self.layout, self.target, self.head = path, layout, target, head
         self.num_classes, self.accept_partial = num_classes, partial
         self.file_classes: int | None = None
+        self.keep_classifier = True
         self.fresh: set[str] = set()
         self.filled: dict[str, Tensor] = {}
         self.partial: list[str] = []
@@ -193,6 +200,9 @@ class _Matching:
         is_last = name.startswith(self.head)
         if self.layout == IMAGE and is_last:
             self.head_text = f"classifier of {value.shape[0]} image classes dropped"
+            return True
+        if not self.keep_classifier and is_last:
+            self.head_text = "classifier dropped: its classes are others, or in another order"
             return True
         if place is None or place.ndim == 0 or value.shape[1:] != place.shape[1:]:
             return False

@@ -137,7 +137,11 @@ def start(
 
     # The network, with the same weights in all processes, and its optimizer.
     network = make_network(
-        config, num_classes=manifest.num_classes, fabric=fabric, fresh=not resume
+        config,
+        num_classes=manifest.num_classes,
+        fabric=fabric,
+        fresh=not resume,
+        videos=manifest,
     )
     check_extras(config, plan, manifest, fabric)
     if config.model.freeze:
