@@ -156,3 +156,8 @@ def test_a_video_on_both_sides_is_called_so():
     rows = [*FINE, ("a/one.mp4", 0, "train"), ("a/one.mp4", 0, "val")]
     [warning] = split_warnings(manifest_of(("run", "sit"), *rows))
     assert warning.startswith("1 video in train and in val, such as a/one.mp4; take them out of")
+
+
+def test_a_class_without_a_video_is_told_of():
+    warnings = split_warnings(manifest_of(("run", "sit", "gone"), *FINE))
+    assert warnings == ["no video of gone is here and can be read; replace them, or leave it out"]

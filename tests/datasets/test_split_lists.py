@@ -23,7 +23,7 @@ def test_any_mark_parts_a_path_from_its_class(put, tmp_path, mark):
     assert [(each.path, each.labels, each.split) for each in listing.entries] == [
         ("run/a b.mp4", (0,), "train"),
         ("walk/c,d.mp4", (3,), "train"),
-        (f"file://{absolute}", (1,), "val"),
+        ("e.mp4", (1,), "val"),
     ]
     assert listing.missing == (("gone.mp4", "train"),)
     assert listing.notes == ()

@@ -94,8 +94,8 @@ def test_absolute_paths_that_are_not_there_are_missing(put):
     root = put("a.mp4")
     (root / "t.csv").write_text(f"path,label,split\n{root}/a.mp4,x,train\n{root}/b.mp4,y,val\n")
     listing = list_table(root / "t.csv")
-    assert [entry.path for entry in listing.entries] == [f"file://{root}/a.mp4"]
-    assert listing.missing == ((f"file://{root}/b.mp4", "val"),)
+    assert [entry.path for entry in listing.entries] == ["a.mp4"]
+    assert listing.missing == (("b.mp4", "val"),)
 
 
 def test_rows_that_are_there_twice_count_once_and_others_of_one_video_are_said(put):
@@ -265,3 +265,21 @@ def test_whole_numbers_beside_missing_cells_are_whole(tmp_path):
     rows = [{"path": f"{k}.mp4", "label": label} for k, label in enumerate((0.0, 10.0, 2.0))]
     (tmp_path / "v.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert list_table(tmp_path / "v.jsonl").classes == ("0", "2", "10")
+
+
+def test_a_file_is_one_video_however_its_path_is_spelt(tmp_path, small_video):
+    for name in ("a.mp4", "b.mp4"):
+        (tmp_path / name).write_bytes(small_video.read_bytes())
+    spelt = ["a.mp4", "./a.mp4", f"{tmp_path}/a.mp4", f"../{tmp_path.name}//a.mp4"]
+    rows = [{"path": path, "label": "run"} for path in spelt] + [{"path": "b.mp4", "label": "sit"}]
+    (tmp_path / "v.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    listing = list_table(tmp_path / "v.jsonl")
+    assert [entry.path for entry in listing.entries] == ["a.mp4", "b.mp4"]
+    assert "3 rows left out as one before says the same" in listing.notes
+
+
+def test_times_may_be_called_as_manifests_call_them(tmp_path, small_video):
+    (tmp_path / "a.mp4").write_bytes(small_video.read_bytes())
+    (tmp_path / "v.csv").write_text("path,label,start_seconds,end_seconds\na.mp4,run,0.5,1.5\n")
+    (entry,) = list_table(tmp_path / "v.csv").entries
+    assert (entry.start_seconds, entry.end_seconds) == (0.5, 1.5)

@@ -60,6 +60,7 @@ def split_warnings(manifest: Manifest) -> list[str]:
         if split not in counts:
             known = ", ".join(sorted(counts))
             lines.append(f"no video is in {split}, all are in {known}; a run needs train and val")
+    lines += _without_videos(manifest, counts)
     if {"train", "val"} <= set(counts):
         lines += _missing_classes(manifest, counts)
         lines += _near_identical(manifest)
@@ -80,6 +81,17 @@ def _order(split: str) -> int:
 
 def _shortened(name: str) -> str:
     return name if len(name) <= 40 else f"{name[:37]}..."
+
+
+def _without_videos(manifest: Manifest, counts: dict[str, Counter[int]]) -> Iterable[str]:
+    """A line on classes of which none of the listed videos is here and can be read."""
+    gone = [
+        name
+        for label, name in enumerate(manifest.classes)
+        if not any(of_split[label] for of_split in counts.values())
+    ]
+    if gone:
+        yield f"no video of {_some(gone)} is here and can be read; replace them, or leave it out"
 
 
 def _missing_classes(manifest: Manifest, counts: dict[str, Counter[int]]) -> Iterable[str]:

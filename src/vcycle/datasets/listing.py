@@ -104,13 +104,16 @@ def dataset_folder(path: str | os.PathLike[str]) -> Path:
 
 
 def local_path(text: str, folder: Path) -> str:
-    """A path under ``folder`` as it is, any other as a URI."""
-    if "://" in text:
+    """A path under ``folder`` from there, in one spelling, and any other as a URI."""
+    if "://" in text or not text:
         return text
-    text = text.replace("\\", "/") if os.sep == "\\" else text
-    if not text.startswith("/") and ".." not in text.split("/"):
-        return text
-    return f"file://{quote(os.path.abspath(folder / text))}"  # noqa: PTH100  a link stays a link
+    top = Path(os.path.abspath(folder))  # noqa: PTH100  a link stays a link
+    path = Path(os.path.abspath(top / text))  # noqa: PTH100
+    return (
+        path.relative_to(top).as_posix()
+        if path.is_relative_to(top)
+        else f"file://{quote(str(path))}"
+    )
 
 
 def is_there(path: str, top: Path) -> bool:

@@ -41,6 +41,8 @@ from vcycle.datasets.listing import (
 from vcycle.datasets.splits import Splitting
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
+_ALIASES = {"start_seconds": "start", "end_seconds": "end"}
+"""Columns as manifests and predictions call them."""
 _PATHS = ("path", "uri", "file_name")
 _FIX = "correct it"
 _MOST_ROWS = 20_000_000
@@ -167,7 +169,8 @@ def _once(rows: Sequence[_Listed]) -> tuple[list[_Listed], tuple[str, ...]]:
 
 def _read(table: Path, folder: Path) -> list[_Listed]:
     def parse(row: Row) -> _Listed:
-        return _listed({name.strip().lower(): value for name, value in row.items()}, folder)
+        named = {name.strip().lower(): value for name, value in row.items()}
+        return _listed({_ALIASES.get(name, name): value for name, value in named.items()}, folder)
 
     suffix = table.suffix.lower()
     if suffix == ".csv":
