@@ -86,9 +86,11 @@ def point(name: str, method: str, steps: int, top1: float, **others: object) -> 
     }
 
 
-def saving(factor: float | None, low: float | None, high: float | None, reached: float) -> dict:
+def saving(
+    factor: float | None, low: float | None, high: float | None, reached: float, bound: float = 5.0
+) -> dict:
     values = {"factor": factor, "low": low, "high": high, "reached": reached}
-    return {**values, "bound": 5.0, "at_least": False, "cells": 3, "fewest": 3}
+    return {**values, "bound": bound, "at_least": False, "cells": 3, "fewest": 3}
 
 
 def iso_row(name: str, *found: float | None) -> dict:
@@ -213,7 +215,8 @@ def test_what_a_loop_takes_in_all_is_of_the_folds_that_every_form_has(
         ((2.0, 0.9, 3.0, 1.0), "open"),
         ((2.0, None, 3.0, 0.9), "open"),
         ((0.8, 0.5, 0.9, 1.0), "loses"),
-        ((None, None, None, 0.01), "loses"),
+        ((None, None, None, 0.01, 1.8), "loses"),
+        ((None, None, None, 0.01), "open"),  # nothing longer was compared
         ((None, None, 1.6, 0.2), "open"),
     ],
 )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -211,7 +212,9 @@ def test_layers_copied_left_out_or_in_another_order_commit_what_they_collected()
                 layer(clips(4, layer.num_features))
             commit_statistics(model)
         assert not any(layer._pending.any() for layer in model if layer._pending is not None)
-        results.append([layer.state_dict() for layer in layers])
+        lacks = pytest.warns(UserWarning, match="lacks the norm statistics of the last step")
+        with lacks if change == "fewer" else nullcontext():  # of the layer that was left out
+            results.append([layer.state_dict() for layer in layers])
     whole, *others, fewer = results
     for other in others:
         torch.testing.assert_close(other, whole, rtol=0, atol=0)
