@@ -193,10 +193,10 @@ def score_text(point: Row, score: str) -> str:
     return f"{scale * point[score]:.{digits}f}{around}"
 
 
-def gain_text(gain: list[float] | None, score: str, *, runs: int) -> str:
+def gain_text(gain: list[float] | None, score: str, *, runs: int, digits_of_loss: int = 2) -> str:
     if gain is None:
         return ""
-    scale, digits = (100, 1) if score == "top1" else (1, 2)
+    scale, digits = (100, 1) if score == "top1" else (1, digits_of_loss)
     *values, number = gain
     mean, *ends = (f"{scale * value:+.{digits}f}" for value in values if value is not None)
     interval = f" [{', '.join(ends)}]" if ends else ""

@@ -272,18 +272,14 @@ def same_length_table(values: Row) -> str:
         if row["method"] not in titles:
             continue
         optimizer = "Muon" if "muon" in row["method"] else "AdamW"
-        gains = f"{_gain_text(row['top1'], 100, 1)} | {_gain_text(row['loss'], 1, 3)}"
+        gains = " | ".join(
+            gain_text(row[score], score, runs=row["runs"], digits_of_loss=3) for score in SCORES
+        )
         lines.append(
             f"{task_name(row)} | {optimizer} | {titles[row['method']]} | {row['length']:g} "
             f"| {row['runs']}, {row['runs_against']} | {gains}"
         )
     return table("task | optimizer | schedule | length | runs | top-1 | loss", "llllrrr", lines)
-
-
-def _gain_text(gain: Sequence[float | None], scale: float, digits: int) -> str:
-    """A difference and its 95% interval."""
-    mean, low, high = ("-" if each is None else f"{scale * each:+.{digits}f}" for each in gain[:3])
-    return mean if low == "-" else f"{mean} [{low}, {high}]"
 
 
 def _differences(

@@ -763,3 +763,16 @@ def test_what_is_said_of_the_precision_of_ones_own_videos_on_a_gpu() -> None:
         in (RESULTS.parents[1] / "your_videos.md").read_text()
     )
     assert 0.25 < seconds[0] / seconds[1] < 1 / 3
+
+
+def test_nvdec_was_slower_than_four_processes_and_with_more_threads_slower_still() -> None:
+    lines = (RESULTS.parent / "gpu_decoding.jsonl").read_text().splitlines()
+    speeds = {
+        (row["shape"], row["decoder"], row["workers"]): row["clips_per_second"]
+        for row in map(json.loads, lines)
+    }
+    shapes = {shape for shape, *_ in speeds}
+    assert all(speeds[shape, "nvdec", 4] < speeds[shape, "pyav", 4] for shape in shapes)
+    more = [shape for shape in shapes if (shape, "nvdec", 16) in speeds]
+    assert len(more) == 2
+    assert all(speeds[shape, "nvdec", 16] < speeds[shape, "nvdec", 4] for shape in more)

@@ -22,21 +22,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 import torch
 
+from vcycle.bench.loader import PAPER_RANGE, bench_batches
 from vcycle.bench.videos import prepare_intact
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.torchcodec import check_decoder
-from vcycle.data.grid import GridRange
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
-from vcycle.data.randomness import indexed_seeds
 from vcycle.data.request import ClipRequest
 from vcycle.datasets.prepare import Preparation
 from vcycle.schedule.shape import Shape
 
-_PAPER = GridRange(Shape(32, 224, 224), stride=2, short_side=(256, 340))
 _COMPARED_CLIPS = 8
 
 Decoder: TypeAlias = Literal["pyav", "torchcodec", "nvdec"]
@@ -77,9 +74,9 @@ def _clips_per_second(
     device: torch.device,
     options: argparse.Namespace,
 ) -> float:
-    batches = _batches(manifest, shape, options)
+    batches = bench_batches(manifest, shape, num_clips=options.clips, batch_size=options.batch_size)
     loader = Loader(
-        ClipDataset(manifest, _PAPER, decoder=decoder),
+        ClipDataset(manifest, PAPER_RANGE, decoder=decoder),
         batches,
         num_workers=workers,
         largest_batch_bytes=3 * shape.num_pixels * options.batch_size,
@@ -99,18 +96,12 @@ def _clips_per_second(
     return sum(map(len, batches)) / min(seconds[1:])  # the first starts the workers
 
 
-def _batches(
-    manifest: Manifest, shape: Shape, options: argparse.Namespace
-) -> list[list[ClipRequest]]:
-    seeds = indexed_seeds(0, "bench", np.arange(options.clips)).tolist()
-    requests = [ClipRequest(k % len(manifest), shape, seed) for k, seed in enumerate(seeds)]
-    size = options.batch_size
-    return [requests[i : i + size] for i in range(0, options.clips, size)]
-
-
 def _difference(manifest: Manifest, decoder: Decoder, shape: Shape) -> dict[str, float]:
     """Mean and greatest difference of a pixel, of 255, from PyAV's."""
-    dataset, by_pyav = ClipDataset(manifest, _PAPER, decoder=decoder), ClipDataset(manifest, _PAPER)
+    dataset, by_pyav = (
+        ClipDataset(manifest, PAPER_RANGE, decoder=decoder),
+        ClipDataset(manifest, PAPER_RANGE),
+    )
     differences = []
     for index in range(_COMPARED_CLIPS):
         request = ClipRequest(index % len(manifest), shape, index)

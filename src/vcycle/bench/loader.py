@@ -35,7 +35,7 @@ from vcycle.datasets.prepare import Preparation
 from vcycle.schedule.shape import Shape
 
 SHAPES = ("8x112", "8x158", "16x158", "16x224", "32x224")
-_PAPER = GridRange(Shape(32, 224, 224), stride=2, short_side=(256, 340))
+PAPER_RANGE = GridRange(Shape(32, 224, 224), stride=2, short_side=(256, 340))
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,8 @@ def _measure(
     source: str, text: str, manifest: Manifest, shape: Shape, read: Read, *, num_clips: int
 ) -> LoaderRow:
     """The faster of two passes over the same clips, in batches of eight."""
-    dataset = ClipDataset(manifest, _PAPER)
-    seeds = indexed_seeds(0, "bench", np.arange(num_clips)).tolist()
-    requests = [ClipRequest(k % len(manifest), shape, seed) for k, seed in enumerate(seeds)]
-    batches = [requests[i : i + 8] for i in range(0, num_clips, 8)]
+    dataset = ClipDataset(manifest, PAPER_RANGE)
+    batches = bench_batches(manifest, shape, num_clips=num_clips)
     read(dataset, batches[0])
     best_wall, best_cpu = math.inf, math.inf
     for _ in range(2):
@@ -128,6 +126,15 @@ def _measure(
         best_wall = min(best_wall, time.perf_counter() - wall)
         best_cpu = min(best_cpu, time.process_time() - cpu)
     return LoaderRow(source, text, num_clips / best_wall, 1000 * best_cpu / num_clips)
+
+
+def bench_batches(
+    manifest: Manifest, shape: Shape, *, num_clips: int, batch_size: int = 8
+) -> list[list[ClipRequest]]:
+    """Requests of so many clips, video after video, in batches."""
+    seeds = indexed_seeds(0, "bench", np.arange(num_clips)).tolist()
+    requests = [ClipRequest(k % len(manifest), shape, seed) for k, seed in enumerate(seeds)]
+    return [requests[i : i + batch_size] for i in range(0, num_clips, batch_size)]
 
 
 def _batch(dataset: ClipDataset, requests: list[ClipRequest]) -> Batch:
@@ -150,7 +157,7 @@ def _memory(shape: tuple[int, ...]) -> torch.Tensor:
 def _decode_only(dataset: ClipDataset, requests: list[ClipRequest]) -> None:
     for request in requests:
         video = dataset.manifest.videos[request.index]
-        grid = request.grid(video, _PAPER, flip=video.flip)
+        grid = request.grid(video, PAPER_RANGE, flip=video.flip)
         place = dataset.manifest.locate(video)
         try:
             decode_only(place, grid, all_key_frames=video.key_interval == 1)
@@ -163,7 +170,7 @@ def _peer_batch(read_clip: Callable[[str, VideoInfo, Grid], NDArray[np.uint8]]) 
         clips = []
         for request in requests:
             video = dataset.manifest.videos[request.index]
-            grid = request.grid(video, _PAPER, flip=video.flip)
+            grid = request.grid(video, PAPER_RANGE, flip=video.flip)
             clips.append(read_clip(dataset.manifest.locate(video).uri, video, grid))
         return torch.from_numpy(np.stack(clips))
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path, PurePosixPath
 
-from vcycle.data.manifest import PREPARED_FILE
 from vcycle.data.tables import counted, quoted
-from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, plain_name, videos_under
+from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, is_prepared, plain_name, videos_under
 from vcycle.datasets.listing import SPLIT_NAMES, Entry, Listing
 from vcycle.datasets.splits import Splitting
 
@@ -120,14 +119,6 @@ def _folders_in(parent: Path, top: Path) -> list[Path]:
         for folder in sorted(parent.iterdir())
         if folder.is_dir()
         and not is_hidden(folder.name)
-        and not _is_prepared(folder)  # copies of these videos
+        and not is_prepared(folder)  # copies of these videos
         and not real_top.is_relative_to(folder.resolve())
     ]
-
-
-def _is_prepared(folder: Path) -> bool:
-    """Whether a folder holds prepared videos; not of one that cannot be read."""
-    try:
-        return (folder / PREPARED_FILE).exists()
-    except OSError:
-        return False

@@ -35,7 +35,7 @@ def videos_under(folder: Path) -> list[Path]:
         here = waiting.popleft()
         try:
             identity = _identity(here)
-            if identity in seen or (here != folder and (here / PREPARED_FILE).exists()):
+            if identity in seen or (here != folder and is_prepared(here)):
                 continue
             seen.add(identity)
             folders, links, files = _content(here)
@@ -56,6 +56,14 @@ def videos_under(folder: Path) -> list[Path]:
 def plain_path(path: Path) -> Path:
     """Absolute and without ``..``; the names of links stay, unless a ``..`` may follow one."""
     return path.resolve() if ".." in path.parts else path.absolute()
+
+
+def is_prepared(folder: Path) -> bool:
+    """Whether a folder holds what ``vcycle data prepare`` wrote; False if it cannot be read."""
+    try:
+        return (folder / PREPARED_FILE).exists()
+    except OSError:
+        return False
 
 
 def is_hidden(name: str) -> bool:

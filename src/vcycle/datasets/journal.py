@@ -110,6 +110,11 @@ def file_stamp(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
+def original_stamp(path: Path) -> list[int]:
+    """Of a file its ``file_stamp``, of a folder of frames its ``frames_stamp``."""
+    return frames_stamp(path) if os.path.isdir(path) else file_stamp(path)  # noqa: PTH112
+
+
 def frames_stamp(folder: Path) -> list[int]:
     """Of a folder of frames, the stamps of it, of its first file and of its last, by name.
 

@@ -11,11 +11,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from vcycle.data.manifest import PREPARED_FILE
 from vcycle.data.tables import counted
 from vcycle.datasets.choices import Choices
 from vcycle.datasets.class_folders import list_class_folders
-from vcycle.datasets.folders import IMAGE_SUFFIXES, VIDEO_SUFFIXES, is_hidden, videos_under
+from vcycle.datasets.folders import (
+    IMAGE_SUFFIXES,
+    VIDEO_SUFFIXES,
+    is_hidden,
+    is_prepared,
+    videos_under,
+)
 from vcycle.datasets.index import Indexed, index_videos
 from vcycle.datasets.listing import Listing, dataset_folder
 from vcycle.datasets.splits import Splitting
@@ -67,7 +72,7 @@ def list_folder(
     """
     top = dataset_folder(root)
     splitting = Splitting(val_share, group_pattern)
-    if (top / PREPARED_FILE).exists():
+    if is_prepared(top):
         raise ValueError(f"{top}: was written by `vcycle data prepare`; use its manifest as it is")
     tables = metadata_tables(top)
     if tables:

@@ -19,14 +19,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vcycle.data.atomic import atomic
-from vcycle.data.decode.container import is_folder
 from vcycle.data.decode.encode import encode_video_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest, write_reasons
 from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo, check_uri
 from vcycle.data.tables import counted
-from vcycle.datasets.journal import file_stamp, frames_stamp
+from vcycle.datasets.journal import file_stamp, original_stamp
 from vcycle.datasets.on_ray import check_shared, run_anywhere
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video
 from vcycle.datasets.prepared_folder import (
@@ -244,10 +243,7 @@ class _PrepareJob:
         place = self.originals.locate(video)
         facts = [video.path, video.offset, video.num_bytes, video.num_frames, video.frame_rate]
         assert len(facts) == NUM_FACTS
-        if not place.is_local:
-            return [*facts, 0, 0]
-        stamp = frames_stamp if is_folder(place) else file_stamp
-        return [*facts, *stamp(Path(place.uri))]
+        return [*facts, *(original_stamp(Path(place.uri)) if place.is_local else [0, 0])]
 
     def __call__(self, task: tuple[str, Video]) -> tuple[VideoInfo, int]:
         """The prepared file's metadata and its size in bytes."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vcycle.data.manifest import PREPARED_FILE, check_class
+from vcycle.data.manifest import check_class
 from vcycle.data.tables import counted, placed, quoted
-from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, plain_name
+from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, is_prepared, plain_name
 from vcycle.datasets.listing import (
     SPLIT_NAMES,
     Entry,
@@ -48,7 +48,7 @@ def shards_under(top: Path) -> list[Path]:
         if file.is_file()
         and not any(map(is_hidden, file.relative_to(top).parts))
         and not any(
-            (folder / PREPARED_FILE).exists()
+            is_prepared(folder)
             for folder in file.parents
             if folder != top and folder.is_relative_to(top)
         )

@@ -101,7 +101,7 @@ class PlanLR(LRScheduler):
         """Raise ValueError unless ``batch`` is of the step that is due, by this plan.
 
         And, with a ``model``, if its layers would not see the batch's parts as one; its dropout
-        then has the seeds of the batch's clips.
+        then has the seeds of the batch's clips. Warns of a model in evaluation mode.
         """
         if self.last_epoch >= len(self.plan) or batch.step != self.due:
             raise ValueError(
