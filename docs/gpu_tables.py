@@ -230,15 +230,17 @@ def recipe_speedups_table(cpu: list[Row], gpu: list[Row]) -> str:
             plan = replace(config, multigrid=replace(config.multigrid, epoch_factor=factor)).plan()
             fewer = plan.baseline.steps / len(plan)
             on_gpu = [_saved(plan, _steps_of_plan(gpu, config, each) or []) for each in PRECISIONS]
+            compiled = replace(config, compile=True)
+            on_gpu.insert(1, _saved(plan, _steps_of_plan(gpu, compiled, "bf16-mixed") or []))
             on_cpu = _saved(plan, _steps_of(cpu, config, "32-true"))
             lines.append(
                 f"`{name}` | {factor:g}x | {len(plan):,} | {fewer:.2f}x | {' | '.join(on_gpu)} "
                 f"| {on_cpu} | {speedup:g}x"
             )
     return table(
-        "recipe | epochs | steps | fewer steps | less time: this GPU, `bf16-mixed` | `tf32` "
-        "| `32-true` | a CPU | the paper",
-        "lrrrrrrrr",
+        "recipe | epochs | steps | fewer steps | less time: this GPU, `bf16-mixed` | compiled "
+        "| `tf32` | `32-true` | a CPU | the paper",
+        "lrrrrrrrrr",
         lines,
     )
 
@@ -258,8 +260,7 @@ def recipe_gpu_steps_table(rows: list[Row], precision: str) -> str:
         own = _steps_of_plan(rows, recipe(name), precision)
         if own is None:
             continue
-        full = max(own, key=lambda row: Shape.parse(row["shape"]).num_pixels)["shape"]
-        whole = statistics.median(row["seconds"] for row in own if row["shape"] == full)
+        whole = _baseline_seconds(own)
         single = [sum(row[f"{part}_seconds"] for part in _PARTS) for row in own]
         lines.append(
             f"`{name}` | {1000 * whole:.1f} | {_range([row['seconds'] for row in own], 1)} "
@@ -279,23 +280,31 @@ def _range(values: list[float], digits: int = 0) -> str:
 
 
 def gpu_compiled_table(rows: list[Row]) -> str:
-    """The kinds of step that were compiled, beside the same ones that were not."""
+    """Compiled steps of the paper's recipes beside the same ones that were not compiled."""
     lines = []
-    for row in (each for each in rows if each["compiled"]):
-        *_, plain = (
-            each["seconds"]
-            for each in rows
-            if not each["compiled"] and each["cuda_graphs"] and _kind(each) == _kind(row)
-        )
+    for name in PAPER_SPEEDUPS:
+        own = _steps_of_plan(rows, replace(recipe(name), compile=True), "bf16-mixed")
+        if own is None:
+            continue
+        others = {_kind(row): row for row in _steps_of(rows, recipe(name), "bf16-mixed")}
+        plain = [others[_kind(row)] for row in own]
+        faster = [each["seconds"] / row["seconds"] for row, each in zip(own, plain, strict=True)]
+        before, after = (_baseline_seconds(each) for each in (plain, own))
         lines.append(
-            f"`{row['model']}` | {row['shape']} | {row['clips']} | {row['norm_group']} "
-            f"| {1000 * plain:.1f} | {1000 * row['seconds']:.1f} | {plain / row['seconds']:.2f}x"
+            f"`{name}` | {1000 * before:.1f} | {1000 * after:.1f} | {before / after:.2f}x "
+            f"| {min(faster):.2f}x to {max(faster):.2f}x"
         )
     return table(
-        "model | shape | clips | norm group | not compiled, ms | compiled, ms | faster",
-        "llrrrrr",
+        "recipe | baseline's step, ms | compiled, ms | faster | the plan's kinds of step",
+        "lrrrr",
         lines,
     )
+
+
+def _baseline_seconds(rows: list[Row]) -> float:
+    """Those of a step of the full shape, as the baseline takes."""
+    full = max(rows, key=lambda row: Shape.parse(row["shape"]).num_pixels)["shape"]
+    return statistics.median(row["seconds"] for row in rows if row["shape"] == full)
 
 
 def _kind(row: Row) -> tuple[Any, ...]:
@@ -331,8 +340,8 @@ def _steps_of_plan(rows: list[Row], config: RunConfig, precision: str) -> list[R
 
 
 def _steps_of(rows: list[Row], config: RunConfig, precision: str) -> list[Row]:
-    """Those of a configuration's network, not compiled; the last of each kind."""
-    network = (config.model.name, config.model.options, precision, False)
+    """Those of a configuration's network, compiled if it says so; the last of each kind."""
+    network = (config.model.name, config.model.options, precision, config.compile)
     keys = ("model", "options", "precision", "compiled")
     own = [row for row in rows if tuple(row[key] for key in keys) == network]
     return list({_kind(row): row for row in own}.values())

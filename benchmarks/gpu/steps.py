@@ -6,7 +6,8 @@
 In: recipes, and how many clips of the full shape one GPU takes; it takes the share of every batch
 that follows. Out: a JSON line for each kind of step in the file, written when it is measured: cut
 short, the same command goes on, and what recipes share is measured once. Rows are those of
-``vcycle bench step``, but ``clips`` are those of the one GPU.
+``vcycle bench step``, but ``clips`` are those of the one GPU. ``--jobs 8`` compiles eight kinds at
+a time, a process each, and times them in turn when all are compiled.
 
 Norms are ``grouped`` as the plan says, or ``plain``, those of ``nn.BatchNorm3d``.
 """
@@ -15,15 +16,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.synchronize import Barrier, Lock
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vcycle.bench.step import StepBench, clips_of, norm_group_of, step_kinds
+from vcycle.bench.step import StepBench, StepRow, clips_of, norm_group_of, step_kinds
 from vcycle.config.recipes import recipe
 from vcycle.config.run import RunConfig
 from vcycle.models import SubBatchNorm3d
@@ -31,11 +35,27 @@ from vcycle.schedule.plan import MiniBatch
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 CLASSES = 400
+_LONGEST = 1800
+"""Seconds until all kinds of a lot are compiled."""
 _KEYS = ("model", "options", "precision", "compiled", "cuda_graphs", "kernels_tried", "norms")
 _KIND = ("shape", "clips", "norm_group", "token_share")
 
 
-def benches(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], RunConfig]]:
+@dataclass(frozen=True)
+class Timing:
+    """Something to be timed: a kind of step of a configuration, and the clips of the one GPU.
+
+    Args:
+        about: what its row says of it beside the figures.
+    """
+
+    about: dict[str, Any]
+    config: RunConfig
+    kind: MiniBatch
+    clips: int
+
+
+def configurations(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], RunConfig]]:
     """What is measured, in its order, and its configuration."""
     for precision in options.precision:
         for name in options.recipes:
@@ -52,11 +72,11 @@ def benches(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], RunCo
                 yield dict(zip(_KEYS, (*values, graphs, kernels, norms), strict=True)), config
 
 
-def rows(options: argparse.Namespace, known: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A row for each kind of step that is not ``known``, cheapest clips first."""
-    seen = [_key(row, options) for row in known]
-    for about, config in benches(options):
-        plan, bench = config.plan(), None
+def timings(options: argparse.Namespace, known: list[dict[str, Any]]) -> Iterator[Timing]:
+    """Each kind of step that no row of ``known`` has, which may grow, cheapest clips first."""
+    seen: list[tuple[Any, ...]] = []
+    for about, config in configurations(options):
+        plan = config.plan()
         devices = max(1, plan.baseline.batch_size // options.clips)
         for kind in step_kinds(plan):
             if about["norms"] == "plain":
@@ -66,12 +86,83 @@ def rows(options: argparse.Namespace, known: list[dict[str, Any]]) -> Iterator[d
             shape, share = str(kind.shape), kind.token_share
             row_keys = {**about, **dict(zip(_KIND, (shape, clips, group, share), strict=True))}
             key = _key(row_keys, options)
-            if key in seen or shape not in (options.shapes or [shape]):
+            if key in seen or key in [_key(row, options) for row in known]:
                 continue
-            bench = bench or _bench(config, about)
-            row = bench.row(kind, clips, num_devices=1, repeats=options.repeats)
-            seen += [key, _key({**about, **asdict(row)}, options)]
-            yield {**about, "device": _device(), "torch": torch.__version__, **asdict(row)}
+            if shape in (options.shapes or [shape]):
+                seen.append(key)
+                yield Timing(about, config, kind, clips)
+
+
+def time_in_turn(options: argparse.Namespace, known: list[dict[str, Any]], end: float) -> None:
+    """Time what is left, one after the other, and write a row of each."""
+    about, bench = None, None
+    for timing in timings(options, known):
+        if bench is None or about is not timing.about:
+            about, bench = timing.about, _bench(timing.config, timing.about)
+        known.append(_write(timing, bench, options))
+        if time.monotonic() > end:
+            break
+
+
+def time_in_lots(options: argparse.Namespace, known: list[dict[str, Any]], end: float) -> None:
+    """Time what is left, so many at a time; a lot is compiled all at once, and then timed in turn.
+
+    A kind of step takes minutes of one core to compile; what else the machine does then must not
+    disturb what is timed.
+    """
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    context = multiprocessing.get_context("spawn")
+    left = list(timings(options, known))
+    for first in range(0, len(left), options.jobs):
+        lot = left[first : first + options.jobs]
+        ready, turn = context.Barrier(len(lot), timeout=_LONGEST), context.Lock()
+        processes = [
+            context.Process(target=_time_one, args=(timing, options, ready, turn)) for timing in lot
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        if time.monotonic() > end:
+            break
+
+
+def _time_one(timing: Timing, options: argparse.Namespace, ready: Barrier, turn: Lock) -> None:
+    """Compile a kind of step, wait until the others of the lot have, and time it in its turn."""
+    torch.set_num_threads(1)
+    bench = _bench(replace(timing.config, cuda_graphs="off"), timing.about)
+    chosen = torch.backends.cudnn.benchmark
+    # Kernels that are chosen beside other work are kept apart from those that are timed.
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
+    try:
+        while _row(timing, bench, repeats=1) is None:  # until the others' memory is free
+            time.sleep(2)
+        if bench.device.type == "cuda":
+            torch.cuda.empty_cache()
+    finally:
+        ready.wait()
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = chosen, False
+    bench._config = timing.config
+    with turn:
+        _write(timing, bench, options)
+        if bench.device.type == "cuda":
+            bench._recorder = None
+            torch.cuda.empty_cache()
+
+
+def _row(timing: Timing, bench: StepBench, *, repeats: int) -> StepRow | None:
+    return bench.row_if_it_fits(timing.kind, timing.clips, num_devices=1, repeats=repeats)
+
+
+def _write(timing: Timing, bench: StepBench, options: argparse.Namespace) -> dict[str, Any]:
+    """Time, print and write a row, and return it."""
+    measured = bench.row(timing.kind, timing.clips, num_devices=1, repeats=options.repeats)
+    about = {**timing.about, "device": _device(), "torch": torch.__version__}
+    row = {**about, **asdict(measured)}
+    with options.out.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    print(json.dumps(row), flush=True)
+    return row
 
 
 def _clips(kind: MiniBatch, devices: int, options: argparse.Namespace) -> int:
@@ -118,20 +209,16 @@ def main() -> None:
     parser.add_argument("--any-group", action="store_true", help="one norm group of each batch")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--max-clips", type=int, help="at most so many clips at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="kinds that are compiled at a time")
     parser.add_argument("--minutes", type=float, default=9.0, help="after which no row begins")
     options = parser.parse_args()
-    plans = [config.plan() for _, config in benches(options)]
+    plans = [config.plan() for _, config in configurations(options)]
     shapes = {str(kind.shape) for plan in plans for kind in step_kinds(plan)}
     if unknown := sorted(set(options.shapes or ()) - shapes):
         parser.error(f"--shapes {' '.join(unknown)}: choose from {' '.join(sorted(shapes))}")
-    began = time.monotonic()
     known = [json.loads(line) for line in _lines(options.out)]
-    for row in rows(options, known):
-        with options.out.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row), flush=True)
-        if time.monotonic() - began > 60 * options.minutes:
-            break
+    end = time.monotonic() + 60 * options.minutes
+    (time_in_turn if options.jobs == 1 else time_in_lots)(options, known, end)
 
 
 def _lines(path: Path) -> list[str]:

@@ -86,6 +86,19 @@ def test_every_mini_batch_of_a_plan_is_timed_once(run: Run, tmp_path: Path) -> N
         run("steps", *size, "--shapes", "9x9x9")
 
 
+def test_kinds_that_are_compiled_at_a_time_are_timed_in_turn(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "steps.jsonl"
+    size = (str(out), "--recipes", "demo", "--max-clips", "1", "--repeats", "1", "--jobs", "2")
+    shapes = dict.fromkeys(str(each.shape) for each in recipe("demo").plan().mini_batches())
+    first, second, *_ = shapes
+    run("steps", *size, "--shapes", first, second)
+    timed = rows(out.read_text())
+    assert sorted(row["shape"] for row in timed) == sorted([first, second])
+    assert all(row["clips"] == 1 and row["seconds"] > 0 for row in timed)
+    run("steps", *size, "--shapes", first, second)
+    assert rows(out.read_text()) == timed
+
+
 def test_a_baseline_and_multigrid_are_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
