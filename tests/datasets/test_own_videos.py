@@ -37,6 +37,19 @@ def test_splits_and_classes_beside_each_other_are_refused(put):
         list_folder(root)
 
 
+def test_splits_within_classes_are_refused_and_not_mixed(put):
+    root = put("run/train/a.mp4", "run/Test/b.mp4", "sit/train/c.mp4")
+    message = "holds splits in the folders of classes, such as run/Test/b.mp4; put .* test/run$"
+    with pytest.raises(ValueError, match=message):
+        list_folder(root)
+    assert list_folder(put("sit/d.mp4")).classes == ("run", "sit")
+
+
+def test_folders_named_by_numbers_are_in_their_order(put):
+    root = put("train/10/a.mp4", "train/9/b.mp4")
+    assert list_folder(root, val_share=0).classes == ("9", "10")
+
+
 def test_a_folder_without_splits_is_split_by_name(put):
     root = put(*(f"{c}/{k}.mp4" for c in ("run", "sit") for k in range(40)))
     listing = list_folder(root, val_share=0.25)

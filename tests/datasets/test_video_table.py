@@ -126,6 +126,21 @@ def test_rows_of_a_group_or_of_a_video_stay_on_one_side(put):
     assert splits.count("val") == 8
 
 
+def test_what_is_not_used_of_a_table_is_said(put):
+    root = put("a.mp4", "b.mp4")
+    (root / "t.csv").write_text("path,label,spilt\na.mp4,x,train\nb.mp4,x,val\n")
+    (note,) = list_table(root / "t.csv").notes
+    assert note.startswith("not read: 'spilt'; columns that are: path, uri,")
+    (root / "t.csv").write_text("path,label,split,group\na.mp4,x,train,p\nb.mp4,x,val,p\n")
+    assert list_table(root / "t.csv").notes == ("column group is not used: the table has splits",)
+    (root / "t.csv").write_text("path,label,split,group\na.mp4,x,train,p\nb.mp4,x,train,q\n")
+    assert not any("not used" in note for note in list_table(root / "t.csv").notes)
+    row = {"file_name": "a.mp4", "label": "x", **dict.fromkeys("fghij", 0)}
+    (root / "metadata.jsonl").write_text(json.dumps(row) + "\n")
+    (note,) = list_folder(root).notes
+    assert note.startswith("not read: 'f', 'g', 'h', 'i' and others;")
+
+
 def test_hugging_faces_metadata(put):
     root = put("train/1.mp4", "train/sub/2.mp4", "test/3.mp4")
     (root / "train/metadata.csv").write_text("file_name,label\n1.mp4,run\nsub/2.mp4,sit\n")

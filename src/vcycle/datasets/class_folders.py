@@ -6,11 +6,12 @@ A folder goes in, a ``Listing`` comes out. The folders' names are the classes.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from vcycle.data.tables import counted, quoted
 from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, is_prepared, plain_name, videos_under
-from vcycle.datasets.listing import SPLIT_NAMES, Entry, Listing
+from vcycle.datasets.listing import SPLIT_NAMES, Entry, Listing, sorted_classes
 from vcycle.datasets.splits import Splitting
 
 
@@ -18,7 +19,8 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     """A folder for each class, under ``train``, ``val`` and ``test`` folders if there are any.
 
     Without those, ``splitting`` divides the videos. The listing is empty if no folder of a class
-    holds a video. Raises ValueError if only some classes are under a split.
+    holds a video. Raises ValueError if only some classes are under a split, or splits are under
+    classes.
     """
     tops = _folders_in(top, top)
     splits = [(SPLIT_NAMES[d.name.lower()], d) for d in tops if d.name.lower() in SPLIT_NAMES]
@@ -35,11 +37,13 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
         for folder in _folders_in(parent, top)
         for path in videos_under(folder)
     ]
-    classes = tuple(sorted({name for _, name, _ in found}))
+    classes = sorted_classes(name for _, name, _ in found)
     numbers = {name: label for label, name in enumerate(classes)}
     labels = [(numbers[name],) for _, name, _ in found]
     paths = [path for _, _, path in found]
     parents = [folder for _, folder in splits] or [top]
+    if not splits:
+        _check_no_splits_within(top, classes, paths)
     notes = (*_strays(top, parents), *_without_videos(top, parents), *_linked(top, paths))
     if splits:
         chosen, more = splitting.with_val(
@@ -56,6 +60,16 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
         for path, label, (split, group) in zip(paths, labels, chosen, strict=True)
     )
     return Listing(top, classes, entries, notes=notes)
+
+
+def _check_no_splits_within(top: Path, classes: Sequence[str], paths: Sequence[str]) -> None:
+    """Raise ValueError if every class has its videos in folders of splits, which would be mixed."""
+    within = [PurePosixPath(path).parts[1].lower() for path in paths]
+    if len(classes) > 1 and within and all(name in SPLIT_NAMES for name in within):
+        raise ValueError(
+            f"{top}: holds splits in the folders of classes, such as {paths[0]}; put the folders "
+            f"of classes in those of splits, as in {SPLIT_NAMES[within[0]]}/{classes[0]}"
+        )
 
 
 def _linked(top: Path, paths: list[str]) -> tuple[str, ...]:

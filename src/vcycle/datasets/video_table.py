@@ -44,6 +44,9 @@ TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
 _ALIASES = {"start_seconds": "start", "end_seconds": "end"}
 """Columns as manifests and predictions call them."""
 _PATHS = ("path", "uri", "file_name")
+_COLUMNS = (*_PATHS, "label", "labels", "split", "group", "start", "end")
+_NAMED = 4
+"""Of the columns that are not read, the most that a note names."""
 _FIX = "correct it"
 _MOST_ROWS = 20_000_000
 Row = Mapping[str, Any]
@@ -78,7 +81,8 @@ def list_table(
     if file.name in MANIFEST_FILES:
         raise ValueError(f"{file}: would be replaced by the manifest; rename it")
     top = dataset_folder(videos if videos is not None else file.parent)
-    return _listing(top, _read(file, top), Splitting(val_share, group_pattern), where=str(file))
+    rows, others = _read(file, top)
+    return _listing(top, rows, others, Splitting(val_share, group_pattern), where=str(file))
 
 
 def metadata_tables(top: Path) -> list[Path]:
@@ -90,25 +94,36 @@ def metadata_tables(top: Path) -> list[Path]:
 
 def list_metadata(top: Path, tables: Sequence[Path], splitting: Splitting) -> Listing:
     """The videos of ``metadata`` tables, whose ``file_name`` is relative to the table's folder."""
-    rows = []
+    rows: list[_Listed] = []
+    others: dict[str, None] = {}
     for table in tables:
         split = "" if table.parent == top else SPLIT_NAMES[table.parent.name.lower()]
-        for row in _read(table, table.parent):
+        listed, names = _read(table, table.parent)
+        others |= dict.fromkeys(names)
+        for row in listed:
             path = row.path
             if "://" not in path:
                 path = (table.parent.relative_to(top) / path).as_posix()
             rows.append(replace(row, path=path, split=row.split or split))
-    return _listing(top, rows, splitting, where=str(tables[0]))
+    return _listing(top, rows, list(others), splitting, where=str(tables[0]))
 
 
-def _listing(top: Path, rows: Sequence[_Listed], splitting: Splitting, *, where: str) -> Listing:
+def _listing(
+    top: Path,
+    rows: Sequence[_Listed],
+    others: Sequence[str],
+    splitting: Splitting,
+    *,
+    where: str,
+) -> Listing:
+    """The listing of the rows of tables that have ``others``, columns that are not read, too."""
     if not rows:
         raise ValueError(f"{where}: lists no video; give each one a row")
     rows, notes = _once(rows)
     classes = sorted_classes(name for row in rows for name in row.labels)
     numbers = {name: label for label, name in enumerate(classes)}
     labels = [tuple(numbers[name] for name in row.labels) for row in rows]
-    notes += _notes_on_labels(rows, classes)
+    notes += (*_notes_on_columns(others), *_notes_on_labels(rows, classes))
     paths, groups = [row.path for row in rows], [row.group or f"/{row.path}" for row in rows]
     if any(row.split for row in rows):
         if without := [row.path for row in rows if not row.split]:
@@ -119,6 +134,8 @@ def _listing(top: Path, rows: Sequence[_Listed], splitting: Splitting, *, where:
             [row.split for row in rows], paths, labels, groups, reason="the table has splits"
         )
         notes += more
+        if any(row.group for row in rows) and all(group is None for _, group in splits):
+            notes += ("column group is not used: the table has splits",)
     else:
         splits = splitting.divide(paths, labels, groups)
     found: list[Entry | Missing] = []
@@ -133,6 +150,15 @@ def _listing(top: Path, rows: Sequence[_Listed], splitting: Splitting, *, where:
         )
         found.append(entry if is_there(row.path, top) else (row.path, split))
     return replace(make_listing(top, classes, found), notes=notes)
+
+
+def _notes_on_columns(others: Sequence[str]) -> tuple[str, ...]:
+    """Which columns are not read; a misspelt one is among them."""
+    if not others:
+        return ()
+    some = ", ".join(map(quoted, others[:_NAMED]))
+    more = " and others" if len(others) > _NAMED else ""
+    return (f"not read: {some}{more}; columns that are: {', '.join(_COLUMNS)}",)
 
 
 def _notes_on_labels(rows: Sequence[_Listed], classes: Sequence[str]) -> tuple[str, ...]:
@@ -167,18 +193,23 @@ def _once(rows: Sequence[_Listed]) -> tuple[list[_Listed], tuple[str, ...]]:
     return kept, tuple(notes)
 
 
-def _read(table: Path, folder: Path) -> list[_Listed]:
+def _read(table: Path, folder: Path) -> tuple[list[_Listed], list[str]]:
+    """The rows of a table, and the names of its columns that are not read."""
+    others: dict[str, None] = {}
+
     def parse(row: Row) -> _Listed:
         named = {name.strip().lower(): value for name, value in row.items()}
-        return _listed({_ALIASES.get(name, name): value for name, value in named.items()}, folder)
+        known = {_ALIASES.get(name, name): value for name, value in named.items()}
+        others.update(dict.fromkeys(name for name in known if name not in _COLUMNS))
+        return _listed(known, folder)
 
     suffix = table.suffix.lower()
     if suffix == ".csv":
-        return parse_table(table, (), parse, fix=_FIX)
+        return parse_table(table, (), parse, fix=_FIX), list(others)
     if suffix == ".jsonl":
-        return parse_lines(table, lambda line: parse(_object(line)), fix=_FIX)
+        return parse_lines(table, lambda line: parse(_object(line)), fix=_FIX), list(others)
     if suffix == ".parquet":
-        return _parse_parquet(table, parse)
+        return _parse_parquet(table, parse), list(others)
     raise ValueError(f"{table}: is not a table; give one of {', '.join(TABLE_SUFFIXES)}")
 
 
