@@ -17,25 +17,27 @@ from torch.optim import Optimizer
 from vcycle.data.batch import Batch
 from vcycle.data.request import StepPart
 from vcycle.models import (
-    SubBatchNorm3d,
-    check_norm_group,
     commit_statistics,
-    has_deferred_statistics,
-    num_attention_dropout,
     num_commits,
-    num_plain_dropout,
     set_dropout_seeds,
     set_norm_group,
     set_token_share,
 )
-from vcycle.models.frozen import is_in_training
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.optimizer_watch import step_was_skipped, watch
+from vcycle.train.own_loop.model_checks import (
+    check_batch_norms,
+    check_parts,
+    warn_of_drift,
+    warn_of_evaluation,
+)
 from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
 _MOST_UNCOMMITTED = 10
 """Steps of an optimizer before statistics that nobody applied are taken for forgotten."""
+_COMPARED_AFTER = 3
+"""Updates of an optimizer until the parameters of all processes are compared, once."""
 _PLACE = "plan_place"  # in the first parameter group, so that a checkpoint of the optimizer has it
 
 
@@ -52,6 +54,7 @@ class _Pace:
     first_commits: int | None = None
     first_updates: int = 0
     has_commits: bool = False
+    is_compared: bool = False
 
 
 _paces: WeakKeyDictionary[Optimizer, _Pace] = WeakKeyDictionary()
@@ -65,7 +68,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     Lightning's or Accelerate's wrapper of one, the model DDP's. The place in the plan is kept in
     the optimizer's state, so a resumed run goes on checking. Returns the step. The first call warns
     of an optimizer that has stepped or has another scheduler, and of other videos than the plan's;
-    each call of a model that is in evaluation mode.
+    one after some steps of processes whose parameters differ, which it asks them once; each call of
+    a model that is in evaluation mode.
 
     Raises ValueError if the batch is not the one that follows the last: of another plan, drawn from
     another number of videos, left out or repeated, split by a trainer; if there are gradients
@@ -102,6 +106,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
         check_batch_norms(model, step.norm_group)
         check_parts(model, part)
         _check_commits(model, inner)
+        _compare_processes(part, inner)
         warn_of_evaluation(model)
         set_rates(inner, step.learning_rate, rate_factors(inner, base_rate=base_rate))
         set_norm_group(model, step.norm_group)
@@ -251,47 +256,6 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> bool:
     return was_skipped
 
 
-def warn_of_evaluation(model: nn.Module) -> None:
-    """Warn if no layer that trains is in training mode, as after a validation."""
-    training = any(
-        layer.training and any(each.requires_grad for each in layer.parameters(recurse=False))
-        for layer in model.modules()
-    )
-    if not training and any(each.requires_grad for each in model.parameters()):
-        warnings.warn(
-            "model: it is in evaluation mode, in which dropout is off and norm statistics stay as "
-            "they are; call model.train() after a validation",
-            stacklevel=3,
-        )
-
-
-def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
-    """Raise ValueError if batch norms of ``model`` would ignore norm groups."""
-    if norm_group is None:
-        return
-    others = [
-        module
-        for module in model.modules()
-        if isinstance(module, (nn.BatchNorm3d, nn.SyncBatchNorm))
-        and not isinstance(module, SubBatchNorm3d)
-        and is_in_training(module)
-    ]
-    plain = sum(type(module) is nn.BatchNorm3d for module in others)
-    if plain:
-        raise ValueError(
-            f"model: {plain} nn.BatchNorm3d take statistics from whole batches, not from groups of "
-            f"{norm_group} clips; call vcycle.convert_batch_norm(model) first, or plan with "
-            f"Multigrid(norm_group=None)"
-        )
-    if others:
-        raise ValueError(
-            f"model: {len(others)} {type(others[0]).__name__} take statistics from whole batches, "
-            f"not from groups of {norm_group} clips, and vcycle.convert_batch_norm leaves them as "
-            f"they are; build the model with nn.BatchNorm3d, whose groups span processes once it "
-            f"is converted, or plan with Multigrid(norm_group=None)"
-        )
-
-
 def _check_commits(model: nn.Module, optimizer: Optimizer) -> None:
     """Raise ValueError if the optimizer has often stepped, and collected statistics never moved.
 
@@ -324,47 +288,10 @@ def _commit_skipped(model: nn.Module, optimizer: Optimizer) -> None:
         pace.first_commits += (num_commits(model) or 0) - before
 
 
-def _takes_statistics(model: nn.Module) -> bool:
-    """Whether a norm of ``model`` takes statistics of groups; frozen ones take none."""
-    return any(isinstance(m, SubBatchNorm3d) and is_in_training(m) for m in model.modules())
-
-
-def check_parts(model: nn.Module, part: StepPart) -> None:
-    """Raise ValueError if layers would not see a step's parts as one batch.
-
-    Warns of attention that drops weights: nothing here can draw them by clip.
-    """
-    if part.num_parts == 1:
+def _compare_processes(part: StepPart, optimizer: Optimizer) -> None:
+    """Warn once, after some steps, if the processes train models of their own."""
+    pace = _paces[optimizer]
+    if pace.is_compared or watch(optimizer).num_updates < _COMPARED_AFTER:
         return
-    takes_statistics = _takes_statistics(model)
-    for clips, norm_group in part.batches if takes_statistics else ():
-        if norm_group is not None:
-            at_once = clips // part.micro_batches
-            try:  # all of the plan's, of which the smallest may come last
-                check_norm_group(norm_group, batch_clips=at_once, num_parts=part.world_size)
-            except ValueError as error:
-                raise ValueError(
-                    f"batch of {clips} clips in {part.num_parts} parts: {error}; or give the "
-                    f"plan's Multigrid a smaller norm_group, or fewer micro_batches"
-                ) from None
-    is_grouped = takes_statistics and part.step.norm_group is not None
-    if is_grouped and not has_deferred_statistics(model):
-        raise ValueError(
-            f"model: its running statistics would be those of one of {part.num_parts} parts of a "
-            f"batch; call vcycle.defer_statistics(model, optimizer) once, before the first step"
-        )
-    plain = num_plain_dropout(model)
-    if plain:
-        raise ValueError(
-            f"model: {plain} nn.Dropout draw their masks by process and micro-batch, so that the "
-            f"{part.num_parts} parts of a batch change the result; call "
-            f"vcycle.convert_dropout(model) first"
-        )
-    attention = num_attention_dropout(model)
-    if attention:
-        warnings.warn(
-            f"model: {attention} nn.MultiheadAttention draw their dropout by process and "
-            f"micro-batch, so that the {part.num_parts} parts of a batch change the result; give "
-            f"them dropout=0 if that matters",
-            stacklevel=3,
-        )
+    pace.is_compared = True
+    warn_of_drift([p for group in optimizer.param_groups for p in group["params"]], part)

@@ -19,7 +19,7 @@ from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.optimizer_watch import step_was_skipped, watch
-from vcycle.train.own_loop.apply_step import (
+from vcycle.train.own_loop.model_checks import (
     check_batch_norms,
     check_parts,
     warn_of_evaluation,

@@ -1,0 +1,135 @@
+"""What a model needs for a plan's steps, whoever trains it.
+
+In: a model, and a step or its parts. Out: one line of what is not as it must be.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from vcycle.data.request import StepPart
+from vcycle.models import (
+    SubBatchNorm3d,
+    check_norm_group,
+    has_deferred_statistics,
+    num_attention_dropout,
+    num_plain_dropout,
+)
+from vcycle.models.frozen import is_in_training
+
+
+def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
+    """Raise ValueError if batch norms of ``model`` would ignore norm groups."""
+    if norm_group is None:
+        return
+    others = [
+        module
+        for module in model.modules()
+        if isinstance(module, (nn.BatchNorm3d, nn.SyncBatchNorm))
+        and not isinstance(module, SubBatchNorm3d)
+        and is_in_training(module)
+    ]
+    plain = sum(type(module) is nn.BatchNorm3d for module in others)
+    if plain:
+        raise ValueError(
+            f"model: {plain} nn.BatchNorm3d take statistics from whole batches, not from groups of "
+            f"{norm_group} clips; call vcycle.convert_batch_norm(model) first, or plan with "
+            f"Multigrid(norm_group=None)"
+        )
+    if others:
+        raise ValueError(
+            f"model: {len(others)} {type(others[0]).__name__} take statistics from whole batches, "
+            f"not from groups of {norm_group} clips, and vcycle.convert_batch_norm leaves them as "
+            f"they are; build the model with nn.BatchNorm3d, whose groups span processes once it "
+            f"is converted, or plan with Multigrid(norm_group=None)"
+        )
+
+
+def _takes_statistics(model: nn.Module) -> bool:
+    """Whether a norm of ``model`` takes statistics of groups; frozen ones take none."""
+    return any(isinstance(m, SubBatchNorm3d) and is_in_training(m) for m in model.modules())
+
+
+def check_parts(model: nn.Module, part: StepPart) -> None:
+    """Raise ValueError if layers would not see a step's parts as one batch.
+
+    Warns of attention that drops weights: nothing here can draw them by clip.
+    """
+    if part.num_parts == 1:
+        return
+    takes_statistics = _takes_statistics(model)
+    for clips, norm_group in part.batches if takes_statistics else ():
+        if norm_group is not None:
+            at_once = clips // part.micro_batches
+            try:  # all of the plan's, of which the smallest may come last
+                check_norm_group(norm_group, batch_clips=at_once, num_parts=part.world_size)
+            except ValueError as error:
+                raise ValueError(
+                    f"batch of {clips} clips in {part.num_parts} parts: {error}; or give the "
+                    f"plan's Multigrid a smaller norm_group, or fewer micro_batches"
+                ) from None
+    is_grouped = takes_statistics and part.step.norm_group is not None
+    if is_grouped and not has_deferred_statistics(model):
+        raise ValueError(
+            f"model: its running statistics would be those of one of {part.num_parts} parts of a "
+            f"batch; call vcycle.defer_statistics(model, optimizer) once, before the first step"
+        )
+    plain = num_plain_dropout(model)
+    if plain:
+        raise ValueError(
+            f"model: {plain} nn.Dropout draw their masks by process and micro-batch, so that the "
+            f"{part.num_parts} parts of a batch change the result; call "
+            f"vcycle.convert_dropout(model) first"
+        )
+    attention = num_attention_dropout(model)
+    if attention:
+        warnings.warn(
+            f"model: {attention} nn.MultiheadAttention draw their dropout by process and "
+            f"micro-batch, so that the {part.num_parts} parts of a batch change the result; give "
+            f"them dropout=0 if that matters",
+            stacklevel=3,
+        )
+
+
+def warn_of_evaluation(model: nn.Module) -> None:
+    """Warn if no layer that trains is in training mode, as after a validation."""
+    training = any(
+        layer.training and any(each.requires_grad for each in layer.parameters(recurse=False))
+        for layer in model.modules()
+    )
+    if not training and any(each.requires_grad for each in model.parameters()):
+        warnings.warn(
+            "model: it is in evaluation mode, in which dropout is off and norm statistics stay as "
+            "they are; call model.train() after a validation",
+            stacklevel=3,
+        )
+
+
+def warn_of_drift(parameters: Sequence[Tensor], part: StepPart) -> None:
+    """Warn if processes train models of their own, as they do without DDP; all of them call it."""
+    is_parallel = dist.is_available() and dist.is_initialized() and part.world_size > 1
+    if not is_parallel or dist.get_world_size() != part.world_size:
+        return
+    if any(map(_is_shard, parameters)):
+        return
+    device = parameters[0].device
+    total = torch.stack([p.detach().float().abs().sum().to(device) for p in parameters]).sum()
+    ends = torch.stack([total, -total])
+    dist.all_reduce(ends, op=dist.ReduceOp.MAX)
+    if ends.isfinite().all() and ends[0] != -ends[1]:
+        warnings.warn(
+            f"model: its parameters differ between the {part.world_size} processes, as if each "
+            f"trained alone; wrap it in DistributedDataParallel",
+            stacklevel=4,
+        )
+
+
+def _is_shard(parameter: Tensor) -> bool:
+    """Whether a process holds a part of a parameter, as with FSDP and DeepSpeed."""
+    is_marked = hasattr(parameter, "_fsdp_flattened") or hasattr(parameter, "ds_id")
+    return is_marked or type(parameter) not in (nn.Parameter, Tensor)
