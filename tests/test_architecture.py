@@ -25,7 +25,12 @@ LAYERS = [
     {"__main__"},
 ]
 # What decodes knows shapes and frames, and nothing of who asks for them.
-DECODING_KNOWS = ("vcycle.schedule.shape", "vcycle.data.grid", "vcycle.data.metadata")
+DECODING_KNOWS = (
+    "vcycle.schedule.shape",
+    "vcycle.schedule.messages",
+    "vcycle.data.grid",
+    "vcycle.data.metadata",
+)
 # Plans are printed, recipes read and reports drawn without torch.
 NO_TORCH = ("vcycle.schedule", "vcycle.config", "vcycle.report", "vcycle.cli")
 

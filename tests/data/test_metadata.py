@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from vcycle.data.metadata import Location, UnreadableVideo, Video, one_line
+from vcycle.data.metadata import Location, UnreadableVideo, Video
 
 VIDEO = Video(
     path="a/b.mp4",
@@ -43,10 +43,5 @@ def test_a_place_names_its_part_of_the_file():
     assert str(dataclasses.replace(VIDEO, offset=8, num_bytes=2).source) == "a/b.mp4[8:10]"
 
 
-def test_an_error_is_one_short_line():
-    assert one_line(MemoryError()) == "not enough memory"
-    assert one_line(OSError(28, "No space left on device")) == "No space left on device"
-    assert one_line(ValueError("two\n  lines")) == "two lines"
-    assert one_line(KeyError("x" * 500)).startswith("KeyError: 'xxx")
-    assert len(one_line(KeyError("x" * 500))) == 200
+def test_an_unreadable_video_is_named_with_the_reason():
     assert str(UnreadableVideo("a.mp4", "not found")) == "a.mp4: not found"

@@ -32,6 +32,7 @@ from vcycle.data.metadata import UnreadableVideo, VideoInfo
 from vcycle.data.randomness import indexed_seeds
 from vcycle.data.request import ClipRequest
 from vcycle.datasets.prepare import Preparation
+from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape
 
 SHAPES = ("8x112", "8x158", "16x158", "16x224", "32x224")
@@ -87,7 +88,7 @@ def bench_loader(
                 except Exception as error:  # a peer may raise any
                     if name not in PEERS:
                         raise
-                    remark(f"{name} fails at {text}: {' '.join(str(error).split())[:200]}")
+                    remark(f"{name} fails at {text}: {shortened(error)}")
                     continue
                 rows.append(row)
                 if progress is not None:

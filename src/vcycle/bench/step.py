@@ -21,7 +21,6 @@ from torch.nn import functional as F
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
-from vcycle.data.tables import counted
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
 from vcycle.evaluate.setup import make_network
@@ -33,6 +32,7 @@ from vcycle.models import (
     set_token_share,
 )
 from vcycle.models.out_of_memory import out_of_memory_by_name
+from vcycle.schedule.messages import counted
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.clock import Clock, clock_of

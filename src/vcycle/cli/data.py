@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from vcycle.data.cores import process_cores
-from vcycle.data.tables import counted
 from vcycle.report.progress_bar import progress_bar
+from vcycle.schedule.messages import counted
 
 if TYPE_CHECKING:
     from vcycle.datasets.listing import Listing

@@ -19,9 +19,9 @@ from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_field_flags
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import check_replaces
-from vcycle.data.tables import counted
 from vcycle.evaluate.frontier import multiply_adds_text
 from vcycle.evaluate.metric_names import METRICS, SCORE_COLUMNS, metric_of
+from vcycle.schedule.messages import counted
 from vcycle.schedule.shape import Shape
 
 

@@ -16,10 +16,10 @@ from vcycle.cli.launched import is_one_of_several
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.data.cores import process_cores
 from vcycle.data.manifest import Manifest
-from vcycle.data.tables import counted
 from vcycle.datasets.choices import Choices
 from vcycle.datasets.folders import plain_path
 from vcycle.report.progress_bar import progress_bar
+from vcycle.schedule.messages import counted
 
 
 def manifest_of(path: Path, chosen: Choices = Choices()) -> Path:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from vcycle.cli.trained_model import add_model_flags, model_of
 from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
-from vcycle.data.tables import counted
+from vcycle.schedule.messages import counted
 from vcycle.schedule.shape import Shape
 
 if TYPE_CHECKING:

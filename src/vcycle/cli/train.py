@@ -28,10 +28,10 @@ from vcycle.config.pretrained import check_weights, check_weights_file
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import Model, RunConfig
 from vcycle.data.manifest import Manifest
-from vcycle.data.tables import counted
 from vcycle.datasets.choices import Choices
 from vcycle.evaluate.metric_names import BY_CLASS, misses_rare_classes
 from vcycle.schedule.arguments import nearest
+from vcycle.schedule.messages import counted
 from vcycle.schedule.multigrid import Multigrid
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

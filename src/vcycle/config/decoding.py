@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from vcycle.data.loader_stats import workers_needed
-from vcycle.data.tables import counted
 from vcycle.schedule.cost import MeasuredStep
+from vcycle.schedule.messages import counted
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 

@@ -23,9 +23,10 @@ from vcycle.data.decode.torchcodec import read_clip_torchcodec
 from vcycle.data.decode.video import cut_clip, read_clip, stored_frames
 from vcycle.data.grid import Grid, GridRange, grid_of_part
 from vcycle.data.manifest import Manifest
-from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, Video, one_line
+from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, Video
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest, check_request
+from vcycle.schedule.messages import one_line
 
 if TYPE_CHECKING:
     from vcycle.data.cache import VideoCache  # which not every system can import

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from vcycle.data.tables import counted
+from vcycle.schedule.messages import counted
 
 _WAIT_SHARE = 0.05  # more waiting than this makes a phase loader-bound
 SPARE_WORKERS = 1.1

@@ -23,10 +23,10 @@ from vcycle.data.tables import (
     parse_table,
     parse_whole_number,
     placed,
-    quoted,
     read_text,
     write_table,
 )
+from vcycle.schedule.messages import quoted
 
 _NEEDED = ("path", "labels", "split", "flip")  # of a video
 _LISTED, _REASONS = ("split", "videos"), ("path", "reason")

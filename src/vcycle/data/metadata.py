@@ -102,16 +102,6 @@ class TookTooLong(UnreadableVideo):
         super().__init__(place, "decoding took longer than the limit")
 
 
-def one_line(error: BaseException) -> str:
-    """An exception's message for people: one line of at most 200 characters."""
-    if isinstance(error, MemoryError):
-        return "not enough memory"
-    text = getattr(error, "strerror", None)  # of an OSError, or of FFmpeg
-    if not text:
-        text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())[:200]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Video(VideoInfo):
     """One line of a manifest: where the video is, its labels and its metadata.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vcycle.data.atomic import write_atomic
+from vcycle.schedule.messages import quoted
 
 T = TypeVar("T")
 
@@ -150,17 +151,6 @@ def check_line(text: str, name: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{name} {quoted(text)} is not UTF-8 text") from None
-
-
-def quoted(text: str) -> str:
-    """The start of a text in quotes, for a one-line message."""
-    return repr(text[:60])
-
-
-def counted(count: int, noun: str) -> str:
-    """A count with its noun, such as ``1 video``, ``1,200 videos`` or ``2 classes``."""
-    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
-    return f"{count:,} {noun}{ending}"
 
 
 def parse_number(text: str, name: str) -> float:

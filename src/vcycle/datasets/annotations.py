@@ -14,14 +14,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from vcycle.data.tables import (
-    counted,
     parse_items,
     parse_lines,
     parse_number,
     parse_object,
     parse_table,
     parse_whole_number,
-    quoted,
     word,
 )
 from vcycle.datasets.folders import plain_name, videos_under
@@ -34,6 +32,7 @@ from vcycle.datasets.listing import (
     make_listing,
     split_name,
 )
+from vcycle.schedule.messages import counted, quoted
 
 _HMDB51_SPLITS = {"0": "", "1": "train", "2": "val"}
 

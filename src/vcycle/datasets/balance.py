@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Video
-from vcycle.data.tables import counted
+from vcycle.schedule.messages import counted
 
 _MAX_ROWS = 30  # of classes in the table
 _IMBALANCE = 10  # times as many videos of one class as of another

@@ -9,10 +9,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from vcycle.data.tables import counted, quoted
 from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, is_prepared, plain_name, videos_under
 from vcycle.datasets.listing import SPLIT_NAMES, Entry, Listing, sorted_classes
 from vcycle.datasets.splits import Splitting
+from vcycle.schedule.messages import counted, quoted
 
 
 def list_class_folders(top: Path, splitting: Splitting) -> Listing:

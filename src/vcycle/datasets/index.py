@@ -24,7 +24,6 @@ from vcycle.data.manifest import (
     write_reasons,
 )
 from vcycle.data.metadata import Location, Video, VideoInfo
-from vcycle.data.tables import counted
 from vcycle.datasets.balance import split_table, split_warnings
 from vcycle.datasets.choices import CHOICES_FILE, Choices
 from vcycle.datasets.folders import plain_path
@@ -34,6 +33,7 @@ from vcycle.datasets.mirroring import mirroring
 from vcycle.datasets.on_ray import check_shared, run_anywhere
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video
 from vcycle.datasets.splits import repaired_splits
+from vcycle.schedule.messages import counted
 
 JOURNAL = "probes.jsonl"
 _PROBE_VERSION = 2

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vcycle.data.metadata import one_line
 from vcycle.datasets.parallel import Failed, run_jobs
+from vcycle.schedule.messages import one_line
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from vcycle.data.tables import counted
 from vcycle.datasets.choices import Choices
 from vcycle.datasets.class_folders import list_class_folders
 from vcycle.datasets.folders import (
@@ -26,6 +25,7 @@ from vcycle.datasets.listing import Listing, dataset_folder
 from vcycle.datasets.splits import Splitting
 from vcycle.datasets.video_table import TABLE_SUFFIXES, list_metadata, list_table, metadata_tables
 from vcycle.datasets.webdataset import list_shards, shards_under
+from vcycle.schedule.messages import counted
 
 
 def index_own_videos(

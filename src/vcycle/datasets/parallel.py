@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
-from vcycle.data.metadata import UnreadableVideo, one_line
+from vcycle.data.metadata import UnreadableVideo
 from vcycle.data.workers.lifetime import death, end_with, process_context
+from vcycle.schedule.messages import one_line
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

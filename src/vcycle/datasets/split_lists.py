@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from vcycle.data.manifest import check_class, check_path, locate, read_classes
 from vcycle.data.metadata import Location
-from vcycle.data.tables import counted, parse_lines, quoted, read_text
+from vcycle.data.tables import parse_lines, read_text
 from vcycle.datasets.listing import (
     Entry,
     Listing,
@@ -28,6 +28,7 @@ from vcycle.datasets.listing import (
     make_listing,
     sorted_classes,
 )
+from vcycle.schedule.messages import counted, quoted
 
 _MARKS = ("\t", ";", ",")
 _MOST_CLASSES = 1_000_000

@@ -17,15 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.data.manifest import MANIFEST_FILES, check_class, check_path
-from vcycle.data.tables import (
-    check_line,
-    counted,
-    parse_lines,
-    parse_number,
-    parse_table,
-    placed,
-    quoted,
-)
+from vcycle.data.tables import check_line, parse_lines, parse_number, parse_table, placed
 from vcycle.datasets.listing import (
     SPLIT_NAMES,
     Entry,
@@ -39,6 +31,7 @@ from vcycle.datasets.listing import (
     split_name,
 )
 from vcycle.datasets.splits import Splitting
+from vcycle.schedule.messages import counted, quoted
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
 _ALIASES = {"start_seconds": "start", "end_seconds": "end"}

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vcycle.data.manifest import check_class
-from vcycle.data.tables import counted, placed, quoted
+from vcycle.data.tables import placed
 from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, is_prepared, plain_name
 from vcycle.datasets.listing import (
     SPLIT_NAMES,
@@ -23,6 +23,7 @@ from vcycle.datasets.listing import (
     sorted_classes,
 )
 from vcycle.datasets.splits import Splitting
+from vcycle.schedule.messages import counted, quoted
 
 _LABEL_FILES = ("cls", "json", "txt")  # in this order
 _LABEL_FIELDS = ("labels", "label", "class", "cls")

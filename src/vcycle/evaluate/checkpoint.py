@@ -25,6 +25,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.batch import MEAN, STD
 from vcycle.data.manifest import Manifest
 from vcycle.models.checkpoint_files import is_compressed
+from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape, ShapeRule
 
 FORMAT = 2
@@ -154,7 +155,7 @@ def find_trained_model(path: Path) -> TrainedModel | None:
             TrainedModel.from_dict(json.loads(metadata["vcycle"])) if "vcycle" in metadata else None
         )
     except _DAMAGED as error:
-        reason = " ".join(str(error).split())[:100]
+        reason = shortened(error, 100)
         raise ValueError(f"weights {path}: it is damaged ({reason}); {_GIVE_ANOTHER}") from error
 
 
@@ -197,7 +198,7 @@ def _read_weights(file: Path, module: nn.Module, trained: TrainedModel) -> dict[
         if not isinstance(extra, dict) or not extra.keys().isdisjoint(state):
             raise ValueError("its extra state is no dictionary, or names tensors")
     except _DAMAGED as error:
-        reason = " ".join(str(error).split())[:100]
+        reason = shortened(error, 100)
         raise ValueError(f"weights {file}: it is damaged ({reason}); {_GIVE_ANOTHER}") from error
     state |= extra
     expected = module.state_dict().items()
@@ -302,7 +303,7 @@ def check_loads(path: Path) -> int:
     except Exception as error:  # of torch's reader, for a file that it did not write
         if isinstance(error, ValueError) and str(path) in str(error):
             raise
-        reason = " ".join(str(error).split())[:100]
+        reason = shortened(error, 100)
         raise ValueError(f"checkpoint {path}: it is damaged ({reason}); {_GIVE_ANOTHER}") from None
 
 

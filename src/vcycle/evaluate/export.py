@@ -24,6 +24,7 @@ from vcycle.config.run import Model
 from vcycle.data.atomic import atomic, check_replaces
 from vcycle.evaluate.checkpoint import weights_bytes, without_json
 from vcycle.evaluate.load_model import LoadedModel
+from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape
 
 Format: TypeAlias = Literal["safetensors", "torch", "onnx"]
@@ -151,7 +152,7 @@ def _traced(module: nn.Module, example: Shape, other: Shape) -> ExportedProgram:
         with _quiet():
             return torch.export.export(module, (clips,), dynamic_shapes=dynamic)
     except Exception as error:  # whatever a model of one's own may raise when it is traced
-        reason = " ".join(str(error).split())[:300]
+        reason = shortened(error, 300)
         raise ValueError(
             f"model: it cannot be exported for clips of every shape, {example} and {other} alike "
             f"({reason}); export safetensors, or write its forward without branches on sizes"
@@ -175,7 +176,7 @@ def _check(
         with torch.no_grad():
             expected, found = module(clips), run(clips)
     except Exception as error:  # onnxruntime has errors of its own, and so may a user's model
-        reason = " ".join(str(error).split())[:200]
+        reason = shortened(error)
         raise ValueError(f"export: the model does not run at {shape} ({reason})") from error
     difference = float((found - expected).abs().max())
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from vcycle.schedule.messages import shortened
+
 
 @contextmanager
 def refused_shape(flag: str, clips: Tensor, *, fix: str) -> Iterator[None]:
@@ -23,5 +25,5 @@ def refused_shape(flag: str, clips: Tensor, *, fix: str) -> Iterator[None]:
             f"{flag}: {number} not fit into the memory of {clips.device}; give a smaller one"
         ) from None
     except (RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:150]
+        reason = shortened(error, 150)
         raise ValueError(f"{flag}: the model does not take it ({reason}); {fix}") from error

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vcycle.models.entries import KINETICS_PAGE
 from vcycle.models.wrapped import without_wrappers
+from vcycle.schedule.messages import shortened
 
 MAX_BYTES = 8 * 2**30
 """Larger files are refused. The limit is over 30 times the size of the largest model here."""
@@ -61,7 +62,7 @@ def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...
     try:
         content = _read(path)
     except Exception as error:
-        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        reason = shortened(error, 120) or type(error).__name__
         if "weights_only" in str(error) or "Weights only" in str(error):
             reason = "it holds pickled objects, which can run code when loaded"
         raise ValueError(

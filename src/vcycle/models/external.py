@@ -26,6 +26,7 @@ from vcycle.models.memory_layout import memory_format
 from vcycle.models.norm import SubBatchNorm3d
 from vcycle.models.out_of_memory import out_of_memory_by_name
 from vcycle.models.wrapped import unwrapped
+from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape
 
 
@@ -81,7 +82,7 @@ def _module(path: str, name: str) -> Any:
 
 
 def _one_line(error: BaseException) -> str:
-    said = " ".join(str(error).split())[:200]
+    said = shortened(error)
     if not said and error.__traceback__ is not None:  # as of a bare assert
         place = traceback.extract_tb(error.__traceback__)[-1]
         said = f"{place.line} ({Path(place.filename).name}, line {place.lineno})"

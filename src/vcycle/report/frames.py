@@ -23,6 +23,7 @@ from vcycle.data.grid import Box, Grid, View
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import UnreadableVideo, Video
 from vcycle.data.request import ClipRequest
+from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ValidationVideos:
         try:
             videos = read_manifest(config, run).split("val")
         except (ValueError, OSError) as error:
-            self.reason = f"the run's videos cannot be reached: {' '.join(str(error).split())}"
+            self.reason = f"the run's videos cannot be reached: {shortened(error)}"
             return
         if not is_of(validation, videos):
             self.reason = f"the manifest in {videos.root} has changed since the run"

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from vcycle.config.run import RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.evaluate.metric_names import METRICS
+from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape
 
 Series = dict[str, float]
@@ -146,7 +147,7 @@ class _WandB:
                 settings=wandb.Settings(console="off"),
             )
         except wandb.errors.Error as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = shortened(error)
             raise ValueError(
                 f"log wandb: {reason}; run wandb login, or set WANDB_MODE=offline"
             ) from error

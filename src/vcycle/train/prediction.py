@@ -11,8 +11,8 @@ from dataclasses import replace
 from vcycle.config.sizing import epochs_text
 from vcycle.data.decode.kept import decoded_bytes
 from vcycle.data.loader_stats import workers_needed
-from vcycle.data.tables import counted
 from vcycle.evaluate.loaders import num_decoding
+from vcycle.schedule.messages import counted
 from vcycle.train.activity import Activity
 from vcycle.train.measure.timing import MANY_SECONDS, Prediction, smaller
 from vcycle.train.preparing import measure_preparing

@@ -16,7 +16,8 @@ import av
 
 from vcycle.data.decode.frame_search import MissedFrame, PastDeadline
 from vcycle.data.decode.remote import fetch
-from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, one_line
+from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo
+from vcycle.schedule.messages import one_line
 
 _LISTS = frozenset(("concat", "dash", "hls", "imf", "sdp"))  # formats that name other files
 

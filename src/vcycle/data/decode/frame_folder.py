@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from vcycle.data.decode.resample import Resampler, mirror, quarter_turns
 from vcycle.data.grid import Grid
-from vcycle.data.metadata import TookTooLong, UnreadableVideo, VideoInfo, one_line
+from vcycle.data.metadata import TookTooLong, UnreadableVideo, VideoInfo
+from vcycle.schedule.messages import one_line
 
 _CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
 _NUMBER = re.compile("[0-9]+")

@@ -12,7 +12,8 @@ from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 
-from vcycle.data.metadata import Location, UnreadableVideo, check_uri, one_line
+from vcycle.data.metadata import Location, UnreadableVideo, check_uri
+from vcycle.schedule.messages import one_line
 
 _RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)  # pauses before a store that failed is asked again
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 20.0  # of a web server that does not answer

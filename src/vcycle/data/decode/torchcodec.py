@@ -20,7 +20,8 @@ from vcycle.data.decode.encode import encode_frames
 from vcycle.data.decode.resample import crop_and_scale
 from vcycle.data.decode.video import display_positions, read_clip
 from vcycle.data.grid import Grid
-from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, one_line
+from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo
+from vcycle.schedule.messages import one_line
 
 # 0.11 is the first that rotates frames as their files ask. Before 0.17 NVDEC gives wrong pixels,
 # without an error, if videos of different sizes alternate.

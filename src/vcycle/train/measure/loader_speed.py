@@ -17,9 +17,9 @@ from vcycle.data.dataset import ClipDataset
 from vcycle.data.loader import Loader
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
-from vcycle.data.tables import counted
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import num_workers
+from vcycle.schedule.messages import counted
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity

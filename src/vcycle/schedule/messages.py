@@ -1,0 +1,29 @@
+"""Words of one-line messages: a count with its noun, a text in quotes, an error on one line."""
+
+from __future__ import annotations
+
+
+def quoted(text: str) -> str:
+    """The start of a text in quotes, for a one-line message."""
+    return repr(text[:60])
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun, such as ``1 video``, ``1,200 videos`` or ``2 classes``."""
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
+
+
+def shortened(said: object, most: int = 200) -> str:
+    """What an error or another object says, on one line of at most so many characters."""
+    return " ".join(str(said).split())[:most]
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's message for people: its kind with it, unless its text was made for them."""
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    text = getattr(error, "strerror", None)  # of an OSError, or of FFmpeg
+    if not text:
+        text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return shortened(text)
