@@ -40,7 +40,10 @@ def test_a_place_names_its_part_of_the_file():
     assert str(Location("/a/b.tar", 512, 100)) == "/a/b.tar[512:612]"
     assert str(Location("s3://c/d.mp4")) == "s3://c/d.mp4"
     assert not Location("s3://c/d.mp4").is_local
-    assert str(dataclasses.replace(VIDEO, offset=8, num_bytes=2).source) == "a/b.mp4[8:10]"
+    part = dataclasses.replace(VIDEO, offset=8, num_bytes=2)
+    assert str(part.source) == part.name == "a/b.mp4[8:10]"
+    assert dataclasses.replace(VIDEO, start_seconds=0.25).name == "a/b.mp4[0.25 s:]"
+    assert dataclasses.replace(VIDEO, end_seconds=1).name == "a/b.mp4[0 s:1 s]"
 
 
 def test_an_unreadable_video_is_named_with_the_reason():

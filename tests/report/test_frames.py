@@ -81,7 +81,20 @@ def test_parts_of_one_video_are_not_taken_for_each_other(
     shutil.copytree(synthetic_videos / "train", tmp_path / "train")
     videos = videos_of(tmp_path)
     assert not isinstance(videos.view(others[-1].path), str)
-    assert "2 lines of it are about this video" in videos.view(last.path)
+    first, second = (videos.view(part.name) for part in parts)
+    assert not isinstance(first, str)
+    assert not isinstance(second, str)
+    assert max(first.grid.frames) < min(second.grid.frames)
+    assert "no line of it is about this video" in videos.view(last.path)
+
+
+def test_lines_that_are_the_same_are_not_told_apart(synthetic_videos: Path, tmp_path: Path) -> None:
+    manifest = Manifest.read(synthetic_videos)
+    (*_, last) = manifest.videos
+    replace(manifest, root=tmp_path, videos=(*manifest.videos, last)).write()
+    shutil.copytree(synthetic_videos / "val", tmp_path / "val")
+    shutil.copytree(synthetic_videos / "train", tmp_path / "train")
+    assert "2 lines of it are about this video" in videos_of(tmp_path).view(last.path)
 
 
 def test_a_large_frame_is_made_smaller() -> None:

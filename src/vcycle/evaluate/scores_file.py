@@ -1,8 +1,8 @@
 """The scores of every video, as CSV: ``vcycle eval --scores`` and a run's last validation write it.
 
-In: combined scores. Out: a line a video that was scored: path, labels, views, and a probability for
-each class, named in the first line. Several labels are joined by ``;``, a name that holds one or a
-quotation mark in quotes, as in CSV.
+In: combined scores. Out: a line a video that was scored: path (and part, if a line of the manifest
+is about one), labels, views, and a probability for each class, named in the first line. Several
+labels are joined by ``;``, a name that holds one or a quotation mark in quotes, as in CSV.
 """
 
 from __future__ import annotations
@@ -32,4 +32,4 @@ def _rows(collected: VideoScores, videos: Manifest) -> Iterator[tuple[object, ..
         names = [videos.classes[label] for label in video.labels]
         labels = list_cell(names) if collected.multi_label else names[0]
         numbers = [f"{share:.6g}" for share in shares.tolist()]
-        yield (str(video.source), labels, views, *numbers)
+        yield (video.name, labels, views, *numbers)

@@ -75,7 +75,7 @@ class ValidationVideos:
         self._dataset = make_dataset(config, videos)
         self._by_path: dict[str, list[Video]] = {}
         for video in videos.videos:
-            self._by_path.setdefault(str(video.source), []).append(video)
+            self._by_path.setdefault(video.name, []).append(video)
 
     def other_than(self, paths: Iterable[str]) -> str:
         """One of the paths that is none of these videos'; empty if all are, or none is known."""
