@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from vcycle.bench.step import StepBench, StepRow, clips_of, norm_group_of, step_kinds
+from vcycle.bench.step import StepBench, clips_of, norm_group_of, step_kinds
 from vcycle.config.recipes import recipe
 from vcycle.config.run import RunConfig
 from vcycle.models import SubBatchNorm3d
@@ -36,7 +36,7 @@ from vcycle.schedule.plan import MiniBatch
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 CLASSES = 400
 _LONGEST = 1800
-"""Seconds until all kinds of a lot are compiled."""
+"""Seconds at most until all kinds of a lot are compiled."""
 _KEYS = ("model", "options", "precision", "compiled", "cuda_graphs", "kernels_tried", "norms")
 _KIND = ("shape", "clips", "norm_group", "token_share")
 
@@ -110,7 +110,6 @@ def time_in_lots(options: argparse.Namespace, known: list[dict[str, Any]], end: 
     A kind of step takes minutes of one core to compile; what else the machine does then must not
     disturb what is timed.
     """
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     context = multiprocessing.get_context("spawn")
     left = list(timings(options, known))
     for first in range(0, len(left), options.jobs):
@@ -123,35 +122,38 @@ def time_in_lots(options: argparse.Namespace, known: list[dict[str, Any]], end: 
             process.start()
         for process in processes:
             process.join()
+        if failed := sum(process.exitcode != 0 for process in processes):
+            raise SystemExit(f"{failed} of {len(lot)} kinds failed")
         if time.monotonic() > end:
             break
 
 
 def _time_one(timing: Timing, options: argparse.Namespace, ready: Barrier, turn: Lock) -> None:
     """Compile a kind of step, wait until the others of the lot have, and time it in its turn."""
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # each process has one core
     torch.set_num_threads(1)
-    bench = _bench(replace(timing.config, cuda_graphs="off"), timing.about)
-    chosen = torch.backends.cudnn.benchmark
-    # Kernels that are chosen beside other work are kept apart from those that are timed.
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
+    cudnn, waits_until = torch.backends.cudnn, time.monotonic() + _LONGEST
     try:
-        while _row(timing, bench, repeats=1) is None:  # until the others' memory is free
-            time.sleep(2)
+        bench = _bench(replace(timing.config, cuda_graphs="off"), timing.about)
+        chosen = cudnn.benchmark, cudnn.deterministic
+        # Kernels that are chosen beside other work are kept apart from those that are timed.
+        cudnn.benchmark, cudnn.deterministic = False, True
+        while (
+            bench.row_if_it_fits(timing.kind, timing.clips, num_devices=1, repeats=1) is None
+            and time.monotonic() < waits_until
+        ):
+            time.sleep(2)  # until the others' memory is free
         if bench.device.type == "cuda":
             torch.cuda.empty_cache()
     finally:
         ready.wait()
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = chosen, False
+    cudnn.benchmark, cudnn.deterministic = chosen
     bench._config = timing.config
     with turn:
         _write(timing, bench, options)
         if bench.device.type == "cuda":
             bench._recorder = None
             torch.cuda.empty_cache()
-
-
-def _row(timing: Timing, bench: StepBench, *, repeats: int) -> StepRow | None:
-    return bench.row_if_it_fits(timing.kind, timing.clips, num_devices=1, repeats=repeats)
 
 
 def _write(timing: Timing, bench: StepBench, options: argparse.Namespace) -> dict[str, Any]:
@@ -210,7 +212,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--max-clips", type=int, help="at most so many clips at a time")
     parser.add_argument("--jobs", type=int, default=1, help="kinds that are compiled at a time")
-    parser.add_argument("--minutes", type=float, default=9.0, help="after which no row begins")
+    parser.add_argument("--minutes", type=float, default=9.0, help="after which none begins")
     options = parser.parse_args()
     plans = [config.plan() for _, config in configurations(options)]
     shapes = {str(kind.shape) for plan in plans for kind in step_kinds(plan)}

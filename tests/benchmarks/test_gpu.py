@@ -86,7 +86,7 @@ def test_every_mini_batch_of_a_plan_is_timed_once(run: Run, tmp_path: Path) -> N
         run("steps", *size, "--shapes", "9x9x9")
 
 
-def test_kinds_that_are_compiled_at_a_time_are_timed_in_turn(run: Run, tmp_path: Path) -> None:
+def test_kinds_of_a_lot_are_timed_in_turn(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "steps.jsonl"
     size = (str(out), "--recipes", "demo", "--max-clips", "1", "--repeats", "1", "--jobs", "2")
     shapes = dict.fromkeys(str(each.shape) for each in recipe("demo").plan().mini_batches())
@@ -97,6 +97,9 @@ def test_kinds_that_are_compiled_at_a_time_are_timed_in_turn(run: Run, tmp_path:
     assert all(row["clips"] == 1 and row["seconds"] > 0 for row in timed)
     run("steps", *size, "--shapes", first, second)
     assert rows(out.read_text()) == timed
+    nowhere = str(tmp_path / "none" / "steps.jsonl")
+    with pytest.raises(SystemExit, match="1 of 1 kinds failed"):
+        run("steps", nowhere, *size[1:], "--shapes", first)
 
 
 def test_a_baseline_and_multigrid_are_trained(

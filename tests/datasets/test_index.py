@@ -248,12 +248,13 @@ def test_names_that_cannot_be_written_are_quarantined(put, tmp_path):
         list_folder(tmp_path / os.fsdecode(b"caf\xe9"))
 
 
-def test_a_folder_that_cannot_be_read_is_quarantined(put, shut):
-    root = put("train/run/a.mp4", "train/sit/b.mp4")
+@pytest.mark.parametrize("split", ["train/", ""])
+def test_a_folder_that_cannot_be_read_is_quarantined(put, shut, split):
+    root = put(f"{split}run/a.mp4", f"{split}sit/b.mp4")
     shut("sit")
     index = index_videos(list_folder(root), num_workers=0)
-    assert index.bad == {"train/sit": "Permission denied"}
-    assert [video.path for video in index.manifest.videos] == ["train/run/a.mp4"]
+    assert index.bad == {f"{split}sit": "Permission denied"}
+    assert [video.path for video in index.manifest.videos] == [f"{split}run/a.mp4"]
 
 
 def test_an_index_of_nothing_readable_is_an_error(put, tmp_path):

@@ -42,7 +42,20 @@ def test_splits_within_classes_are_refused_and_not_mixed(put):
     message = "holds splits in the folders of classes, such as run/Test/b.mp4; put .* test/run$"
     with pytest.raises(ValueError, match=message):
         list_folder(root)
-    assert list_folder(put("sit/d.mp4")).classes == ("run", "sit")
+    listing = list_folder(put("sit/d.mp4"))
+    assert listing.classes == ("run", "sit")
+    assert "such as run/Test/b.mp4, are mixed; to keep them" in listing.notes[0]
+
+
+def test_folders_called_like_one_split_within_classes_are_folders(put):
+    listing = list_folder(put("run/training/a.mp4", "sit/train/b.mp4", "sit/train/c.mp4"))
+    assert not listing.notes
+
+
+def test_a_folder_above_the_splits_is_told_of(put):
+    root = put("UCF/train/run/a.mp4", "UCF/val/run/b.mp4")
+    with pytest.raises(ValueError, match=f"or give {root / 'UCF'}$"):
+        list_folder(root)
 
 
 def test_folders_named_by_numbers_are_in_their_order(put):

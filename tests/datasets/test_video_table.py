@@ -128,17 +128,28 @@ def test_rows_of_a_group_or_of_a_video_stay_on_one_side(put):
 
 def test_what_is_not_used_of_a_table_is_said(put):
     root = put("a.mp4", "b.mp4")
-    (root / "t.csv").write_text("path,label,spilt\na.mp4,x,train\nb.mp4,x,val\n")
-    (note,) = list_table(root / "t.csv").notes
-    assert note.startswith("not read: 'spilt'; columns that are: path, uri,")
-    (root / "t.csv").write_text("path,label,split,group\na.mp4,x,train,p\nb.mp4,x,val,p\n")
-    assert list_table(root / "t.csv").notes == ("column group is not used: the table has splits",)
-    (root / "t.csv").write_text("path,label,split,group\na.mp4,x,train,p\nb.mp4,x,train,q\n")
-    assert not any("not used" in note for note in list_table(root / "t.csv").notes)
+
+    def notes(text, **options):
+        (root / "t.csv").write_text(text)
+        return list_table(root / "t.csv", **options).notes
+
+    (note,) = notes("path,label,spilt\na.mp4,x,train\nb.mp4,x,val\n")
+    assert note.startswith("column not read: 'spilt'; those with a meaning are path, uri,")
+    (note,) = notes(",path,uri,label,labels\n0,a.mp4,b.mp4,x,y\n")  # as pandas writes an index
+    assert note.startswith("columns not read: 'uri', 'label'; ")
+    with_splits = "path,label,split,group\na.mp4,x,train,p\nb.mp4,x,val,p\n"
+    assert notes(with_splits) == ("column group is not used: the table has splits",)
+    drawn = notes(with_splits.replace("val", "train"))
+    assert not any("not used" in note for note in drawn)
+    without = "path,label,group\na.mp4,x,p\nb.mp4,x,p\n"
+    assert notes(without) == ()
+    assert notes(without, group_pattern="(.)") == (
+        "column group is not used: --group-pattern is given",
+    )
     row = {"file_name": "a.mp4", "label": "x", **dict.fromkeys("fghij", 0)}
     (root / "metadata.jsonl").write_text(json.dumps(row) + "\n")
     (note,) = list_folder(root).notes
-    assert note.startswith("not read: 'f', 'g', 'h', 'i' and others;")
+    assert note.startswith("columns not read: 'f', 'g', 'h', 'i', ...;")
 
 
 def test_hugging_faces_metadata(put):

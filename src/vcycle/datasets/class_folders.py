@@ -42,9 +42,9 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     labels = [(numbers[name],) for _, name, _ in found]
     paths = [path for _, _, path in found]
     parents = [folder for _, folder in splits] or [top]
-    if not splits:
-        _check_no_splits_within(top, classes, paths)
     notes = (*_strays(top, parents), *_without_videos(top, parents), *_linked(top, paths))
+    if not splits:
+        notes += _notes_on_splits_within(top, classes, paths)
     if splits:
         chosen, more = splitting.with_val(
             [split for split, _, _ in found],
@@ -62,14 +62,30 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     return Listing(top, classes, entries, notes=notes)
 
 
-def _check_no_splits_within(top: Path, classes: Sequence[str], paths: Sequence[str]) -> None:
-    """Raise ValueError if every class has its videos in folders of splits, which would be mixed."""
-    within = [PurePosixPath(path).parts[1].lower() for path in paths]
-    if len(classes) > 1 and within and all(name in SPLIT_NAMES for name in within):
-        raise ValueError(
-            f"{top}: holds splits in the folders of classes, such as {paths[0]}; put the folders "
-            f"of classes in those of splits, as in {SPLIT_NAMES[within[0]]}/{classes[0]}"
-        )
+def _notes_on_splits_within(
+    top: Path, classes: Sequence[str], paths: Sequence[str]
+) -> tuple[str, ...]:
+    """A note if some videos are in several splits' folders within those of classes, and are mixed.
+
+    Raises ValueError if all are.
+    """
+    within = [
+        (SPLIT_NAMES[parts[1].lower()], path)
+        for path in paths
+        if len(parts := PurePosixPath(path).parts) > 2 and parts[1].lower() in SPLIT_NAMES
+    ]
+    if len({split for split, _ in within}) < 2:
+        return ()
+    split, path = within[0]
+    name = PurePosixPath(path).parts[0]
+    said = f"splits in the folders of classes, such as {path}"
+    if len(within) < len(paths):
+        return (f"{said}, are mixed; to keep them, put the folders of classes in those of splits",)
+    or_below = f", or give {top / name}" if len(classes) == 1 else ""
+    raise ValueError(
+        f"{top}: holds {said}; put the folders of classes in those of splits, as in "
+        f"{split}/{name}{or_below}"
+    )
 
 
 def _linked(top: Path, paths: list[str]) -> tuple[str, ...]:

@@ -127,10 +127,13 @@ def _listing(
             [row.split for row in rows], paths, labels, groups, reason="the table has splits"
         )
         notes += more
-        if any(row.group for row in rows) and all(group is None for _, group in splits):
-            notes += ("column group is not used: the table has splits",)
+        unused = "the table has splits" if all(group is None for _, group in splits) else ""
     else:
-        splits = splitting.divide(paths, labels, groups)
+        splits, unused = splitting.divide(paths, labels, groups), ""
+    if splitting.group_pattern is not None:
+        unused = unused or "--group-pattern is given"
+    if unused and any(row.group for row in rows):
+        notes += (f"column group is not used: {unused}",)
     found: list[Entry | Missing] = []
     for row, row_labels, (split, group) in zip(rows, labels, splits, strict=True):
         entry = Entry(
@@ -149,9 +152,9 @@ def _notes_on_columns(others: Sequence[str]) -> tuple[str, ...]:
     """Which columns are not read; a misspelt one is among them."""
     if not others:
         return ()
-    some = ", ".join(map(quoted, others[:_NAMED]))
-    more = " and others" if len(others) > _NAMED else ""
-    return (f"not read: {some}{more}; columns that are: {', '.join(_COLUMNS)}",)
+    names = ", ".join(map(quoted, others[:_NAMED])) + (", ..." if len(others) > _NAMED else "")
+    what = "column" if len(others) == 1 else "columns"
+    return (f"{what} not read: {names}; those with a meaning are {', '.join(_COLUMNS)}",)
 
 
 def _notes_on_labels(rows: Sequence[_Listed], classes: Sequence[str]) -> tuple[str, ...]:
@@ -193,7 +196,8 @@ def _read(table: Path, folder: Path) -> tuple[list[_Listed], list[str]]:
     def parse(row: Row) -> _Listed:
         named = {name.strip().lower(): value for name, value in row.items()}
         known = {_ALIASES.get(name, name): value for name, value in named.items()}
-        others.update(dict.fromkeys(name for name in known if name not in _COLUMNS))
+        used = _used(known)
+        others.update(dict.fromkeys(name for name in known if name and name not in used))
         return _listed(known, folder)
 
     suffix = table.suffix.lower()
@@ -250,6 +254,13 @@ def _object(line: str) -> Row:
     if not isinstance(row, dict):
         raise ValueError("is not an object that describes a video")
     return row
+
+
+def _used(row: Row) -> set[str]:
+    """The columns that are read: of several names for a path, or for labels, the first."""
+    path = next((name for name in _PATHS if name in row), "")
+    labels = "labels" if "labels" in row else "label"
+    return {path, labels, "split", "group", "start", "end"}
 
 
 def _listed(row: Row, folder: Path) -> _Listed:

@@ -59,7 +59,7 @@ def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
         model = function(**options)
     except (Exception, SystemExit) as error:
         raise ValueError(
-            f"model {path!r}: it fails: {_one_line(error)}; fix the function or its options"
+            f"model {path!r}: it fails: {_saying(error)}; fix the function or its options"
         ) from error
     if not isinstance(model, nn.Module):
         raise ValueError(
@@ -76,12 +76,12 @@ def _module(path: str, name: str) -> Any:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # a script without a main guard may end itself
         raise ValueError(
-            f"model {path!r}: cannot import {name!r} ({_one_line(error)}); write "
+            f"model {path!r}: cannot import {name!r} ({_saying(error)}); write "
             "package.module:function, of an installed package or a file in the current directory"
         ) from error
 
 
-def _one_line(error: BaseException) -> str:
+def _saying(error: BaseException) -> str:
     said = shortened(error)
     if not said and error.__traceback__ is not None:  # as of a bare assert
         place = traceback.extract_tb(error.__traceback__)[-1]
@@ -154,7 +154,7 @@ def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
             fix = "let forward use reshape"
             if not clips.is_contiguous():
                 fix = f"clips are channels-last: {fix}, or give --channels_last false"
-        raise ValueError(f"model: {where} {layer} fails: {_one_line(error)}; {fix}") from error
+        raise ValueError(f"model: {where} {layer} fails: {_saying(error)}; {fix}") from error
 
 
 def _failing_layer(model: nn.Module, clips: Tensor) -> str:

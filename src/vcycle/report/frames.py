@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _MOST_FRAMES = 8  # of a clip that are shown
 _MOST_SIDE = 256  # pixels of a picture
 _MOST_SECONDS = 10.0  # for decoding one clip
+_MOST_OF_A_REASON = 2000  # characters: long paths, and then what to do
 _TRIED = 5  # videos, before none is shown
 
 
@@ -67,7 +68,9 @@ class ValidationVideos:
         try:
             videos = read_manifest(config, run).split("val")
         except (ValueError, OSError) as error:
-            self.reason = f"the run's videos cannot be reached: {shortened(error)}"
+            self.reason = (
+                f"the run's videos cannot be reached: {shortened(error, _MOST_OF_A_REASON)}"
+            )
             return
         if not is_of(validation, videos):
             self.reason = f"the manifest in {videos.root} has changed since the run"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -10,42 +11,51 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import multiprocessing, nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import vcycle
 from tests.train.plans import PLAN, batch_of
 
+ALONE = "its parameters differ between the 2 processes, as if each trained alone; wrap it in"
 
-def _train(rank: int, store: str, is_wrapped: bool, said: str) -> None:
+
+def _train(rank: int, store: str, kind: str, said: str) -> None:
     """A process of two that takes a few steps, and writes down what it is told."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(1 + rank)  # what is compared does not depend on it
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     torch.manual_seed(0)
-    plain = nn.Sequential(nn.Conv3d(3, 4, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten())
-    model = DistributedDataParallel(plain) if is_wrapped else plain
+    model: nn.Module = nn.Sequential(
+        nn.Conv3d(3, 64, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(64, 1000)
+    )
+    if kind == "DDP":
+        model = DistributedDataParallel(model)
+    if kind == "FSDP":
+        fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (2,)))
     optimizer = torch.optim.SGD(model.parameters(), lr=PLAN.baseline.learning_rate.base)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for step in islice(PLAN, 6):
+        for step in islice(PLAN, 7):
             batch = batch_of(step, world_size=2)
+            assert batch.part is not None
+            batch = replace(batch, part=replace(batch.part, rank=rank))
             vcycle.apply_step(batch, model=model, optimizer=optimizer)
-            clips = vcycle.normalize(batch.clips) + rank  # each process has its own
+            clips = torch.randn(2, 3, 4, 8, 8, generator=torch.Generator().manual_seed(rank))
             model(clips).square().mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            if kind != "alone, one skips" or rank or step.index != 2:
+                optimizer.step()
+                optimizer.zero_grad()
+            else:  # as a gradient scaler does
+                next(model.parameters()).grad.fill_(torch.inf)
     Path(f"{said}{rank}").write_text("".join(f"{each.message}\n" for each in caught))
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("is_wrapped", [True, False])
-def test_processes_whose_parameters_differ_are_told_of_once(
-    tmp_path: Path, is_wrapped: bool
-) -> None:
+@pytest.mark.parametrize("kind", ["DDP", "FSDP", "alone", "alone, one skips"])
+def test_processes_whose_parameters_differ_are_told_of_once(tmp_path: Path, kind: str) -> None:
     said = tmp_path / "said"
-    arguments = (str(tmp_path / "store"), is_wrapped, str(said))
+    arguments = (str(tmp_path / "store"), kind, str(said))
     multiprocessing.start_processes(_train, args=arguments, nprocs=2, start_method="spawn")
     for rank in range(2):
         lines = Path(f"{said}{rank}").read_text().splitlines()
-        alone = [line for line in lines if "differ between the 2 processes" in line]
-        assert len(alone) == (not is_wrapped)
-        assert all("wrap it in DistributedDataParallel" in line for line in alone)
+        assert sum(ALONE in line for line in lines) == kind.startswith("alone")

@@ -36,8 +36,8 @@ from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
 _MOST_UNCOMMITTED = 10
 """Steps of an optimizer before statistics that nobody applied are taken for forgotten."""
-_COMPARED_AFTER = 3
-"""Updates of an optimizer until the parameters of all processes are compared, once."""
+_COMPARED_AT = 5
+"""Which batch is the one at which the parameters of all processes are compared, once."""
 _PLACE = "plan_place"  # in the first parameter group, so that a checkpoint of the optimizer has it
 
 
@@ -45,8 +45,8 @@ _PLACE = "plan_place"  # in the first parameter group, so that a checkpoint of t
 class _Pace:
     """How often an optimizer had stepped, all steps and those that updated, when a batch last came.
 
-    ``first_commits`` and ``first_updates``: how often a model's collected statistics had been
-    applied, and the optimizer had updated, when a batch first came.
+    ``batches``: of steps, that came. ``first_commits`` and ``first_updates``: how often a model's
+    collected statistics had been applied, and the optimizer had updated, when a batch first came.
     """
 
     steps: int | None = None
@@ -54,7 +54,7 @@ class _Pace:
     first_commits: int | None = None
     first_updates: int = 0
     has_commits: bool = False
-    is_compared: bool = False
+    batches: int = 0
 
 
 _paces: WeakKeyDictionary[Optimizer, _Pace] = WeakKeyDictionary()
@@ -68,8 +68,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     Lightning's or Accelerate's wrapper of one, the model DDP's. The place in the plan is kept in
     the optimizer's state, so a resumed run goes on checking. Returns the step. The first call warns
     of an optimizer that has stepped or has another scheduler, and of other videos than the plan's;
-    one after some steps of processes whose parameters differ, which it asks them once; each call of
-    a model that is in evaluation mode.
+    each call of a model that is in evaluation mode. The fifth step's call compares the parameters
+    of all processes, which have to call it together, and warns if they differ.
 
     Raises ValueError if the batch is not the one that follows the last: of another plan, drawn from
     another number of videos, left out or repeated, split by a trainer; if there are gradients
@@ -106,7 +106,9 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
         check_batch_norms(model, step.norm_group)
         check_parts(model, part)
         _check_commits(model, inner)
-        _compare_processes(part, inner)
+        _paces[inner].batches += 1  # as many in each process, whatever their scalers skip
+        if _paces[inner].batches == _COMPARED_AT:
+            warn_of_drift(model, inner, part)
         warn_of_evaluation(model)
         set_rates(inner, step.learning_rate, rate_factors(inner, base_rate=base_rate))
         set_norm_group(model, step.norm_group)
@@ -286,12 +288,3 @@ def _commit_skipped(model: nn.Module, optimizer: Optimizer) -> None:
     pace = _paces[optimizer]
     if before is not None and pace.first_commits is not None:
         pace.first_commits += (num_commits(model) or 0) - before
-
-
-def _compare_processes(part: StepPart, optimizer: Optimizer) -> None:
-    """Warn once, after some steps, if the processes train models of their own."""
-    pace = _paces[optimizer]
-    if pace.is_compared or watch(optimizer).num_updates < _COMPARED_AFTER:
-        return
-    pace.is_compared = True
-    warn_of_drift([p for group in optimizer.param_groups for p in group["params"]], part)

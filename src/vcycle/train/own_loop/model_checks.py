@@ -6,11 +6,11 @@ In: a model, and a step or its parts. Out: one line of what is not as it must be
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from vcycle.data.request import StepPart
 from vcycle.models import (
@@ -110,22 +110,27 @@ def warn_of_evaluation(model: nn.Module) -> None:
         )
 
 
-def warn_of_drift(parameters: Sequence[Tensor], part: StepPart) -> None:
-    """Warn if processes train models of their own, as they do without DDP; all of them call it."""
+def warn_of_drift(model: nn.Module, optimizer: Optimizer, part: StepPart) -> None:
+    """Warn if processes train models of their own, as they do without DDP; all of them call it.
+
+    Nothing is compared if a process holds a part of the parameters, or copies of its own.
+    """
     is_parallel = dist.is_available() and dist.is_initialized() and part.world_size > 1
     if not is_parallel or dist.get_world_size() != part.world_size:
         return
-    if any(map(_is_shard, parameters)):
+    of_model = set(map(id, model.parameters()))
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if any(id(p) not in of_model or _is_shard(p) for p in parameters):
         return
     device = parameters[0].device
-    total = torch.stack([p.detach().float().abs().sum().to(device) for p in parameters]).sum()
-    ends = torch.stack([total, -total])
+    sums = torch.stack([_sum_of_bits(p).to(device) for p in parameters])
+    ends = torch.cat([sums, -sums])
     dist.all_reduce(ends, op=dist.ReduceOp.MAX)
-    if ends.isfinite().all() and ends[0] != -ends[1]:
+    if not ends[: len(sums)].equal(-ends[len(sums) :]):
         warnings.warn(
             f"model: its parameters differ between the {part.world_size} processes, as if each "
-            f"trained alone; wrap it in DistributedDataParallel",
-            stacklevel=4,
+            f"trained alone; wrap it in DistributedDataParallel, or average what it leaves out",
+            stacklevel=3,
         )
 
 
@@ -133,3 +138,10 @@ def _is_shard(parameter: Tensor) -> bool:
     """Whether a process holds a part of a parameter, as with FSDP and DeepSpeed."""
     is_marked = hasattr(parameter, "_fsdp_flattened") or hasattr(parameter, "ds_id")
     return is_marked or type(parameter) not in (nn.Parameter, Tensor)
+
+
+def _sum_of_bits(parameter: Tensor) -> Tensor:
+    """The same for the same values, whatever the order in which a device adds them."""
+    plain = torch.view_as_real(parameter) if parameter.is_complex() else parameter
+    kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.element_size()]
+    return plain.detach().contiguous().view(kind).sum(dtype=torch.int64)
