@@ -164,7 +164,9 @@ def _points(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]
                 point[score] = _mean(cells, score)
                 point[f"{score}_deviation"] = statistics.stdev(values) if values[1:] else None
         point["whole_baseline"] = _whole_baseline(study, task, rows, cells)
-        point["gain"] = _gains(study, task, rows, method, cells[0])
+        point["gain"] = _gains(task, rows, cells[0], study.baseline.name, "seconds")
+        over = _last_compared(study, study.method(method))
+        point["gain_with_decoding"] = _gains(task, rows, cells[0], over, "seconds_with_decoding")
         if (of := study.method(method).rate_of) is not None:
             point["beside"] = _beside(cells, [row for row in rows if row["method"] == of])
         points.append(point)
@@ -215,28 +217,29 @@ def _mean(cells: Iterable[Row], score: str) -> float:
     return statistics.mean(map(statistics.mean, folds.values()))
 
 
-def _gains(study: Study, task: Task, rows: list[Row], method: str, row: Row) -> Row:
-    """Of one length over the baseline's curve at equal seconds: mean, low, high, cells a score."""
+def _gains(task: Task, rows: list[Row], row: Row, baseline_name: str, cost: str) -> Row:
+    """Of one length over a baseline's curve at equal cost: mean, low, high, cells a score."""
     gains: Row = {}
-    whole = _whole_cost(task, study.baseline.name, rows, "seconds")
+    whole, method = _whole_cost(task, baseline_name, rows, cost), row["method"]
     for score in ("top1", "loss"):
-        ours = curve(rows, method, score=score, cost="seconds")
-        if method == study.baseline.name or whole is None or row["seconds"] not in ours.costs:
+        ours = curve(rows, method, score=score, cost=cost)
+        if method == baseline_name or whole is None or row[cost] not in ours.costs:
             continue
-        baseline = curve(rows, study.baseline.name, score=score, cost="seconds")
-        place = ours.costs.index(row["seconds"])
-        gain = gain_at_equal_cost(baseline, ours, place, whole=whole)
+        baseline = curve(rows, baseline_name, score=score, cost=cost)
+        gain = gain_at_equal_cost(baseline, ours, ours.costs.index(row[cost]), whole=whole)
         if gain is not None:
             gains[score] = _as_scored(gain, score)
     return gains
 
 
-def _same_steps(study: Study, method: Method, rows: list[Row]) -> list[Row]:
-    """A row for each length of a method that its baseline has run, too: mean, low, high, cells.
+def _last_compared(study: Study, method: Method) -> str:
+    """The last of those that a method is compared with, which has its optimizer, or the study's."""
+    return (method.against or (study.baseline.name,))[-1]
 
-    The last of those that it is compared with, which has its optimizer, or the study's.
-    """
-    over = (method.against or (study.baseline.name,))[-1]
+
+def _same_steps(study: Study, method: Method, rows: list[Row]) -> list[Row]:
+    """A row for each length of a method that its baseline has run, too: mean, low, high, cells."""
+    over = _last_compared(study, method)
     if method.unit != "steps" or method.name == over:
         return []
     found = []

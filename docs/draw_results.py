@@ -138,6 +138,13 @@ def main(arguments: list[str]) -> int:
             "longer": task_tables.longer_baselines(values),
             "regimes": task_tables.regimes_table(values, titles),
             "equal": savings.equal_table(values, titles, methods=("anneal",)),
+            "equal_decoded": savings.equal_with_decoding(values),
+            "equal_muon": savings.equal_table(
+                values,
+                titles,
+                methods=("anneal-muon", "anneal-muon-mostly-full"),
+                with_decoding=True,
+            ),
             "controls": savings.equal_table(values, titles, methods=savings.CONTROLS),
             "muon": task_tables.muon_table(values),
             "muon_savings": task_tables.muon_savings(values),
@@ -148,6 +155,7 @@ def main(arguments: list[str]) -> int:
         },
         DOCS.parent / "README.md": {
             "cycles": task_tables.cycles_beside(values),
+            "equal_decoded": savings.equal_with_decoding(values),
             "short": task_tables.savings_in_short(values),
             "in_all": tables.in_all(end_to_end),
         },

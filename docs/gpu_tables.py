@@ -215,6 +215,8 @@ def recipe_steps_about(rows: list[Row]) -> str:
     clips = {row["clips"] for row in own}
     kernels = own[0].get("kernels_tried")
     tried = "" if kernels is None else f", {kernels} kernels of a convolution tried"
+    if compiled := len(rows) - len(own):
+        counts.append(f"{compiled} compiled")
     return (
         f"Kinds of step: {', '.join(counts)}; {min(clips)} to {max(clips)} clips each, on "
         f"{device}, torch {torch}{tried}."
@@ -341,7 +343,7 @@ def _steps_of_plan(rows: list[Row], config: RunConfig, precision: str) -> list[R
 
 def _steps_of(rows: list[Row], config: RunConfig, precision: str) -> list[Row]:
     """Those of a configuration's network, compiled if it says so; the last of each kind."""
-    network = (config.model.name, config.model.options, precision, config.compile)
-    keys = ("model", "options", "precision", "compiled")
+    network = (config.model.name, config.model.options, precision, config.compile, "grouped")
+    keys = ("model", "options", "precision", "compiled", "norms")
     own = [row for row in rows if tuple(row[key] for key in keys) == network]
     return list({_kind(row): row for row in own}.values())

@@ -254,21 +254,26 @@ def test_beside_a_baseline_of_a_third_of_the_steps() -> None:
         for p in POINTS
         if (p["method"], p["length"]) == ("baseline", 0.294)
     }
-    below = ("isl_emergency8", "finetune")
     for task, baseline in baselines.items():
         own = [p for p in ANNEALS if (p["dataset"], p["regime"]) == task and p["runs"] >= 3]
-        shortest, second, *_ = sorted(own, key=lambda p: p["length"])
-        gain = shortest["top1"] - baseline["top1"]
-        if task == below:
-            assert -0.035 < gain < -0.025
-            assert round(second["top1"] - baseline["top1"], 2) == 0.07
-            assert 0.6 < second["multiply_adds"] / baseline["multiply_adds"] < 0.7
-        else:
-            assert gain > 0
+        shortest = min(own, key=lambda p: p["length"])
+        assert shortest["top1"] > baseline["top1"]
         costs.append(shortest["multiply_adds"] / baseline["multiply_adds"])
     assert len(costs) == len({(p["dataset"], p["regime"]) for p in third.values()}) == 11
     assert sum(0.95 < cost < 1.05 for cost in costs) == 4
-    assert sum(0.45 < cost < 0.67 for cost in costs) == 6 + 1
+    assert sum(0.45 < cost < 0.67 for cost in costs) == 7
+    first = {
+        (method, length): statistics.mean(
+            row["top1"]
+            for row in VALUES["rows"]
+            if (row["dataset"], row["regime"]) == ("isl_emergency8", "finetune")
+            and (row["method"], row["length"], row["role"]) == (method, length, "final")
+            and row["seed"] == 0
+        )
+        for method, length in (("baseline", 0.294), ("anneal", 0.138), ("anneal", 0.184))
+    }
+    third_of_seed = first.pop(("baseline", 0.294))
+    assert [round(100 * (top1 - third_of_seed)) for top1 in first.values()] == [-3, 7]
 
 
 def test_in_less_than_the_least_share_passes_mostly_fell_short() -> None:
@@ -457,9 +462,9 @@ def test_fine_tuned_on_sign_language() -> None:
     share = share_of(finetune(num_videos=300, model=RESNET, asked=LONG), note)
     anneal, baseline = anneal_of("isl_emergency8/finetune", share)
     assert anneal["steps"] == 833
-    assert 0.05 < anneal["top1"] - baseline["top1"] < 0.06
+    assert 0.06 < anneal["top1"] - baseline["top1"] < 0.07
     assert anneal["loss"] < baseline["loss"] - 0.1
-    for seed in range(3):
+    for seed in range(5):
         one, other = (
             statistics.mean(
                 row["top1"]
@@ -475,11 +480,11 @@ def test_fine_tuned_on_sign_language() -> None:
     anneal, baseline = means("isl_emergency8/finetune", "top1", *points)
     assert -0.025 < anneal - baseline < -0.015
     anneal, baseline = means("isl_emergency8/finetune", "loss", *points)
-    assert 0.02 < anneal - baseline < 0.04
+    assert 0.03 < anneal - baseline < 0.05
     task, points = "isl_emergency8/finetune", (("paper", 1.5), ("pass", 0.276), ("baseline", 1))
     paper, once, baseline = means(task, "top1", *points)
-    assert paper < baseline - 0.05
-    assert once > baseline - 0.01
+    assert round(100 * (paper - baseline)) == -10
+    assert round(100 * (once - baseline)) == -3
     _, once, baseline = means(task, "loss", *points)
     assert once > baseline + 0.05
 
@@ -711,7 +716,8 @@ def test_controls_of_sign_language() -> None:
     [
         ("isl_emergency8/scratch", -0.2, 0.2),
         ("weizmann10/scratch", -0.2, 0.2),
-        ("isl_emergency8/finetune", 0.5, 1.0),
+        ("isl_emergency8/finetune", 0.25, 0.35),
+        ("weizmann10/finetune", 0.25, 0.35),
     ],
 )
 def test_seeds_are_alike_between_methods_only_where_they_share_weights(
@@ -764,6 +770,15 @@ def test_what_is_said_of_the_precision_of_ones_own_videos_on_a_gpu() -> None:
         in (RESULTS.parents[1] / "your_videos.md").read_text()
     )
     assert 0.25 < seconds[0] / seconds[1] < 1 / 3
+
+
+@pytest.mark.parametrize("method", ["anneal", "anneal-muon", "anneal-muon-mostly-full"])
+def test_no_anneal_fell_below_a_baseline_of_as_many_seconds(method: str) -> None:
+    """Under its own optimizer, decoding counted on both sides; of all lengths that compare."""
+    gains = [p["gain_with_decoding"] for p in POINTS if p["method"] == method]
+    compared = [gain for gain in gains if gain]
+    assert len(compared) >= 3
+    assert all(gain["top1"][0] > 0 > gain["loss"][0] for gain in compared)
 
 
 def test_nvdec_was_slower_than_four_processes_and_with_more_threads_slower_still() -> None:

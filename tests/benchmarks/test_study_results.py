@@ -142,6 +142,21 @@ def test_fine_tuned_runs_are_compared_with_those_from_the_same_weights(study: St
     assert found["cells"] == 3
 
 
+def test_gains_with_decoding_are_at_its_cost_and_over_the_last_of_a_methods_baselines(
+    study: Study,
+) -> None:
+    rows = [*BASELINE, *curve("pass", {0.25: 0.3, 0.5: 0.5}), *curve("other", {0.25: 0.35})]
+    for row in rows:
+        row["seconds_with_decoding"] = row["seconds"] * (2 if row["method"] == "pass" else 1)
+    points = {(row["method"], row["length"]): row for row in summary(study, rows)["points"]}
+    of_pass, of_other = points["pass", 0.25], points["other", 0.25]
+    # As many steps of the baseline come to 0.2; of twice the cost, to 0.4.
+    assert of_pass["gain"]["top1"][0] == pytest.approx(0.1)
+    assert of_pass["gain_with_decoding"]["top1"][0] == pytest.approx(-0.1)
+    assert of_other["gain"]["top1"][0] == pytest.approx(0.15)
+    assert of_other["gain_with_decoding"] == {}  # it costs half of the shortest pass
+
+
 def test_what_a_method_gains_in_as_many_steps_is_over_the_last_of_its_baselines(
     study: Study,
 ) -> None:
