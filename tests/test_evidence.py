@@ -781,6 +781,40 @@ def test_no_anneal_fell_below_a_baseline_of_as_many_seconds(method: str) -> None
     assert all(gain["top1"][0] > 0 > gain["loss"][0] for gain in compared)
 
 
+def test_how_far_half_a_baseline_is_from_the_line_between_shorter_and_longer_ones() -> None:
+    keys = ("dataset", "regime", "method", "length")
+    points = {tuple(p[key] for key in keys): p for p in POINTS}
+    apart = []
+    for (*task, method, length), half in points.items():
+        if method in ("baseline", "baseline-muon") and length == 0.5:
+            ends = [points[(*task, method, end)] for end in (0.294, 1)]
+            seconds = [math.log(end["seconds"]) for end in ends]
+            share = (math.log(half["seconds"]) - seconds[0]) / (seconds[1] - seconds[0])
+            line = ends[0]["top1"] + share * (ends[1]["top1"] - ends[0]["top1"])
+            apart.append(round(100 * (half["top1"] - line)))
+    assert len(apart) == 13
+    assert sum(each > 0 for each in apart) == 9
+    assert (min(apart), max(apart)) == (-6, 14)
+
+
+def test_lengths_of_one_seed_and_longer_ones_of_the_anneal_fine_tuned_gain_less() -> None:
+    """In 833 steps, beside three lengths of the baseline, all of seed 0."""
+    keys = ("method", "length", "seed")
+    scores: dict[tuple[Any, ...], list[float]] = {}
+    seconds = {}
+    for row in VALUES["rows"]:
+        task = (row["dataset"], row["regime"], row["role"])
+        if task == ("isl_emergency8", "finetune", "final"):
+            scores.setdefault(tuple(row[key] for key in keys), []).append(row["top1"])
+            seconds[row["method"], row["length"]] = math.log(row["seconds_with_decoding"])
+    ends = [("baseline", 0.5), ("baseline", 1)]
+    low, high = (seconds[end] for end in ends)
+    share = (seconds["anneal", 0.555] - low) / (high - low)
+    half, whole = (statistics.mean(scores[(*end, 0)]) for end in ends)
+    gain = statistics.mean(scores["anneal", 0.555, 0]) - (half + share * (whole - half))
+    assert round(100 * gain) == 8
+
+
 def test_nvdec_was_slower_than_four_processes_and_with_more_threads_slower_still() -> None:
     lines = (RESULTS.parent / "gpu_decoding.jsonl").read_text().splitlines()
     speeds = {
