@@ -114,38 +114,38 @@ def equal_table(
 
 def equal_with_decoding(values: Row) -> str:
     """How often the anneal is ahead of a baseline of as many seconds, decoding counted."""
-    parts, seeds_of, lines, costlier = [], [], [], []
+    parts, compared, costlier = [], [], []
     for method, optimizer in (("anneal", "AdamW or SGD"), ("anneal-muon", "Muon")):
         baselines: dict[str, list[Row]] = {}
         for point in values["points"]:
             if point["method"] == method.replace("anneal", "baseline"):
                 baselines.setdefault(task_name(point), []).append(point)
-        own = [point for point in values["points"] if point["method"] == method]
-        points = [point for point in own if "top1" in point["gain_with_decoding"]]
-        gains = [point["gain_with_decoding"]["top1"] for point in points]
+        anneals = [point for point in values["points"] if point["method"] == method]
+        own = [(each, baselines[task_name(each)]) for each in anneals]
+        pairs = [(each, theirs) for each, theirs in own if "top1" in each["gain_with_decoding"]]
+        gains = [each["gain_with_decoding"]["top1"] for each, _ in pairs]
         above = sum(mean > 0 for mean, *_ in gains)
         surely = sum(low is not None and low > 0 for _, low, *_ in gains)
-        least = 100 * min(mean for mean, *_ in gains)
         parts.append(
             f"{above} of {len(gains)} lengths under {optimizer} "
-            f"({len({task_name(point) for point in points})} tasks; the 95% interval is above zero "
-            f"in {surely}; the least gain is {least:+.1f} points)"
+            f"({len({task_name(each) for each, _ in pairs})} tasks; the 95% interval is above zero "
+            f"in {surely}; the least gain is {100 * min(mean for mean, *_ in gains):+.1f} points)"
         )
-        seeds_of += [point["runs"] <= 3 for point in points]
-        lines += [len(baselines[task_name(point)]) == 2 for point in points]
-        for point in own:
-            longest = max(baselines[task_name(point)], key=_with_decoding)
-            if (times := _with_decoding(point) / _with_decoding(longest)) > 1:
-                costlier.append((times, 100 * (point["top1"] - longest["top1"])))
-    times, differences = zip(*costlier, strict=True)
-    below = [each for each in differences if each < 0]
+        compared += pairs
+        costlier += [(each, max(theirs, key=_with_decoding)) for each, theirs in own]
+    beyond = [pair for pair in costlier if _with_decoding(pair[0]) > _with_decoding(pair[1])]
+    times = [_with_decoding(each) / _with_decoding(longest) for each, longest in beyond]
+    behind = [100 * (longest["top1"] - each["top1"]) for each, longest in beyond]
+    below = [f"{points:.1f}" for points in behind if points > 0]
+    one_seed = sum(each["runs"] <= 3 for each, _ in compared)
+    two_lengths = sum(len(theirs) == 2 for _, theirs in compared)
     return (
         f"Beside a baseline of as many seconds, decoding of frames that stay in memory counted on "
         f"both sides, the anneal had the higher mean top-1 in {' and in '.join(parts)}. Of these "
-        f"{sum(seeds_of)} have one seed, {sum(lines)} a baseline of two lengths only, and those of "
-        f"a task share it. {len(costlier)} lengths cost {min(times):.2f} to {max(times):.2f} times "
+        f"{one_seed} have one seed, {two_lengths} a baseline of two lengths only, and those of "
+        f"a task share it. {len(beyond)} lengths cost {min(times):.2f} to {max(times):.2f} times "
         f"as much as the longest baseline: {len(below)} of them ended below it, by "
-        f"{' and '.join(f'{-each:.1f}' for each in below)} points."
+        f"{' and '.join(below)} points."
     )
 
 

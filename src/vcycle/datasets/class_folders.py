@@ -43,8 +43,6 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     paths = [path for _, _, path in found]
     parents = [folder for _, folder in splits] or [top]
     notes = (*_strays(top, parents), *_without_videos(top, parents), *_linked(top, paths))
-    if not splits:
-        notes += _notes_on_splits_within(top, classes, paths)
     if splits:
         chosen, more = splitting.with_val(
             [split for split, _, _ in found],
@@ -54,6 +52,7 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
         )
         notes += more
     else:
+        notes += _notes_on_splits_within(top, classes, paths)
         chosen = splitting.divide(paths, labels)
     entries = tuple(
         Entry(path, label, split, group=group)

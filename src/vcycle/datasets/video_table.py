@@ -258,13 +258,16 @@ def _object(line: str) -> Row:
 
 def _used(row: Row) -> set[str]:
     """The columns that are read: of several names for a path, or for labels, the first."""
-    path = next((name for name in _PATHS if name in row), "")
     labels = "labels" if "labels" in row else "label"
-    return {path, labels, "split", "group", "start", "end"}
+    return {_path_column(row) or "", labels, "split", "group", "start", "end"}
+
+
+def _path_column(row: Row) -> str | None:
+    return next((name for name in _PATHS if name in row), None)
 
 
 def _listed(row: Row, folder: Path) -> _Listed:
-    column = next((name for name in _PATHS if name in row), None)
+    column = _path_column(row)
     if column is None:
         raise ValueError(
             f"no column {', '.join(_PATHS[:-1])} or {_PATHS[-1]}; it has {_names(row)}"
