@@ -16,7 +16,7 @@ from vcycle.cli.main import main
 from vcycle.cli.plan import add_plan_flags, run_plan_command
 from vcycle.config.fields import config_text
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import run_config
+from vcycle.config.from_flags import run_config
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest

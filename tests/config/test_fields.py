@@ -12,7 +12,8 @@ import yaml
 from vcycle.cli.main import main
 from vcycle.config.fields import config_from, config_text, field_types, read_values, typed
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import add_config_flags, run_config
+from vcycle.config.flags import add_config_flags
+from vcycle.config.from_flags import run_config
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import Data
 from vcycle.schedule.multigrid import Anneal

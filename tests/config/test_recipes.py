@@ -9,7 +9,8 @@ import torch
 
 from vcycle.config.compute import compute
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import add_config_flags, run_config
+from vcycle.config.flags import add_config_flags
+from vcycle.config.from_flags import run_config
 from vcycle.config.recipes import FIXED_RECIPES, PAPER_RECIPES, USER_RECIPES, recipe, summaries
 from vcycle.config.run import Model, RunConfig
 from vcycle.config.schedule_choice import timed

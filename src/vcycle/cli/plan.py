@@ -17,7 +17,8 @@ from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.config.compute import compute
 from vcycle.config.decoding import clip_seconds, decoding_line
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import add_config_flags, run_config
+from vcycle.config.flags import add_config_flags
+from vcycle.config.from_flags import run_config
 from vcycle.config.pretrained import published_weights
 from vcycle.config.recipes import USER_RECIPES, summaries
 from vcycle.config.run import RunConfig

@@ -23,7 +23,8 @@ from vcycle.cli.run_folders import choose_folder, locked_folder
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import check_own_code, read_config, read_values
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import PLAN_FLAGS, add_config_flags, check_flags, run_config
+from vcycle.config.flags import PLAN_FLAGS, add_config_flags, check_flags
+from vcycle.config.from_flags import run_config
 from vcycle.config.pretrained import check_weights, check_weights_file
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
 from vcycle.config.run import Model, RunConfig
