@@ -157,6 +157,7 @@ def main(arguments: list[str]) -> int:
             "cycles": task_tables.cycles_beside(values),
             "equal_decoded": savings.equal_with_decoding(values),
             "short": task_tables.savings_in_short(values),
+            "longer": task_tables.longer_baselines(values),
             "in_all": tables.in_all(end_to_end),
         },
     }

@@ -6,11 +6,11 @@ changed together with docs/which_schedule.md, which says the same.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
 from collections.abc import Callable
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -624,6 +624,71 @@ def test_bfloat16_beside_float32() -> None:
     assert abs(float(loss.split(" ± ")[0])) < 0.01
 
 
+def test_bfloat16_in_the_same_seconds() -> None:
+    """Beside the curve of the anneals in float32, straight over the logarithm of the seconds."""
+    gains, shares = [], []
+    own = {(p["dataset"], p["method"], p["length"]): p for p in POINTS if p["regime"] == "scratch"}
+    for (dataset, method, length), point in own.items():
+        plain = method.removesuffix("-bfloat16")
+        if plain == method:
+            continue
+        shares.append(1 - point["seconds"] / own[dataset, plain, length]["seconds"])
+        curve = sorted(
+            (p["seconds"], p["top1"], p["loss"])
+            for (name, of, _), p in own.items()
+            if (name, of) == (dataset, plain)
+        )
+        for (left, *lows), (right, *highs) in itertools.pairwise(curve):
+            if left <= point["seconds"] <= right:
+                along = math.log(point["seconds"] / left) / math.log(right / left)
+                beside = [low + along * (high - low) for low, high in zip(lows, highs, strict=True)]
+                gains.append((point["top1"] - beside[0], point["loss"] - beside[1]))
+    assert len(gains) == 7
+    assert all(loss < 0 for _, loss in gains)
+    least, *others = sorted(top1 for top1, _ in gains)
+    assert abs(least) < 0.005
+    assert others[0] > 0.015
+    assert 0.195 < min(shares) < max(shares) < 0.25
+
+
+def test_how_the_rate_falls() -> None:
+    points = [(f"anneal{form}", 0.276) for form in ("", "-early", "-late", "-cosine")]
+    plain, *others = means("isl_emergency8/scratch", "top1", *points)
+    assert all(abs(each - plain) < 0.015 for each in others)
+    for task in ("weizmann10/scratch", "generated/scratch"):
+        plain, *others = means(task, "top1", *points)
+        assert all(0.025 < each - plain < 0.07 for each in others)
+        seeds = [
+            statistics.mean(row["top1"] for row in VALUES["rows"] if is_of(row, task, seed))
+            for seed in range(5)
+        ]
+        assert max(seeds) - min(seeds) > 0.06
+
+
+def is_of(row: dict[str, Any], task: str, seed: int) -> bool:
+    """Whether a row is a final run of that seed of the anneal at 0.276."""
+    kind = (f"{row['dataset']}/{row['regime']}", row["role"], row["method"], row["length"])
+    return kind == (task, "final", "anneal", 0.276) and row["seed"] == seed
+
+
+def test_the_default_start_is_the_best_on_sign_language_alone() -> None:
+    text = " ".join((RESULTS.parents[1] / "which_schedule.md").read_text().split())
+    (own,) = (
+        p
+        for p in POINTS
+        if (p["dataset"], p["regime"], p["method"]) == ("weizmann10", "scratch", "pass")
+        and p["length"] == 0.276
+    )
+    assert own["runs"] == 15
+    assert f"the mean of its five seeds, {100 * own['top1']:.1f}, is that of the best" in text
+    names = ("half-time", "coarser", "all-frames", "more-full")
+    *others, best = sorted(
+        means("weizmann10/scratch", "top1", *((f"pass-{name}", 0.276) for name in names))
+    )
+    assert others[0] < own["top1"] - 0.05
+    assert abs(best - own["top1"]) < 0.01
+
+
 def test_batch_exponent_of_a_half_in_short_and_in_long_plans() -> None:
     costs = {
         (f"{p['dataset']}/{p['regime']}", p["method"], p["length"]): p["multiply_adds"]
@@ -693,6 +758,23 @@ def test_end_to_end_of_each_fold() -> None:
     )
     for own, points in ((anneal, [0, 1, 11]), (muon, [-1, 4, 13])):
         assert [round(100 * (own[fold] - plain[fold])) for fold in sorted(plain)] == points
+    text = " ".join((RESULTS.parents[1] / "which_schedule.md").read_text().split())
+    (whole,) = (
+        p for p in POINTS if p["method"] == "baseline" and p["length"] == 1 and is_sign_language(p)
+    )
+    (muon,) = (
+        p
+        for p in POINTS
+        if p["method"] == "baseline-muon" and p["length"] == 0.294 and is_sign_language(p)
+    )
+    assert (whole["runs"], muon["runs"]) == (15, 3)
+    assert f"in float32, have a mean of {100 * whole['top1']:.1f}," in text
+    assert f"in {muon['steps']} of them its baseline came to {100 * muon['top1']:.1f} in" in text
+
+
+def is_sign_language(point: dict[str, Any]) -> bool:
+    """Whether a point is of sign language, from random weights."""
+    return (point["dataset"], point["regime"]) == ("isl_emergency8", "scratch")
 
 
 def test_controls_of_sign_language() -> None:
@@ -730,7 +812,7 @@ def test_seeds_are_alike_between_methods_only_where_they_share_weights(
             cells = groups.setdefault((row["method"], row["length"]), {})
             cells[row["fold"], row["seed"]] = row["top1"]
     products: list[tuple[float, float]] = []
-    for one, two in combinations(groups.values(), 2):
+    for one, two in itertools.combinations(groups.values(), 2):
         for fold in range(3):
             seeds = [cell for cell in one.keys() & two.keys() if cell[0] == fold]
             if len(seeds) > 1:

@@ -87,15 +87,20 @@ def point(name: str, method: str, steps: int, top1: float, **others: object) -> 
 
 
 def saving(
-    factor: float | None, low: float | None, high: float | None, reached: float, bound: float = 5.0
+    factor: float | None,
+    low: float | None,
+    high: float | None,
+    reached: float,
+    bound: float = 5.0,
+    cells: int = 3,
 ) -> dict:
     values = {"factor": factor, "low": low, "high": high, "reached": reached}
-    return {**values, "bound": bound, "at_least": False, "cells": 3, "fewest": 3}
+    return {**values, "bound": bound, "at_least": False, "cells": cells, "fewest": 3}
 
 
-def iso_row(name: str, *found: float | None) -> dict:
+def iso_row(name: str, *found: float | None, cells: int = 3) -> dict:
     costs = ("steps", "multiply_adds", "seconds", "seconds_with_decoding")
-    scores = dict.fromkeys(costs, saving(*found)) if found else {}
+    scores = dict.fromkeys(costs, saving(*found, cells=cells)) if found else {}
     return {"dataset": name, "regime": "r", "method": "anneal", "top1": scores, "loss": scores}
 
 
@@ -107,16 +112,18 @@ def task_tables(monkeypatch: pytest.MonkeyPatch) -> dict:
 
 def test_the_headline_counts_tasks_by_their_intervals(task_tables: dict) -> None:
     """And leaves out a task whose anneal has no run beside the whole baseline."""
-    rows = [iso_row("a", 4.0, 3.0, None, 1.0), iso_row("b", 2.0, 1.8, 3.0, 1.0)]
+    rows = [iso_row("a", 4.0, 3.0, None, 1.0, cells=6)]
+    rows += [iso_row("b", 2.0, 1.8, 3.0, 1.0, cells=6), iso_row("i", 4.0, 3.0, None, 1.0)]
     rows += [iso_row("c", 2.5, 1.7, None, 1.0), iso_row("g", 2.5, None, None, 0.9)]
     rows += [iso_row("d", None, None, None, 0.0), iso_row("e", 1.5, 1.4, None, 1.0), iso_row("f")]
     rows += [{**rows[0], "method": "pass"}]
-    on_cpu = [iso_row("a", 4.0, 2.0, None, 1.0)]
+    on_cpu = [iso_row("a", 4.0, 2.0, None, 1.0, cells=6)]
     rows += [iso_row("h", None, None, None, 0.2)]
     rows += [{**iso_row("h", 2.0, 1.5, None, 1.0), "method": "anneal-retuned"}]
     rows += [{**iso_row("a", 2.0, 1.5, None, 1.0), "method": "anneal-retuned"}]
     text = task_tables["headline"]({"iso": rows, "iso_cpu": on_cpu})
-    assert "- in 2 of 7 tasks (1 of 1 on a, 1 of 1 on b, 0 of 1 on c, " in text
+    assert "- in 2 of 8 tasks (1 of 1 on a, 1 of 1 on b, 0 of 1 on i, 0 of 1 on c, " in text
+    assert "\n- by as many, but of one seed, in i/r\n" in text
     assert (
         " in steps or above: a/r, b/r (in three eighths or fewer in 1 of these, "
         "by the CPUs' runs alone in 0)\n" in text
@@ -147,7 +154,7 @@ def test_the_main_table_compares_runs_of_the_same_seeds_and_folds(task_tables: d
     rows = [iso_row("a", 3.5, 2.0, None, 1.0), iso_row("b", None, None, None, 0.3)]
     *_, first, second = task_tables["main_table"]({"iso": rows, "points": points}).splitlines()
     cells = " | ".join(["3.5x [2.0, -]"] * 3)
-    assert first == f"| a/r | 3 | 80.0 | 81.0 | 300 of 900 | 3.0x | {cells} |"
+    assert first == f"| a/r | 3 | 80.0 | 81.0 | 300 of 900 (3) | 3.0x | {cells} |"
     cells = " | ".join(["not reached (< 5.0x; reached in 30%)"] * 3)
     assert second == f"| b/r | 3 | 85.0 | - | - | - | {cells} |"
 
@@ -216,7 +223,7 @@ def test_what_a_loop_takes_in_all_is_of_the_folds_that_every_form_has(
         ((2.0, None, 3.0, 0.9), "open"),
         ((0.8, 0.5, 0.9, 1.0), "loses"),
         ((None, None, None, 0.01, 1.8), "loses"),
-        ((None, None, None, 0.01), "open"),  # nothing longer was compared
+        ((None, None, None, 0.01, 3.5), "falls short with 3.5x less"),
         ((None, None, 1.6, 0.2), "open"),
     ],
 )
