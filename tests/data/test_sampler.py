@@ -161,6 +161,10 @@ def test_what_cannot_be_shared_is_refused(arguments, message):
         PlanSampler(plan, 10, 0, **arguments)
     with pytest.raises(ValueError, match="num_videos 0: give at least 1"):
         PlanSampler(plan, 0, 0)
+    with pytest.raises(TypeError, match="rank '1': give a whole number"):
+        PlanSampler(plan, 10, 0, rank="1", world_size="2")
+    with pytest.raises(TypeError, match="world_size '2': give a whole number"):
+        PlanSampler(plan, 10, 0, rank=1, world_size="2")
 
 
 def test_a_real_plan_drives_it():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -189,3 +190,15 @@ def test_new_seeds_do_not_compile_anew() -> None:
         torch.testing.assert_close(compiled(x), layer(x), rtol=0, atol=0)
     assert graphs.frame_count == 1
     torch.compiler.reset()
+
+
+def test_seeds_end_with_the_training_and_stay_out_of_copies() -> None:
+    """As where dropout is left on in evaluation, or a model is trained on by another loop."""
+    model, x = convert_dropout(nn.Sequential(nn.Dropout(0.5))), torch.ones(4, 50)
+    masks(model, x)
+    own = copy.deepcopy(model)
+    assert not torch.equal(own(x), own(x))
+    assert torch.equal(model(x), model(x))
+    model.eval()
+    model[0].train()
+    assert not torch.equal(model(x), model(x))

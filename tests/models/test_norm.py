@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
 import socket
@@ -595,3 +596,44 @@ def test_modules_in_half_precision(dtype: torch.dtype) -> None:
     assert out.dtype == dtype
     expected = loop_over_groups(nn.BatchNorm3d(3), x.float(), 2)
     torch.testing.assert_close(out.float(), expected, rtol=0.05, atol=0.05)
+
+
+def collected(**options: Any) -> SubBatchNorm3d:
+    """A layer that collected the statistics of a forward pass, and applied none."""
+    layer = SubBatchNorm3d(3, **options)
+    defer_statistics(layer)
+    layer(torch.randn(4, 3, 2, 2, 2))
+    return layer
+
+
+def test_a_state_that_is_loaded_ends_what_was_collected_before() -> None:
+    layer, state = collected(), SubBatchNorm3d(3).state_dict()
+    layer(torch.full((4, 3, 2, 2, 2), torch.nan))
+    layer.load_state_dict(state)
+    commit_statistics(layer)
+    for name, value in layer.state_dict().items():
+        torch.testing.assert_close(value, state[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_a_copy_defers_nothing(copied: Any) -> None:
+    """As no optimizer commits what it collects."""
+    layer, plain, x = collected(), nn.BatchNorm3d(3), torch.randn(4, 3, 2, 2, 2)
+    own = copied(layer)
+    for each in (own, plain):
+        each(x)
+    torch.testing.assert_close(own.running_mean, plain.running_mean)
+    assert own.num_batches_tracked == 1
+    assert layer.num_batches_tracked == 0
+    commit_statistics(layer)
+    assert layer.num_batches_tracked == 1
+
+
+def test_statistics_that_torch_estimates_anew_are_those_of_plain_layers() -> None:
+    batches = [torch.randn(4, 3, 2, 2, 2) for _ in range(3)]
+    layer, plain = collected(), nn.BatchNorm3d(3)
+    with pytest.warns(UserWarning, match="no longer deferred; call vcycle.defer_statistics"):
+        torch.optim.swa_utils.update_bn(batches, layer)
+    torch.optim.swa_utils.update_bn(batches, plain)
+    torch.testing.assert_close(layer.running_var, plain.running_var)
+    assert layer.num_batches_tracked == 3

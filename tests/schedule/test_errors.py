@@ -1,5 +1,6 @@
 """What a user can get wrong: one line that names the field, the value and the fix."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -190,13 +191,19 @@ def test_lists_and_numpys_numbers_are_those_that_a_plan_keeps() -> None:
             batch_size=np.int64(8),  # type: ignore[arg-type]
             steps=1000,
             num_videos=np.int32(100),  # type: ignore[arg-type]
-            learning_rate=LearningRate(0.1),
+            learning_rate=LearningRate(np.float64(0.1)),
             stage_ends=[np.int64(500), 800],  # type: ignore[arg-type, list-item]
         ),
-        Multigrid(long_cycle=LongCycle([[0.5, 0.5], [1.0, 1.0]], shares=[0.5, 0.5])),  # type: ignore[arg-type]
+        Multigrid(
+            long_cycle=LongCycle([[0.5, 0.5], [1.0, 1.0]], shares=[0.5, 0.5]),  # type: ignore[arg-type]
+            rate_exponent=np.float32(1),  # type: ignore[arg-type]
+            anneal=Anneal(warmup=np.float32(0.5)),  # type: ignore[arg-type]
+        ),
     )
+    assert type(made[0].learning_rate) is float
+    json.dumps(made.to_dict())
     cycle = LongCycle(((0.5, 0.5), (1.0, 1.0)), shares=(0.5, 0.5))
-    plain = Plan(baseline(), Multigrid(long_cycle=cycle))
+    plain = Plan(baseline(), Multigrid(long_cycle=cycle, anneal=Anneal(warmup=0.5)))
     assert (made, hash(made.baseline)) == (plain, hash(plain.baseline))
     assert hash(made.multigrid) == hash(plain.multigrid)
 

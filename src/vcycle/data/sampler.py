@@ -97,6 +97,10 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         micro_batches = _index(
             micro_batches, f"micro_batches {micro_batches!r}: give a whole number"
         )
+        if rank is not None:
+            rank = _index(rank, f"rank {rank!r}: give a whole number")
+        if world_size is not None:
+            world_size = _index(world_size, f"world_size {world_size!r}: give a whole number")
         if not 0 <= first_step <= len(plan):
             raise ValueError(f"first_step {first_step}: give 0 to {len(plan)}, the plan's steps")
         if micro_batches < 1:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +23,23 @@ from vcycle.models.replace import replace_layers
 _WORD = 0xFFFFFFFF
 
 
-class ClipKeys:
-    """A layer whose draws are those of the clips' seeds: ``set_dropout_seeds`` finds it."""
+class ClipKeys(nn.Module):
+    """A layer whose draws are those of the clips' seeds: ``set_dropout_seeds`` finds it.
+
+    They are forgotten in evaluation mode, and left out of copies.
+    """
 
     _keys: Tensor | None = None
     """(S, 2) words of 32 bits as int64, of each clip in this layer."""
+
+    def train(self, mode: bool = True) -> ClipKeys:
+        if not mode:
+            self._keys = None
+        super().train(mode)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_keys"}
 
 
 class SampleDropout(ClipKeys, nn.Dropout):
@@ -116,7 +129,8 @@ def set_dropout_seeds(model: nn.Module, seeds: NDArray[np.uint64] | None) -> Non
 
     ``TokenDrop`` layers draw the tokens that they keep from them too. Each clip of a run needs a
     seed of its own, drawn for its position in the run and not for its place in a batch. It is cheap
-    enough to call before every forward pass.
+    enough to call before every forward pass. A batch's seeds stay until the next are set, or the
+    model is in evaluation mode.
     """
     layers = [module for module in model.modules() if isinstance(module, ClipKeys)]
     if seeds is None or not layers:

@@ -114,6 +114,26 @@ class SubBatchNorm3d(nn.BatchNorm3d):
             self._pending = self._pending.to(self.running_mean.device)
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what it collects: no optimizer applies that in a copy, which is a plain layer."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_pending", "_num_commits")}
+
+    def reset_running_stats(self) -> None:
+        """Begin anew, as a layer that collects nothing: ``update_bn`` of torch counts on that."""
+        super().reset_running_stats()
+        if self._pending is not None:
+            self._pending = None
+            warnings.warn(
+                "batch norm: its running statistics were reset, and are no longer deferred; call "
+                "vcycle.defer_statistics before it trains on in several parts",
+                stacklevel=2,
+            )
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        if self._pending is not None:  # of before, and no part of the state that is loaded
+            self._pending.zero_()
+
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:

@@ -15,7 +15,7 @@ from vcycle.models.dropout import ClipKeys, hashed_words
 from vcycle.schedule.shape import kept_tokens
 
 
-class TokenDrop(ClipKeys, nn.Module):
+class TokenDrop(ClipKeys):
     """In training, keeps a uniform sample of ``share`` of the tokens of every clip, in their order.
 
     In: (B, N, C) tokens with their positions added; out: (B, K, C), K at least one. It stands

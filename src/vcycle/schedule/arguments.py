@@ -22,14 +22,14 @@ def whole_number(name: str, value: Any, *, give: str = "a whole number of at lea
     Or if floats could not hold it.
     """
     try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
+        whole = 0 if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        number = 0
-    if number < 1:
+        whole = 0
+    if whole < 1:
         raise ValueError(f"{name} {value!r}: give {give}")
-    if number > _MOST:
+    if whole > _MOST:
         raise ValueError(f"{name} {str(value)[:20]}...: give a number of at most {_MOST}")
-    return number
+    return whole
 
 
 def keep(value: object, **fields: Any) -> None:
@@ -55,10 +55,12 @@ def as_tuple(name: str, value: Any, *, example: str) -> tuple[Any, ...]:
     return plain
 
 
-def check_number(name: str, value: Any) -> None:
-    """Raise TypeError unless ``value`` is a number."""
+def number(name: str, value: Any) -> float:
+    """``value``, one of numpy's as a plain one; raises TypeError unless it is a number."""
     if not _is_of_numbers(value):
         raise TypeError(f"{name} {value!r}: give a number")
+    plain: float = _plain(value)
+    return plain
 
 
 def _plain(value: Any) -> Any:

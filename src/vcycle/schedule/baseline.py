@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from vcycle.schedule.arguments import as_tuple, check_number, check_type, keep, whole_number
+from vcycle.schedule.arguments import as_tuple, check_type, keep, number, whole_number
 from vcycle.schedule.shape import Shape
 
 
@@ -45,7 +45,7 @@ class LearningRate:
 
     def __post_init__(self) -> None:
         for name in ("base", "gamma", "final", "rise", "warmup_steps", "warmup_start"):
-            check_number(name, getattr(self, name))
+            keep(self, **{name: number(name, getattr(self, name))})
         if not (math.isfinite(self.base) and self.base > 0):
             raise ValueError(f"learning rate {self.base}: give a positive number")
         if self.decay not in ("step", "cosine", "one-cycle"):

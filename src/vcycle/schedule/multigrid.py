@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from vcycle.schedule.arguments import check_number, check_type, keep, nearest, whole_number
+from vcycle.schedule.arguments import check_type, keep, nearest, number, whole_number
 from vcycle.schedule.cycles import SQRT_HALF, Factors, LongCycle, ShortCycle
 from vcycle.schedule.shape import ShapeRule
 
@@ -45,7 +45,7 @@ class Anneal:
             raise ValueError(f"anneal.form {self.form!r}: choose linear or cosine")
         for name in ("share", "final", "warmup"):
             if getattr(self, name) is not None or name != "share":
-                check_number(f"anneal.{name}", getattr(self, name))
+                keep(self, **{name: number(f"anneal.{name}", getattr(self, name))})
         if self.share is not None and not self.share > 0:
             raise ValueError(
                 f"anneal.share {self.share:g}: give a share of the steps above 0 and at most 1, or "
@@ -115,7 +115,7 @@ class Multigrid:
                 check_type(name, getattr(self, name), kind, example=f"{kind.__name__}(), or None")
         check_type("rule", self.rule, ShapeRule, example="ShapeRule(side_multiple=16)")
         for name in ("epoch_factor", "batch_exponent", "rate_exponent"):
-            check_number(name, getattr(self, name))
+            keep(self, **{name: number(name, getattr(self, name))})
         if not 0 < self.epoch_factor < float("inf"):
             raise ValueError(f"epoch_factor {self.epoch_factor}: give a positive number")
         if self.steps is not None:

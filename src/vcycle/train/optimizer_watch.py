@@ -25,9 +25,17 @@ class OptimizerWatch:
         self.has_plan_lr = False
         self.num_steps = 0
         self.num_idle = 0
+        self._depth = 0
+        optimizer.register_step_pre_hook(self._begin)
         optimizer.register_step_post_hook(self._count)
 
+    def _begin(self, *_: Any) -> None:
+        self._depth += 1
+
     def _count(self, optimizer: Optimizer, *_: Any) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth:  # a subclass called the step of its parent, which has hooks of its own
+            return
         rates = [group["lr"] for group in optimizer.param_groups]
         self.num_steps += 1
         self.num_idle += not any(isinstance(rate, Tensor) or rate for rate in rates)
@@ -45,7 +53,9 @@ def watch(optimizer: Optimizer) -> OptimizerWatch:
     """The one watch of an optimizer; it counts from the first call."""
     if optimizer not in _watches:
         _watches[optimizer] = OptimizerWatch(optimizer)
-    return _watches[optimizer]
+    found = _watches[optimizer]
+    found._depth = 0  # a step that raised an error has ended, too
+    return found
 
 
 def step_was_skipped(optimizer: Optimizer) -> bool:

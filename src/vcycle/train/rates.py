@@ -48,7 +48,11 @@ def warn_of_rate(optimizer: Optimizer, *, base_rate: float) -> None:
 
 
 def _initial_rates(optimizer: Optimizer) -> list[float]:
-    """What each parameter group began at, which it keeps as torch's schedulers do."""
+    """What each parameter group began at, which it keeps as torch's schedulers do.
+
+    torch gives one tensor to all groups; each gets its own, and the caller's stays as it is.
+    """
+    shared = [id(optimizer.defaults.get("lr"))]
     for place, group in enumerate(optimizer.param_groups):
         rate = group["lr"]
         if rate is None:
@@ -56,7 +60,12 @@ def _initial_rates(optimizer: Optimizer) -> list[float]:
                 f"optimizer: parameter group {place} has no rate; give {type(optimizer).__name__} "
                 f"the baseline's lr, which the plan scales (Adafactor: and relative_step=False)"
             )
-        group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
+        if isinstance(rate, Tensor):
+            if id(rate) in shared:
+                rate = group["lr"] = rate.clone()
+            shared.append(id(rate))
+            rate = rate.clone()
+        group.setdefault("initial_lr", rate)
     return [float(group["initial_lr"]) for group in optimizer.param_groups]
 
 

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 import vcycle
 from tests.train.plans import BASELINE, PLAN, batch_of
@@ -326,7 +328,7 @@ def test_a_checkpoint_from_before_runs_had_a_number_goes_on():
     train(model, optimizer, [batch_of(PLAN[1], run=8)])
 
 
-@pytest.mark.parametrize("forgets", ["to commit", "the new optimizer", "the copy"])
+@pytest.mark.parametrize("forgets", ["to commit", "the new optimizer"])
 def test_statistics_that_nobody_applies_are_refused_before_long(forgets):
     model = network()
     optimizer = optimizer_of(model, 0.1)
@@ -335,7 +337,6 @@ def test_statistics_that_nobody_applies_are_refused_before_long(forgets):
     else:
         vcycle.defer_statistics(model, optimizer)
         train(model, optimizer, [batch_of(PLAN[0])])
-        model = copy.deepcopy(model) if forgets == "the copy" else model
         optimizer = optimizer_of(model, 0.1)
     train(model, optimizer, map(batch_of, PLAN[:10]))
     with pytest.raises(
@@ -582,3 +583,86 @@ def test_an_optimizer_without_a_rate_is_refused():
     optimizer.param_groups[0]["lr"] = None
     with pytest.raises(ValueError, match=r"group 0 has no rate; give SGD .*relative_step=False"):
         vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
+
+
+def test_groups_that_share_a_tensor_as_their_rate_keep_their_ratios():
+    """torch gives one to all groups that have none of their own, and to those added later."""
+    model, rate = network(), torch.tensor(0.1)
+    groups = [{"params": [each]} for each in model[0].parameters()]
+    groups[1]["lr_scale"] = 0.5
+    optimizer = torch.optim.AdamW(groups, lr=rate)
+    vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
+    optimizer.add_param_group({"params": model[1].parameters()})
+    optimizer.step()
+    vcycle.apply_step(batch_of(PLAN[1]), model=model, optimizer=optimizer)
+    found = [float(group["lr"]) for group in optimizer.param_groups]
+    own = PLAN[1].learning_rate
+    assert found == pytest.approx([own, own / 2, own])
+    assert all(isinstance(group["lr"], torch.Tensor) for group in optimizer.param_groups)
+    assert rate == torch.tensor(0.1)
+
+
+class Logged(torch.optim.SGD):
+    def step(self, closure=None):
+        return super().step(closure)
+
+
+def test_a_step_that_calls_its_parents_counts_once():
+    """Torch runs the hooks of both, once a plain optimizer of the parent's class was made."""
+    model = network()
+    torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = Logged(model.parameters(), lr=0.1)
+    train(model, optimizer, map(batch_of, PLAN[:3]))
+    assert optimizer.param_groups[0]["plan_place"][0] == 2
+
+
+def test_a_step_that_raises_is_followed_by_others():
+    model = network()
+    optimizer = Logged(model.parameters(), lr=0.1)
+    train(model, optimizer, [batch_of(PLAN[0])])
+
+    def fails():
+        raise RuntimeError
+
+    vcycle.apply_step(batch_of(PLAN[1]), model=model, optimizer=optimizer)
+    with pytest.raises(RuntimeError):
+        optimizer.step(fails)
+    optimizer.step()
+    train(model, optimizer, [batch_of(PLAN[2])])
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_distributed_checkpoints_leave_out_is_asked_for(tmp_path, keeps):
+    model = network()
+
+    def new(model):
+        groups = [{"params": [p], "lr_scale": 0.5} for p in model.parameters()]
+        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+    optimizer = new(model)
+    train(model, optimizer, map(batch_of, PLAN[:3]))
+    states = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+    dcp.save(states, checkpoint_id=tmp_path)
+    again = network()
+    resumed = new(again)
+    if keeps:
+        for group in resumed.param_groups:
+            group["initial_lr"] = group["lr"]
+        resumed.param_groups[0]["plan_place"] = [0] * 7
+    states = dict(zip(("model", "optimizer"), get_state_dict(again, resumed), strict=True))
+    dcp.load(states, checkpoint_id=tmp_path)
+    set_state_dict(
+        again, resumed, model_state_dict=states["model"], optim_state_dict=states["optimizer"]
+    )
+    batches = [batch_of(step) for step in PLAN[3:5]]
+    if not keeps:
+        with pytest.raises(ValueError, match=r"neither a place .* set group\['initial_lr'\] ="):
+            train(again, resumed, batches)
+        return
+    train(model, optimizer, batches)
+    train(again, resumed, batches)
+    for mine, other in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(mine, other)
+    with pytest.raises(ValueError, match="is due"):
+        train(again, resumed, [batch_of(PLAN[9])])

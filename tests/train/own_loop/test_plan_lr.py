@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -313,3 +315,17 @@ def test_checking_a_batch_gives_dropout_the_seeds_of_its_clips():
     scheduler.check(batch)
     ones = torch.ones(len(batch), 4, 2, 2, 2)
     assert torch.equal(model[2](ones), model[2](ones))
+
+
+def test_it_keeps_no_optimizer_from_ending():
+    """Though the parameters, which outlive both, tell it of gradients."""
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    scheduler = vcycle.PlanLR(optimizer, PLAN)
+    step_optimizer(model, optimizer)
+    scheduler.step()
+    known = weakref.ref(optimizer)
+    del optimizer, scheduler
+    gc.collect()
+    assert known() is None
+    step_optimizer(model, optimizer_of(model, 0.1))

@@ -99,9 +99,9 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
         _commit_skipped(model, inner)
     base_rate = part.baseline.learning_rate.base
     if _PLACE not in inner.param_groups[0]:
+        _check_begins(inner, step)
         warn_of_rate(inner, base_rate=base_rate)
         _warn_of_videos(part)
-        _check_begins(inner, step)
     if part.micro_batch == 0:
         check_batch_norms(model, step.norm_group)
         check_parts(model, part)
@@ -159,7 +159,10 @@ def _steps_done(optimizer: Optimizer) -> int:
 
 
 def _check_begins(optimizer: Optimizer, step: Step) -> None:
-    """Raise ValueError if this first call comes after ``backward``; warn if after ``step``."""
+    """Raise ValueError if this first call comes after ``backward``; warn if after ``step``.
+
+    Or, later in the plan, if the optimizer has a state, but not the rates that its groups began at.
+    """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if any(p.grad is not None and bool(p.grad.any()) for p in parameters):
         raise ValueError(
@@ -169,12 +172,21 @@ def _check_begins(optimizer: Optimizer, step: Step) -> None:
         )
     # Steps on zeros, which build an optimizer's state before one is loaded, leave it at zero.
     values = [v for state in optimizer.state.values() for v in state.values()]
-    if step.index == 0 and any(isinstance(v, Tensor) and v.ndim and bool(v.any()) for v in values):
+    if not any(isinstance(v, Tensor) and v.ndim and bool(v.any()) for v in values):
+        return
+    if step.index == 0:
         warnings.warn(
             "optimizer: it has a state before the first step of the plan; if it has stepped, call "
             "apply_step before each forward pass (right if it was built with one, or had it from "
             "an earlier run)",
             stacklevel=3,
+        )
+    elif not all("initial_lr" in group for group in optimizer.param_groups):
+        raise ValueError(
+            f"optimizer: at step {step.index} of the plan it has a state, but neither a place in "
+            f"the plan nor the rates that it began with; torch.distributed.checkpoint loads what "
+            f"the new optimizer has: set group['initial_lr'] = group['lr'] in each of its groups "
+            f"and param_groups[0]['{_PLACE}'] = [0] * 7 before get_state_dict"
         )
 
 

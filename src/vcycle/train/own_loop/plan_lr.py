@@ -6,7 +6,9 @@ norm groups and token shares, of the step that is due.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -67,7 +69,7 @@ class PlanLR(LRScheduler):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for parameter in parameters:  # all of them: any one may take no part in a step
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._note_gradients)
+                parameter.register_post_accumulate_grad_hook(_gradients_noted(self))
         if last_epoch == -1:
             warn_of_rate(optimizer, base_rate=plan.baseline.learning_rate.base)
         self._factors(optimizer)  # keeps the initial rates, which torch asks for if it resumes
@@ -181,5 +183,13 @@ class PlanLR(LRScheduler):
         self._updates_seen = self._watch.num_updates
         self._has_gradients = False
 
-    def _note_gradients(self, _: Tensor) -> None:
-        self._has_gradients = True
+
+def _gradients_noted(scheduler: PlanLR) -> Callable[[Tensor], None]:
+    """A hook of a parameter that does not keep the scheduler, and its optimizer, from ending."""
+    known = ref(scheduler)
+
+    def note(_: Tensor) -> None:
+        if (scheduler := known()) is not None:
+            scheduler._has_gradients = True
+
+    return note
