@@ -20,7 +20,7 @@ COSTS = {
 
 NAMED = ("paper", "pass", "anneal", "anneal-retuned", "tokens")
 """Schedules with a name, the anneal that is tuned at each length, and the one that drops tokens."""
-CONTROLS = ("small", "progressive", "long-only", "short-only", "paper-steps")
+CONTROLS = ("small", "progressive", "long-only", "short-only", "paper-steps", "baseline-anneal")
 
 SCORES = ("top1", "loss")
 

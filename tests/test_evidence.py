@@ -487,6 +487,20 @@ def test_fine_tuned_on_sign_language() -> None:
     assert round(100 * (once - baseline)) == -3
     _, once, baseline = means(task, "loss", *points)
     assert once > baseline + 0.05
+    text = " ".join((RESULTS.parents[1] / "which_schedule.md").read_text().split())
+    tuned, plain = (
+        {
+            (p["method"], p["length"]): p["top1"]
+            for p in POINTS
+            if (p["dataset"], p["regime"]) == ("isl_emergency8", regime)
+        }
+        for regime in ("finetune", "scratch")
+    )
+    whole = "{:.1f}, from random ones {:.1f}".format(
+        *(100 * each["baseline", 1] for each in (tuned, plain))
+    )
+    assert f"gave the whole baseline nothing ({whole})" in text
+    assert round(100 * (plain["anneal", 0.276] - tuned["anneal", 0.276])) == 5
 
 
 def test_the_saving_does_not_fall_up_to_the_whole_baseline() -> None:
