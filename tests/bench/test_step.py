@@ -204,6 +204,19 @@ def test_an_interrupt_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [row["shape"] for row in json.loads(file.read_text())] == [r.shape for r in shown]
 
 
+def test_a_file_of_ones_own_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["bench", "step", "demo", *FLAGS, "--max-clips", "2", "--repeats", "1"]
+    Path("steps.json").write_text('{"my own": 1}')
+    assert main(command) == 2
+    assert "--out steps.json: it is there, and no file of vcycle bench" in capsys.readouterr().err
+    assert Path("steps.json").read_text() == '{"my own": 1}'
+    Path("steps.json").unlink()
+    assert main(command) == main(command) == 0
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -222,6 +222,62 @@ def test_a_time_for_the_baseline_alone_goes_on_with_it(
     assert "runs/strokes-1/config.yaml: old_field: no such field" in capsys.readouterr().err
 
 
+def test_a_time_or_other_weights_or_views_begin_another_run(
+    strokes: Path,
+    trained_run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weights = shutil.copy(trained_run / "best.safetensors", tmp_path / "a.safetensors")
+    other = shutil.copy(weights, tmp_path / "b.safetensors")
+    command = ["train", "strokes", *SMALL, "--weights", str(weights)]
+    with monkeypatch.context() as patch:
+        interrupt_after(3, patch)
+        assert main(command) == 130
+    timed = [word for word in command if word not in ("--epochs", "16", "--schedule", "paper")]
+    for words in (
+        [*timed, "--time", "15s"],
+        [*command[:-1], str(other)],
+        [*command, "--evaluation.num_clips", "2"],
+    ):
+        capsys.readouterr()
+        assert main([*words, "--dry-run"]) == 0
+        assert "run folder runs/strokes-2" in capsys.readouterr().out
+    for words, message in (
+        (["--weights", str(other)], "model.weights is "),
+        (["--evaluation.num_crops", "3"], "evaluation.num_crops is 1 in it, 3 now"),
+    ):
+        assert main(["train", "--resume", "runs/strokes-1", *words, "--dry-run"]) == 2
+        assert message in capsys.readouterr().err
+    again = [*command, "--evaluation.times", "1", "--evaluation.batch_size", "3"]
+    assert main([*again, "--dry-run"]) == 0
+    assert "run folder runs/strokes-1" in capsys.readouterr().out
+
+
+def test_a_folder_of_the_same_name_elsewhere_begins_another_run(
+    strokes: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though its videos have the same names, sizes and lengths; one that was moved goes on."""
+    copy = shutil.copytree(strokes, tmp_path / "other" / "strokes")
+    with monkeypatch.context() as patch:
+        interrupt_after(3, patch)
+        assert main(["train", "strokes", *SMALL]) == 130
+    for folder in (copy, strokes):
+        capsys.readouterr()
+        assert main(["train", str(folder), *SMALL, "--dry-run"]) == 0
+        number = 1 if folder == strokes else 2
+        assert f"run folder runs/strokes-{number}" in capsys.readouterr().out
+    assert main(["train", str(copy), *SMALL, "--folder", "runs/strokes-1"]) == 2
+    assert "runs/strokes-1: its run began with other videos; --resume" in capsys.readouterr().err
+    shutil.rmtree(strokes)
+    assert main(["train", str(copy), *SMALL, "--dry-run"]) == 0
+    assert "run folder runs/strokes-1" in capsys.readouterr().out
+
+
 def test_the_last_run_is_gone_on_with_whatever_was_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

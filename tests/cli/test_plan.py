@@ -795,6 +795,12 @@ def test_the_value_of_a_field_is_no_recipe(
             "this would change nothing; give --multigrid.anneal.warmup, .share, .form or .final, "
             "or --schedule pass or off",
         ),
+        (
+            ["scratch", "--num-videos", "300", "--baseline.stage_ends", "[100]"],
+            "--baseline.stage_ends: an anneal warms up and falls by itself, and this would change "
+            "nothing; give --multigrid.anneal.warmup, .share, .form or .final, or --schedule pass "
+            "or off",
+        ),
         (["--list", KINETICS], f"{KINETICS}: --list takes only --json; leave it out"),
         (
             [KINETICS, "--memory-gib", "80"],

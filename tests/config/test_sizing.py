@@ -5,13 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from statistics import median
 
 import pytest
 from hypothesis import given, strategies as st
 
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_config_flags
+from vcycle.config.from_flags import run_config
 from vcycle.config.recipes import FIXED_RECIPES, recipe
 from vcycle.config.sizing import Asked, fitted_span, rescaled
 from vcycle.config.user_recipes import scratch
+from vcycle.data.manifest import Manifest
 
 
 @pytest.mark.parametrize("name", FIXED_RECIPES)
@@ -114,6 +120,19 @@ def test_clips_span_no_more_than_a_typical_video(video_frames: int, stride: int)
     assert fitted.data.stride == stride
     spans_more = any(note.startswith("clips span") for note in fitted.notes)
     assert spans_more == (31 * stride + 1 > video_frames)
+
+
+def test_frames_of_videos_are_counted_as_strides_are(synthetic_videos: Path) -> None:
+    videos = Manifest.read(synthetic_videos).split("train").videos
+    seconds = median(len(video.frame_range) / video.frame_rate for video in videos)
+    parser = FlagParser(word="recipe")
+    add_config_flags(parser)
+    words = ["scratch", "--data", str(synthetic_videos), "--model", "resnet3d_tiny"]
+    words += ["--shape", "4x32x32"]
+    for rate in (9.0, 18.0):
+        config = run_config(parser.parse_args([*words, "--data.frame_rate", f"{rate}"]))
+        assert (4 - 1) * config.data.stride < int(seconds * rate)
+        assert 4 * (config.data.stride + 1) > int(seconds * rate)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from vcycle.data.decode.probe import probe
 from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import Grid
 from vcycle.data.loader import eval_loader
+from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo
 from vcycle.evaluate import predict as predict_module
 from vcycle.evaluate.predict import Prediction, windows
@@ -103,7 +104,9 @@ def test_a_part_ends_with_its_video(trained_run: Path, synthetic_videos: Path) -
         list(vcycle.predict(model, replace(video, start_seconds=100.0, end_seconds=120.0)))
 
 
-def test_files_folders_manifests_and_uris_name_the_same_videos(synthetic_videos: Path) -> None:
+def test_files_folders_manifests_and_uris_name_the_same_videos(
+    synthetic_videos: Path, tmp_path: Path
+) -> None:
     file = sorted((synthetic_videos / "val").glob("*.mp4"))[0]
     [by_path] = find_videos([file])
     [by_uri] = find_videos([file.as_uri()])
@@ -111,6 +114,12 @@ def test_files_folders_manifests_and_uris_name_the_same_videos(synthetic_videos:
     in_manifest = find_videos([synthetic_videos / "manifest.csv"])
     assert by_path.place == by_uri.place == in_folder[0].place
     assert len(in_manifest) == 36
+    whole = Manifest.read(synthetic_videos)
+    parts = [replace(whole.videos[0], start_seconds=s, end_seconds=s + 0.5) for s in (0.0, 0.5)]
+    replace(whole, videos=tuple(parts)).write(tmp_path)
+    name = str(whole.videos[0].path)
+    named = [each.name for each in find_videos([tmp_path / "manifest.csv"])]
+    assert named == [f"{name}[0 s:0.5 s]", f"{name}[0.5 s:1 s]"]
     assert by_path.place in [each.place for each in in_manifest]
 
 

@@ -110,6 +110,17 @@ def test_scores_replace_scores_alone(
     assert len(file.read_text().splitlines()) == 13
 
 
+def test_the_data_set_has_a_name_wherever_it_is_named_from(
+    trained_run: Path,
+    synthetic_videos: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(synthetic_videos)
+    assert main(["eval", str(trained_run), "--data", ".", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dataset"] == synthetic_videos.name
+
+
 def test_ten_clips_of_segments_are_refused(
     trained_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_numbered_checkpoint_is_scored_on_the_videos_that_its_run_began_with(
         ("--evaluation.final_clips", "10", "--evaluation.final_clips"),
         ("--compile", "true", "--compile"),
         ("--data.frames_gib", "1", "--data.frames_gib"),
+        ("--accumulate", "2", "--accumulate"),
     ],
 )
 def test_flags_that_change_no_score_are_refused(
@@ -111,6 +112,20 @@ def test_the_batch_of_training_is_not_that_of_views(
     trained_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "--evaluation.batch_size" in error_of([str(trained_run), "--batch-size", "8"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "reason"),
+    [
+        ("--seed", "9", "it is of training batches, and changes no score; leave it out, or give"),
+        ("--multigrid.norm_group", "4", "it is of training batches"),
+        ("--epoch-factor", "3", "it is of the plan, which --shapes all scores; leave it out"),
+    ],
+)
+def test_what_decides_something_beside_other_flags_alone(
+    trained_run: Path, flag: str, value: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"{flag}: {reason}" in error_of([str(trained_run), flag, value], capsys)
 
 
 def test_published_weights_score_as_the_run_that_they_are_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from vcycle.cli.main import main
 from vcycle.config.recipes import PAPER_RECIPES, recipe
 from vcycle.config.run import Evaluation, RunConfig
 from vcycle.report.html import write_report
+from vcycle.train.progress import Display
 from vcycle.train.run import train
 
 
@@ -48,6 +50,24 @@ def test_a_run_that_was_killed_in_its_final_evaluation_does_it_again(
     (tmp_path / "run" / "result.json").unlink()
     after = train(replace(config, evaluation=evaluation), tmp_path / "run", resume=True)
     assert after["final"] == before["final"]
+
+
+def test_a_run_that_is_stopped_after_its_last_step_keeps_its_final_evaluation_for_later(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(config, evaluation=Evaluation(times=1, batch_size=6, final_clips=2))
+    with monkeypatch.context() as patch:
+        original = Display.validation
+
+        def stopped(display: Display, row: dict[str, float]) -> None:
+            original(display, row)
+            signal.raise_signal(signal.SIGTERM)
+
+        patch.setattr(Display, "validation", stopped)
+        with pytest.raises(KeyboardInterrupt, match=r"before its final evaluation"):
+            train(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert train(config, tmp_path / "run", resume=True)["final"]["num_clips"] == 2
 
 
 def test_bad_videos_of_the_final_evaluation_are_those_of_all_processes(

@@ -282,6 +282,15 @@ def test_the_steps_before_too_many_bad_videos_are_kept(config: RunConfig, tmp_pa
     assert train(more, tmp_path / "run", resume=True)["bad_videos"] == 2
 
 
+def test_a_run_begun_anew_forgets_the_bad_videos_of_before(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "bad_videos.json").write_text('{"val/00003.mp4": "was broken"}')
+    assert train(config, tmp_path / "run", resume="auto")["bad_videos"] == 0
+    assert not (tmp_path / "run" / "bad_videos.json").exists()
+
+
 def test_two_micro_batches_and_worker_processes_change_nothing_but_rounding(
     config: RunConfig, tmp_path: Path
 ) -> None:

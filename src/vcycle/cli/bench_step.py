@@ -60,6 +60,18 @@ def add_bench_step_flags(parser: FlagParser) -> None:
     parser.set_defaults(run=run_bench_step)
 
 
+def _check_replaces(file: Path) -> None:
+    """Raise ValueError if the file is there and was not written by this command."""
+    check_replaces(file, ".json", flag="--out")
+    if file.exists():
+        try:
+            cost.measured_steps(json.loads(file.read_text()))
+        except ValueError:
+            raise ValueError(
+                f"--out {file}: it is there, and no file of vcycle bench step; name another"
+            ) from None
+
+
 def run_bench_step(options: argparse.Namespace) -> None:
     """Measure, write the rows, and say how long the run would take."""
     use_model_of_weights(options)
@@ -71,7 +83,7 @@ def run_bench_step(options: argparse.Namespace) -> None:
     file = Path(options.out)
     if not file.parent.is_dir():
         raise ValueError(f"--out {file}: no such folder; make it, or give another file")
-    check_replaces(file, ".json", flag="--out")
+    _check_replaces(file)
 
     from vcycle.bench.batches import batch_factors, check_devices
     from vcycle.bench.step import StepBench, bench_steps

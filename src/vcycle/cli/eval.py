@@ -16,13 +16,16 @@ from typing import Any
 from vcycle.cli.launched import is_first
 from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
-from vcycle.config.flags import add_field_flags
+from vcycle.config.flags import add_field_flags, short_flag
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import check_replaces
 from vcycle.evaluate.frontier import multiply_adds_text
 from vcycle.evaluate.metric_names import METRICS, SCORE_COLUMNS, metric_of
 from vcycle.schedule.messages import counted
 from vcycle.schedule.shape import Shape
+
+_OF_BATCHES = ("seed", "data.inverse_uniform", "multigrid.norm_group")
+"""Fields of training batches, which an evaluation draws for its norm statistics alone."""
 
 
 def add_eval_flags(parser: FlagParser) -> None:
@@ -59,6 +62,25 @@ def add_eval_flags(parser: FlagParser) -> None:
     parser.set_defaults(run=run_eval_command)
 
 
+def _check_fields(options: argparse.Namespace, config: RunConfig) -> None:
+    """Raise ValueError for fields that decide nothing here: of training batches, or of the plan."""
+    if "baseline.batch_size" in options.fields and not config.evaluation.precise_bn:
+        raise ValueError(
+            "--batch-size: it is of training batches; views are scored --evaluation.batch_size "
+            "at a time"
+        )
+    for field in options.fields:
+        flag = short_flag(field) or f"--{field}"
+        if field in _OF_BATCHES and not config.evaluation.precise_bn:
+            raise ValueError(
+                f"{flag}: it is of training batches, and changes no score; leave it out, or give "
+                f"--evaluation.precise_bn, batches that norm statistics are estimated from"
+            )
+        is_of_plan = field.startswith("multigrid.") and field not in _OF_BATCHES
+        if is_of_plan and options.shapes != "all":
+            raise ValueError(f"{flag}: it is of the plan, which --shapes all scores; leave it out")
+
+
 def run_eval_command(options: argparse.Namespace) -> None:
     """Score one run after the other and print. Raises ValueError for what a user got wrong."""
     if options.scores and len(options.folders) > 1:
@@ -86,11 +108,7 @@ def run_eval_command(options: argparse.Namespace) -> None:
         for path in options.folders
     ]
     for path, config in runs:
-        if "baseline.batch_size" in options.fields and not config.evaluation.precise_bn:
-            raise ValueError(
-                "--batch-size: it is of training batches; views are scored --evaluation.batch_size "
-                "at a time"
-            )
+        _check_fields(options, config)
         if config.recipe == FROM_A_FILE and options.shapes == "all":
             raise ValueError(
                 f"--shapes all: {path} does not say what it was trained on; give --shapes "

@@ -84,7 +84,7 @@ def short_name(path: Path) -> str:
     """Of a dataset, for its run folders."""
     path = plain_path(path)
     named = path.parent if path.name in ("manifest.csv", "metadata.csv") else path
-    return named.stem or "videos"
+    return (named.name if named.is_dir() else named.stem) or "videos"
 
 
 def _has_manifest(folder: Path) -> bool:

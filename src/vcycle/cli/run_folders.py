@@ -18,7 +18,7 @@ from vcycle.cli.launched import is_first
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import read_config, read_values
 from vcycle.config.run import RunConfig
-from vcycle.evaluate.run_manifest import has_other_videos
+from vcycle.evaluate.run_manifest import has_other_videos, is_of_another_folder
 from vcycle.schedule.multigrid import Multigrid
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def choose_folder(
                 f"--time {options.time}: the run in {folder} began with another length; give its "
                 f"own, or another --folder"
             )
-        if has_other_videos(folder, config.data.given_manifest()):
+        if _has_other_videos(folder, config):
             raise ValueError(
                 f"--folder {folder}: its run began with other videos; --resume "
                 f"{shlex.quote(str(folder))} goes on with those, or give another --folder"
@@ -53,7 +53,7 @@ def choose_folder(
     if last is not None and (last / "config.yaml").is_file():
         with suppress(ValueError):  # of another version, or damaged: another run
             fitted = _fitted(last, config, seconds)
-            if not _differs(last, fitted or config):
+            if (seconds is None or fitted is not None) and not _differs(last, fitted or config):
                 options.resume = "auto"
                 return last, fitted or config, fitted is not None
             if is_first():
@@ -107,9 +107,14 @@ def _differs(folder: Path, config: RunConfig) -> bool:
     with starting_pytorch():
         from vcycle.train.same_run import config_differences
 
-    return bool(config_differences(read_values(folder / "config.yaml"), config)) or (
-        has_other_videos(folder, config.data.given_manifest())
-    )
+    before = read_values(folder / "config.yaml")
+    return bool(config_differences(before, config)) or _has_other_videos(folder, config)
+
+
+def _has_other_videos(folder: Path, config: RunConfig) -> bool:
+    """Than those that the run in a folder began with; a folder that was moved has the same."""
+    place = config.data.given_manifest()
+    return has_other_videos(folder, place) or is_of_another_folder(folder, place)
 
 
 def run_folder(name: str) -> Path:

@@ -68,7 +68,8 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     saved = "" if "data.manifest" in options.fields else config.data.manifest
     if saved and Path(saved).exists():  # a run's file may be read where its videos are not
         videos = Manifest.read(saved).split("train")
-    frames, side = _typical_video(videos)
+    frame_rate = options.fields.get("data.frame_rate", config.data.frame_rate)
+    frames, side = _typical_video(videos, frame_rate)
     if any(name.startswith("baseline.shape.") for name in options.fields):
         shape = config_from(asdict(config), options.fields).baseline.shape
         config = reshaped(config, shape, given=options.fields, video_frames=frames)
@@ -126,11 +127,19 @@ def _has_plan(options: argparse.Namespace, videos: Manifest | None, epochs: int)
     return True
 
 
-def _typical_video(videos: Manifest | None) -> tuple[int | None, int | None]:
-    """Frames and pixels of the short side of a typical training video; None without videos."""
+def _typical_video(
+    videos: Manifest | None, frame_rate: float | None
+) -> tuple[int | None, int | None]:
+    """Frames and pixels of the short side of a typical training video; None without videos.
+
+    Frames are those of the videos, or at a ``frame_rate``.
+    """
     if videos is None:
         return None, None
-    frames = median(len(video.frame_range) for video in videos.videos)
+    frames = median(
+        len(video.frame_range) * (frame_rate / video.frame_rate if frame_rate else 1)
+        for video in videos.videos
+    )
     side = median(min(video.width, video.height) for video in videos.videos)
     return int(frames), int(side)
 
@@ -182,6 +191,9 @@ def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
 def _check_decay(config: RunConfig, fields: dict[str, Any]) -> None:
     """Raise ValueError if a flag is about a decay or warm-up that an anneal has no use for."""
     unused = [f"baseline.learning_rate.{name}" for name in _OF_DECAYS]
+    cycle = config.multigrid.long_cycle
+    if cycle is None or cycle.once:  # or stages have cycles of their own
+        unused.append("baseline.stage_ends")
     if config.multigrid.anneal is None or not (found := [x for x in unused if x in fields]):
         return
     raise ValueError(

@@ -252,12 +252,14 @@ def fitted_span(
 ) -> RunConfig:
     """A configuration whose clips span no more than ``video_frames``, those of a typical video.
 
+    They are counted as strides are, at ``data.frame_rate`` if it is set.
+
     One's own videos get a smaller stride, unless it is ``given``; a published recipe is left as it
     is. A note says what was done, or what to do if the clips still span more: the sampling grid
     then begins at the first frame and repeats the last.
     """
     frames, stride = config.baseline.shape.frames, config.data.stride
-    if config.data.segments or config.data.frame_rate is not None or video_frames is None:
+    if config.data.segments or video_frames is None:
         return config
     if (frames - 1) * stride < video_frames:
         return config

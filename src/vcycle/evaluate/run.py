@@ -87,7 +87,7 @@ def evaluate_run(
     if scores_file is not None and fabric.is_global_zero:
         write_scores(scores_file, scored, videos)
     result = {
-        "dataset": manifest.root.name,
+        "dataset": manifest.root.absolute().name,
         "split": split,
         "protocol": config.protocol,
         "views": config.evaluation.num_clips * config.evaluation.num_crops,

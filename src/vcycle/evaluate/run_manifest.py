@@ -52,13 +52,28 @@ def has_other_videos(run: Path, place: str) -> bool:
     return (one.classes, one.videos) != (other.classes, other.videos)
 
 
-def _kept_folder(run: Path, place: str) -> Path | None:
-    folder = run / RUN_MANIFEST
+def is_of_another_folder(run: Path, place: str) -> bool:
+    """Whether ``run`` began with a manifest elsewhere that is still there, and was not moved."""
+    began_with = _began_with(run)
+    if began_with is None or began_with == place:
+        return False
+    before = _root(began_with)
+    return before.exists() and before.resolve() != _root(place).resolve()
+
+
+def _began_with(run: Path) -> str | None:
+    """Where the manifest of a run is, as its configuration says."""
     try:
-        began_with = read_saved(run / "config.yaml")["data"]["manifest"]
+        place = read_saved(run / "config.yaml")["data"]["manifest"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    return folder if began_with == place and (folder / "manifest.csv").is_file() else None
+    return place if isinstance(place, str) and place else None
+
+
+def _kept_folder(run: Path, place: str) -> Path | None:
+    folder = run / RUN_MANIFEST
+    same = _began_with(run) == place
+    return folder if same and (folder / "manifest.csv").is_file() else None
 
 
 def _root(place: str) -> Path:

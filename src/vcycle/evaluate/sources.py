@@ -32,6 +32,7 @@ _OF_TRAINING = (
     *("baseline.learning_rate", "baseline.stage_ends", "baseline.steps", "baseline.num_videos"),
     *("optimizer", "augmentation", "label_smoothing", "ema_decay", "nonfinite"),
     *("checkpoint", "log", "model.weights", "model.freeze", "compile", "cuda_graphs"),
+    "accumulate",
     *("evaluation.times", "evaluation.final_clips", "evaluation.final_crops", "data.frames_gib"),
 )
 """Fields of training alone, with all that begins so: a score does not depend on them."""

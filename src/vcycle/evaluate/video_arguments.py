@@ -41,9 +41,7 @@ def _videos_of(word: str) -> list[NamedVideo]:
     if path.suffix == ".csv":
         manifest = Manifest.read(path)
         return [
-            NamedVideo(
-                str(video.source), manifest.locate(video), video.start_seconds, video.end_seconds
-            )
+            NamedVideo(video.name, manifest.locate(video), video.start_seconds, video.end_seconds)
             for video in manifest.videos
         ]
     if not path.is_dir():

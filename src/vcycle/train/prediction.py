@@ -51,7 +51,7 @@ def prediction_lines(run: Run) -> list[str]:
             f"  phase {number:>{digits}}/{len(plan.phases)}  {phase.kind:<11}  {base:<18}"
             f"{phase.steps:>7,} steps  {duration(seconds):>10}"
         )
-    times = run.config.evaluation.times
+    times = min(run.config.evaluation.times, len(plan))
     validations = counted(times, "validation")
     if run.config.final is not None:
         validations += " and the final evaluation"

@@ -17,7 +17,7 @@ from torch import nn
 from vcycle.config.run import RunConfig
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
-from vcycle.devices.processes import ending_together
+from vcycle.devices.processes import Stopped, ending_together, gathered
 from vcycle.models.count import multiply_adds_or_none
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
@@ -116,6 +116,9 @@ def train(
             finally:
                 files.add_bad_videos({**run.loader.bad_videos, **run.val_loader.bad_videos})
             share_bad_videos(run)
+            if run.config.final is not None and any(gathered(bool(requests), fabric)):
+                steps = len(run.plan)
+                raise Stopped(f"stopped after step {steps} of {steps}, before its final evaluation")
         with Activity(console) as activity:
             final = final_evaluation(run, activity)
         longest = run.config.optimizer.clip_norm

@@ -154,12 +154,13 @@ class RunFolder:
         """
         if not self._writes:
             return
-        if (self.path / "bad_videos.json").is_file():
-            self._bad_videos = json.loads((self.path / "bad_videos.json").read_text())
         # Of an earlier run: this one is not complete.
         (self.path / "result.json").unlink(missing_ok=True)
         if first_step == 0:
             (self.path / "scores.csv").unlink(missing_ok=True)
+            (self.path / "bad_videos.json").unlink(missing_ok=True)
+        if (self.path / "bad_videos.json").is_file():
+            self._bad_videos = json.loads((self.path / "bad_videos.json").read_text())
         if first_step == 0 or not (self.path / RUN_MANIFEST / "manifest.csv").is_file():
             manifest.write(self.path / RUN_MANIFEST)
         write_atomic(self.path / "config.yaml", config_text(config))

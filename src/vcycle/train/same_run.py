@@ -18,13 +18,14 @@ from vcycle.data.manifest import Manifest
 from vcycle.schedule.plan import Plan
 
 _FREE = (
-    *("threads", "accumulate", "compile", "cuda_graphs", "evaluation", "checkpoint", "nonfinite"),
-    *("log", "notes", "schedule_notes", "steps_note", "fitted_seconds"),
+    *("threads", "accumulate", "compile", "cuda_graphs", "checkpoint", "nonfinite", "log"),
+    *("notes", "schedule_notes", "steps_note", "fitted_seconds"),
+    *(f"evaluation.{name}" for name in ("times", "batch_size", "final_clips", "final_crops")),
     *("data.manifest", "data.num_workers", "data.max_bad_share", "data.decode_seconds"),
-    *("data.cache_gib", "data.cache_folder", "data.frames_gib", "model.weights"),
+    *("data.cache_gib", "data.cache_folder", "data.frames_gib"),
 )
-"""Fields that a resumed run may change: they decide no clip, no rate and no gradient, but for what
-a model draws by itself in each micro-batch."""
+"""Fields that a resumed run may change: they decide no clip, no rate, no gradient and no score but
+the final one, but for what a model draws by itself in each micro-batch."""
 _MOST_SHOWN = 20  # another network differs in hundreds of tensors
 
 

@@ -50,6 +50,10 @@ def test_a_prediction_is_the_sum_over_steps(schedule: str) -> None:
     assert prediction.validations == pytest.approx(20 * 50 * 0.01)
     with_final = predict(WITH_FINAL, plan, TIMES, val_videos=50)
     assert with_final.validations == pytest.approx(20 * 50 * 0.01 + FINAL_SECONDS)
+    more = replace(CONFIG, evaluation=replace(CONFIG.evaluation, times=10**6))
+    assert predict(more, plan, TIMES, val_videos=50).validations == pytest.approx(
+        len(plan) * 50 * 0.01  # one after each step
+    )
 
 
 def test_a_step_takes_as_long_as_the_slower_of_model_and_loader() -> None:

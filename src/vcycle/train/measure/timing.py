@@ -162,7 +162,7 @@ def predict(config: RunConfig, plan: Plan, times: StepTimes, *, val_videos: int)
     """What a run will take by measured times."""
     one, final = _validation_seconds(config, times, val_videos)
     phases = tuple(times.phase(phase) for phase in plan.phases)
-    return Prediction(phases, one * config.evaluation.times + final)
+    return Prediction(phases, one * min(config.evaluation.times, len(plan)) + final)
 
 
 def _validation_seconds(
