@@ -146,6 +146,7 @@ def main(arguments: list[str]) -> int:
                 with_decoding=True,
             ),
             "controls": savings.equal_table(values, titles, methods=savings.CONTROLS),
+            "parts": task_tables.parts_table(values, titles),
             "muon": task_tables.muon_table(values),
             "muon_savings": task_tables.muon_savings(values),
             "bfloat16": tables.bfloat16_table(values),

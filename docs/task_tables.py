@@ -27,6 +27,11 @@ _MOST_LEFT = 2.0
 not only to fall short."""
 _FOLDS = 3
 """Runs of one seed."""
+_PARTS = (
+    *(("baseline", 0.294), ("baseline-anneal", 0.294), ("pass-same-batch", 0.9)),
+    *(("pass", 0.276), ("anneal", 0.276), ("baseline", 1), ("baseline-anneal", 1)),
+)
+"""Lengths of schedules that differ from the next in rate, grids or batches alone."""
 _CYCLES_BESIDE = ((1.5, 0.276), (3, 0.555))
 """Epochs of the paper's cycles, its own (section 4.1) and twice those; an anneal of their steps."""
 
@@ -152,15 +157,17 @@ def longer_baselines(values: Row) -> str:
             saving = found[task]
             gained = 100 * (point["top1"] - point["whole_baseline"]["top1"])
             if saving["factor"]:
-                reached = (
-                    f"the anneal came to that with {saving['factor']:.1f} times fewer multiply-adds"
-                )
+                reached = f"the anneal came to that with {saving_text(saving)} fewer multiply-adds"
             else:
-                reached = "no length of the anneal that ran in as many folds came to that"
+                reached = (
+                    "no length of the anneal that ran in as many folds came to that, at one rate "
+                    "for all"
+                )
                 if saving["bound"] > 1.05:
                     reached += f", the longest with {saving['bound']:.1f} times fewer multiply-adds"
             texts.append(f"{gained:.1f} points on {task}, where {reached}")
-    return f"A baseline of twice the steps gains {'; and '.join(texts)}." if texts else ""
+    said = "; and ".join(texts)
+    return f"A baseline of twice the steps, one seed, gains {said}." if texts else ""
 
 
 def regimes_table(values: Row, titles: dict[str, str]) -> str:
@@ -236,6 +243,23 @@ def _verdict(found: Row | None) -> str:
         short = found["bound"] > _MOST_LEFT
         return f"falls short with {found['bound']:.1f}x less" if short else "loses"
     return "open"
+
+
+def parts_table(values: Row, titles: dict[str, str]) -> str:
+    """The anneal's rate without its grids, the pass's grids without its batches; of one seed."""
+    points = {(task_name(p), p["method"], p["length"]): p for p in values["points"]}
+    lines = []
+    for task in dict.fromkeys(task for task, method, _ in points if method == "baseline-anneal"):
+        beside, whole = points[task, "baseline-anneal", 0.294], points[task, "baseline", 1]
+        for method, length in _PARTS:
+            point = points.get((task, method, length))
+            if point is not None and point["runs"]:
+                fewer = whole["multiply_adds"] / point["multiply_adds"]
+                scores = _means_beside(values, beside, method, length)
+                lines.append(
+                    f"{task} | {titles[method]} | {point['steps']:,} | {fewer:.1f}x | {scores}"
+                )
+    return table("task | schedule | steps | fewer multiply-adds | top-1 | loss", "llrrrr", lines)
 
 
 def savings_in_short(values: Row) -> str:

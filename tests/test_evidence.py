@@ -694,13 +694,15 @@ def test_the_default_start_is_the_best_on_sign_language_alone() -> None:
         and p["length"] == 0.276
     )
     assert own["runs"] == 15
-    assert f"the mean of its five seeds, {100 * own['top1']:.1f}, is that of the best" in text
-    names = ("half-time", "coarser", "all-frames", "more-full")
-    *others, best = sorted(
-        means("weizmann10/scratch", "top1", *((f"pass-{name}", 0.276) for name in names))
-    )
-    assert others[0] < own["top1"] - 0.05
-    assert abs(best - own["top1"]) < 0.01
+    assert f"is level with the mean of its five seeds, {100 * own['top1']:.1f}" in text
+    starts = [(f"pass-{name}", 0.276) for name in ("half-time", "coarser", "all-frames")]
+    points = [*starts, ("pass-root-batch", 0.433)]
+    same_seed, *others = means("weizmann10/scratch", "top1", ("pass", 0.276), *points)
+    assert f"seed ({100 * same_seed:.1f}), but the best of them, {100 * max(others):.1f}," in text
+    assert max(others) < same_seed
+    assert abs(max(others) - own["top1"]) < 0.005
+    same_seed, *others = means("isl_emergency8/scratch", "top1", ("pass", 0.276), *points)
+    assert max(others) < same_seed - 0.03
 
 
 def test_batch_exponent_of_a_half_in_short_and_in_long_plans() -> None:

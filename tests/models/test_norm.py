@@ -598,9 +598,9 @@ def test_modules_in_half_precision(dtype: torch.dtype) -> None:
     torch.testing.assert_close(out.float(), expected, rtol=0.05, atol=0.05)
 
 
-def collected(**options: Any) -> SubBatchNorm3d:
+def collected() -> SubBatchNorm3d:
     """A layer that collected the statistics of a forward pass, and applied none."""
-    layer = SubBatchNorm3d(3, **options)
+    layer = SubBatchNorm3d(3)
     defer_statistics(layer)
     layer(torch.randn(4, 3, 2, 2, 2))
     return layer
@@ -608,6 +608,9 @@ def collected(**options: Any) -> SubBatchNorm3d:
 
 def test_a_state_that_is_loaded_ends_what_was_collected_before() -> None:
     layer, state = collected(), SubBatchNorm3d(3).state_dict()
+    layer.load_state_dict({}, strict=False)
+    assert layer._pending is not None
+    assert bool(layer._pending.any())
     layer(torch.full((4, 3, 2, 2, 2), torch.nan))
     layer.load_state_dict(state)
     commit_statistics(layer)

@@ -129,9 +129,12 @@ class SubBatchNorm3d(nn.BatchNorm3d):
                 stacklevel=2,
             )
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        if self._pending is not None:  # of before, and no part of the state that is loaded
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        """As the plain layer, and forget what was collected before other statistics came."""
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        if self._pending is not None and f"{prefix}running_mean" in state_dict:
             self._pending.zero_()
 
     def _save_to_state_dict(

@@ -57,7 +57,7 @@ def as_tuple(name: str, value: Any, *, example: str) -> tuple[Any, ...]:
 
 def number(name: str, value: Any) -> float:
     """``value``, one of numpy's as a plain one; raises TypeError unless it is a number."""
-    if not _is_of_numbers(value):
+    if isinstance(value, tuple) or not _is_of_numbers(value):
         raise TypeError(f"{name} {value!r}: give a number")
     plain: float = _plain(value)
     return plain

@@ -7,9 +7,11 @@ skipped a step.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -25,16 +27,11 @@ class OptimizerWatch:
         self.has_plan_lr = False
         self.num_steps = 0
         self.num_idle = 0
-        self._depth = 0
-        optimizer.register_step_pre_hook(self._begin)
         optimizer.register_step_post_hook(self._count)
 
-    def _begin(self, *_: Any) -> None:
-        self._depth += 1
-
     def _count(self, optimizer: Optimizer, *_: Any) -> None:
-        self._depth = max(0, self._depth - 1)
-        if self._depth:  # a subclass called the step of its parent, which has hooks of its own
+        # Compiled code has no frames to look at, and would be cut in two here.
+        if not torch.compiler.is_compiling() and _is_within_step(optimizer):
             return
         rates = [group["lr"] for group in optimizer.param_groups]
         self.num_steps += 1
@@ -53,9 +50,21 @@ def watch(optimizer: Optimizer) -> OptimizerWatch:
     """The one watch of an optimizer; it counts from the first call."""
     if optimizer not in _watches:
         _watches[optimizer] = OptimizerWatch(optimizer)
-    found = _watches[optimizer]
-    found._depth = 0  # a step that raised an error has ended, too
-    return found
+    return _watches[optimizer]
+
+
+def _is_within_step(optimizer: Optimizer) -> bool:
+    """Whether the step whose hooks run was called by another of the same optimizer.
+
+    By that of a subclass, which has the hooks too: torch wraps the ``step`` of each class.
+    """
+    wrapper = sys._getframe(2)
+    caller = wrapper.f_back
+    while caller is not None:
+        if caller.f_code is wrapper.f_code:
+            return any(each is optimizer for each in caller.f_locals.values())
+        caller = caller.f_back
+    return False
 
 
 def step_was_skipped(optimizer: Optimizer) -> bool:

@@ -616,48 +616,64 @@ def test_a_step_that_calls_its_parents_counts_once():
     assert optimizer.param_groups[0]["plan_place"][0] == 2
 
 
-def test_a_step_that_raises_is_followed_by_others():
+@pytest.mark.parametrize("kind", [torch.optim.SGD, Logged])
+@pytest.mark.parametrize("with_scheduler", [False, True])
+def test_a_step_that_raises_may_be_tried_again(kind, with_scheduler):
     model = network()
-    optimizer = Logged(model.parameters(), lr=0.1)
-    train(model, optimizer, [batch_of(PLAN[0])])
+    optimizer = kind(model.parameters(), lr=0.1)
+    scheduler = vcycle.PlanLR(optimizer, PLAN) if with_scheduler else None
 
     def fails():
         raise RuntimeError
 
-    vcycle.apply_step(batch_of(PLAN[1]), model=model, optimizer=optimizer)
-    with pytest.raises(RuntimeError):
-        optimizer.step(fails)
-    optimizer.step()
-    train(model, optimizer, [batch_of(PLAN[2])])
+    for step in PLAN[:3]:
+        if scheduler is None:
+            vcycle.apply_step(batch_of(step), model=model, optimizer=optimizer)
+        model(torch.randn(8, 3, 1, 2, 2)).square().sum().backward()
+        with pytest.raises(RuntimeError):
+            optimizer.step(fails)
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("rate", [float, torch.tensor])
 @pytest.mark.parametrize("keeps", [True, False])
-def test_what_distributed_checkpoints_leave_out_is_asked_for(tmp_path, keeps):
-    model = network()
-
+def test_what_distributed_checkpoints_leave_out_is_asked_for(tmp_path, keeps, rate):
     def new(model):
-        groups = [{"params": [p], "lr_scale": 0.5} for p in model.parameters()]
+        groups = [
+            {"params": [p], "lr_scale": 0.5, "lr": rate(0.1 * 2**place)}
+            for place, p in enumerate(model.parameters())
+        ]
         return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
 
+    def begin(optimizer):
+        for group in optimizer.param_groups:
+            group["initial_lr"] = float(group["lr"])
+        optimizer.param_groups[0]["plan_place"] = [0] * 7
+
+    def batches_of(steps):
+        return [batch_of(step, seed=7, run=8) for step in steps]
+
+    model = network()
     optimizer = new(model)
-    train(model, optimizer, map(batch_of, PLAN[:3]))
+    begin(optimizer)  # which changes nothing where there is no checkpoint
+    train(model, optimizer, batches_of(PLAN[:3]))
     states = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
     dcp.save(states, checkpoint_id=tmp_path)
     again = network()
     resumed = new(again)
     if keeps:
-        for group in resumed.param_groups:
-            group["initial_lr"] = group["lr"]
-        resumed.param_groups[0]["plan_place"] = [0] * 7
+        begin(resumed)
     states = dict(zip(("model", "optimizer"), get_state_dict(again, resumed), strict=True))
     dcp.load(states, checkpoint_id=tmp_path)
     set_state_dict(
         again, resumed, model_state_dict=states["model"], optim_state_dict=states["optimizer"]
     )
-    batches = [batch_of(step) for step in PLAN[3:5]]
+    batches = batches_of(PLAN[3:6])
     if not keeps:
-        with pytest.raises(ValueError, match=r"neither a place .* set group\['initial_lr'\] ="):
+        with pytest.raises(ValueError, match=r"not the rates that it began with; set group\['in"):
             train(again, resumed, batches)
         return
     train(model, optimizer, batches)
@@ -665,4 +681,6 @@ def test_what_distributed_checkpoints_leave_out_is_asked_for(tmp_path, keeps):
     for mine, other in zip(model.parameters(), again.parameters(), strict=True):
         assert torch.equal(mine, other)
     with pytest.raises(ValueError, match="is due"):
-        train(again, resumed, [batch_of(PLAN[9])])
+        train(again, resumed, batches_of([PLAN[9]]))
+    with pytest.raises(ValueError, match="batch of seed 6: the run's is 7"):
+        train(again, resumed, [batch_of(PLAN[6], seed=6, run=8)])

@@ -75,7 +75,8 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     another number of videos, left out or repeated, split by a trainer; if there are gradients
     before the first; if the optimizer stepped
     between two micro-batches of a step, twice between two steps, or not at all though it has
-    gradients and they are finite; if the model's batch norms are not set up for the plan, or what
+    gradients and they are finite, or begins in mid-plan with a state and without the rates that it
+    began with; if the model's batch norms are not set up for the plan, or what
     they collected was not applied; if its dropout is not for several parts; or if it cannot drop
     tokens and the plan does. Raises TypeError if ``batch`` is no ``Batch``: the loader has another
     ``collate_fn``.
@@ -98,7 +99,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     if _check_order(part, inner):
         _commit_skipped(model, inner)
     base_rate = part.baseline.learning_rate.base
-    if _PLACE not in inner.param_groups[0]:
+    if _place(inner) is None:
         _check_begins(inner, step)
         warn_of_rate(inner, base_rate=base_rate)
         _warn_of_videos(part)
@@ -146,16 +147,26 @@ def check_finished(plan: Plan, optimizer: Any) -> None:
 
 def _steps_done(optimizer: Optimizer) -> int:
     """Steps of the plan that the optimizer has taken."""
-    if _PLACE not in optimizer.param_groups[0]:
+    place = _place(optimizer)
+    if place is None:
         raise ValueError(
             "optimizer: it has no place in a plan; give that of the apply_step calls, or the PlanLR"
         )
-    index, micro_batch, micro_batches, *_ = optimizer.param_groups[0][_PLACE]
+    index, micro_batch, micro_batches, *_ = place
     pace = _paces.get(optimizer)
     waits = pace is not None and pace.steps == watch(optimizer).num_steps
     if micro_batch + 1 < micro_batches or (waits and not step_was_skipped(optimizer)):
         index -= 1  # of that step there was a batch
     return int(index) + 1
+
+
+def _place(optimizer: Optimizer) -> list[int] | None:
+    """The last micro-batch that an optimizer saw; None before the first.
+
+    One of no micro-batches stands for none: a checkpoint may be loaded into it.
+    """
+    place: list[int] | None = optimizer.param_groups[0].get(_PLACE)
+    return place if place is not None and place[2] else None
 
 
 def _check_begins(optimizer: Optimizer, step: Step) -> None:
@@ -183,10 +194,10 @@ def _check_begins(optimizer: Optimizer, step: Step) -> None:
         )
     elif not all("initial_lr" in group for group in optimizer.param_groups):
         raise ValueError(
-            f"optimizer: at step {step.index} of the plan it has a state, but neither a place in "
-            f"the plan nor the rates that it began with; torch.distributed.checkpoint loads what "
-            f"the new optimizer has: set group['initial_lr'] = group['lr'] in each of its groups "
-            f"and param_groups[0]['{_PLACE}'] = [0] * 7 before get_state_dict"
+            f"optimizer: at step {step.index} of the plan it has a state, but not the rates that "
+            f"it began with; set group['initial_lr'] to those in each group (with "
+            f"torch.distributed.checkpoint before get_state_dict, and "
+            f"param_groups[0]['{_PLACE}'] = [0] * 7)"
         )
 
 
@@ -217,7 +228,7 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> bool:
     """
     step, counter = part.step, watch(optimizer)
     pace = _paces.setdefault(optimizer, _Pace())
-    place = optimizer.param_groups[0].get(_PLACE)
+    place = _place(optimizer)
     if place is not None:
         last, micro_batch, micro_batches, first_sample, end_sample, seed, *run = place
         if seed != part.seed:
