@@ -21,7 +21,6 @@ COSTS = {
 NAMED = ("paper", "pass", "anneal", "anneal-retuned", "tokens")
 """Schedules with a name, the anneal that is tuned at each length, and the one that drops tokens."""
 CONTROLS = ("small", "progressive", "long-only", "short-only", "paper-steps")
-"""Beside the pass's batches and the anneal's rate, which have a section of their own."""
 
 SCORES = ("top1", "loss")
 

@@ -28,10 +28,10 @@ not only to fall short."""
 _FOLDS = 3
 """Runs of one seed."""
 _PARTS = (
-    *(("baseline", 0.294), ("baseline-anneal", 0.294), ("pass-same-batch", 0.9)),
-    *(("pass", 0.276), ("anneal", 0.276), ("baseline", 1), ("baseline-anneal", 1)),
+    *(("baseline", 0.294), ("baseline-anneal", 0.294), ("pass", 0.276), ("anneal", 0.276)),
+    *(("baseline", 1), ("baseline-anneal", 1)),
 )
-"""Lengths of schedules that differ from the next in rate, grids or batches alone."""
+"""Lengths of schedules with and without the anneal's rate, on full clips and from coarse ones."""
 _CYCLES_BESIDE = ((1.5, 0.276), (3, 0.555))
 """Epochs of the paper's cycles, its own (section 4.1) and twice those; an anneal of their steps."""
 
@@ -246,14 +246,14 @@ def _verdict(found: Row | None) -> str:
 
 
 def parts_table(values: Row, titles: dict[str, str]) -> str:
-    """The anneal's rate without its grids, the pass's grids without its batches; of one seed."""
+    """The anneal's rate without its grids, beside what has both, of the same seeds and folds."""
     points = {(task_name(p), p["method"], p["length"]): p for p in values["points"]}
     lines = []
     for task in dict.fromkeys(task for task, method, _ in points if method == "baseline-anneal"):
         beside, whole = points[task, "baseline-anneal", 0.294], points[task, "baseline", 1]
         for method, length in _PARTS:
             point = points.get((task, method, length))
-            if point is not None and point["runs"]:
+            if point is not None:
                 fewer = whole["multiply_adds"] / point["multiply_adds"]
                 scores = _means_beside(values, beside, method, length)
                 lines.append(

@@ -665,6 +665,24 @@ def test_bfloat16_in_the_same_seconds() -> None:
     assert 0.195 < min(shares) < max(shares) < 0.25
 
 
+def test_batches_and_frames_of_a_pass() -> None:
+    """From progressive resizing to the default, at about the same cost."""
+    gains = []
+    for task in ("isl_emergency8/scratch", "weizmann10/scratch", "generated/scratch"):
+        points = (("progressive", 0.474), ("pass-all-frames", 0.276), ("pass", 0.276))
+        costs = [
+            p["multiply_adds"]
+            for p in POINTS
+            if f"{p['dataset']}/{p['regime']}" == task and (p["method"], p["length"]) in points
+        ]
+        assert max(costs) < 1.01 * min(costs)
+        resized, all_frames, default = (round(100 * x, 1) for x in means(task, "top1", *points))
+        gains.append((all_frames - resized, default - all_frames))
+    batches, frames = zip(*gains, strict=True)
+    assert [round(min(batches)), round(max(batches))] == [8, 15]
+    assert [round(min(frames)), round(max(frames))] == [4, 16]
+
+
 def test_how_the_rate_falls() -> None:
     points = [(f"anneal{form}", 0.276) for form in ("", "-early", "-late", "-cosine")]
     plain, *others = means("isl_emergency8/scratch", "top1", *points)
