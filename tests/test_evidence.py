@@ -665,6 +665,37 @@ def test_bfloat16_in_the_same_seconds() -> None:
     assert 0.195 < min(shares) < max(shares) < 0.25
 
 
+def test_the_anneals_rate_on_full_clips() -> None:
+    names = ("baseline", "baseline-anneal")
+    short = [*((name, 0.294) for name in names), ("anneal", 0.276)]
+    whole = [(name, 1) for name in names]
+    text = " ".join((RESULTS.parents[1] / "which_schedule.md").read_text().split())
+    cosine, line, anneal = means("isl_emergency8/scratch", "top1", *short)
+    gains = [round(100 * (each - cosine)) for each in (line, anneal)]
+    assert "gives {} of the {} points that the anneal is ahead by".format(*gains) in text
+    cosine, line = means("isl_emergency8/scratch", "top1", *whole)
+    assert 0.025 < line - cosine < 0.035  # three points, in README too
+    assert f"To the {100 * line:.1f} of that whole baseline" in text
+    own = {p["length"]: p for p in POINTS if is_sign_language(p) and p["method"] == "anneal"}
+    (full,) = (
+        p for p in POINTS if is_sign_language(p) and (p["method"], p["length"]) == ("baseline", 1)
+    )
+    below, above = own[0.369], own[0.555]
+    assert below["top1"] < line < above["top1"]
+    assert below["runs"] == above["runs"] == 15
+    assert f"come between {below['steps']} and {above['steps']} steps" in text
+    cheaper = [full["multiply_adds"] / each["multiply_adds"] for each in (above, below)]
+    assert "steps, {:.1f} to {:.1f} times cheaper".format(*cheaper) in text
+    readme = " ".join((RESULTS.parents[2] / "README.md").read_text().split())
+    assert "the anneal saves [{:.1f} to {:.1f} times]".format(*cheaper) in readme
+    for task, lengths in (("weizmann10/scratch", (short, whole)), ("generated/scratch", (short,))):
+        for points in lengths:
+            cosine, line = means(task, "top1", *points[:2])
+            assert line - cosine < 0.04
+            cosine, line = means(task, "loss", *points[:2])
+            assert cosine - line < 0.1
+
+
 def test_batches_and_frames_of_a_pass() -> None:
     """From progressive resizing to the default, at about the same cost."""
     gains = []
