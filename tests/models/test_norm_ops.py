@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import os
 import subprocess
@@ -191,18 +190,15 @@ def test_the_number_of_operations_of_a_commit_does_not_depend_on_that_of_layers(
     assert counts == [13, 13, 13]
 
 
-def test_layers_copied_left_out_or_in_another_order_commit_what_they_collected() -> None:
+def test_layers_left_out_or_in_another_order_commit_what_they_collected() -> None:
     """Then they do not share one buffer, or not in the model's order."""
     sizes = (3, 5, 2)
     results = []
-    for change in ("none", "copied", "reversed", "fewer"):
+    for change in ("none", "reversed", "fewer"):
         layers = [SubBatchNorm3d(size) for size in sizes]
         model = nn.ModuleList(layers)
         set_norm_group(model, 2)
         defer_statistics(model)
-        if change == "copied":
-            model = copy.deepcopy(model)
-            layers = list(model)
         if change == "reversed":
             model = nn.ModuleList(layers[::-1])
         if change == "fewer":
@@ -215,9 +211,8 @@ def test_layers_copied_left_out_or_in_another_order_commit_what_they_collected()
         lacks = pytest.warns(UserWarning, match="lacks the norm statistics of the last step")
         with lacks if change == "fewer" else nullcontext():  # of the layer that was left out
             results.append([layer.state_dict() for layer in layers])
-    whole, *others, fewer = results
-    for other in others:
-        torch.testing.assert_close(other, whole, rtol=0, atol=0)
+    whole, reversed_, fewer = results
+    torch.testing.assert_close(reversed_, whole, rtol=0, atol=0)
     torch.testing.assert_close(fewer[1:], whole[1:], rtol=0, atol=0)
     assert fewer[0]["num_batches_tracked"] == 0
 

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import torch
 
+from vcycle.config.fields import config_text
 from vcycle.config.run import Evaluation, Model, Optimizer, RunConfig
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset
@@ -286,6 +287,7 @@ def test_a_run_begun_anew_forgets_the_bad_videos_of_before(
     config: RunConfig, tmp_path: Path
 ) -> None:
     (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text(config_text(config))
     (tmp_path / "run" / "bad_videos.json").write_text('{"val/00003.mp4": "was broken"}')
     assert train(config, tmp_path / "run", resume="auto")["bad_videos"] == 0
     assert not (tmp_path / "run" / "bad_videos.json").exists()

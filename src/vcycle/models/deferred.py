@@ -111,7 +111,7 @@ def _commit(layers: list[SubBatchNorm3d]) -> None:
 def _flat(pending: list[Tensor]) -> Tensor:
     """What layers collected, one after the other: the buffer that they share, or a copy.
 
-    A copy if the layers were moved or copied since they began to collect.
+    A copy if the layers were moved or put in another order since they began to collect.
     """
     base = pending[0]._base
     ends = list(accumulate(map(len, pending), initial=0))
