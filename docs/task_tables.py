@@ -165,9 +165,9 @@ def longer_baselines(values: Row) -> str:
                 )
                 if saving["bound"] > 1.05:
                     reached += f", the longest with {saving['bound']:.1f} times fewer multiply-adds"
-            texts.append(f"{gained:.1f} points on {task}, where {reached}")
+            texts.append(f"{gained:.1f} points on {task} ({point['runs']} runs), where {reached}")
     said = "; and ".join(texts)
-    return f"A baseline of twice the steps, one seed, gains {said}." if texts else ""
+    return f"A baseline of twice the steps gains {said}." if texts else ""
 
 
 def regimes_table(values: Row, titles: dict[str, str]) -> str:

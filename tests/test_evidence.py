@@ -304,6 +304,8 @@ def test_the_longest_baselines_that_it_came_to_and_stayed_below() -> None:
             (came_to if (row["top1"]["factor"] or 0) >= 1.8 else below).add(of_baseline)
     assert max(came_to) == MOST_BASELINE_STEPS
     assert max(below) == TOO_LONG
+    seeds = {p["steps"]: p["runs"] // 3 for p in POINTS if p["method"] == "baseline"}
+    assert (seeds[MOST_BASELINE_STEPS], seeds[TOO_LONG]) == (1, 1)  # as the plan says
     assert max(p["steps"] for p in POINTS if p["method"] == "baseline-muon") == MOST_STEPS_OF_MUON
 
 

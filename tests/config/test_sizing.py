@@ -133,6 +133,9 @@ def test_frames_of_videos_are_counted_as_strides_are(synthetic_videos: Path) -> 
         config = run_config(parser.parse_args([*words, "--data.frame_rate", f"{rate}"]))
         assert (4 - 1) * config.data.stride < int(seconds * rate)
         assert 4 * (config.data.stride + 1) > int(seconds * rate)
+    for rate in ("0", "-1", "nan", "inf"):
+        with pytest.raises(ValueError, match=r"^data\.frame_rate .*: give a positive number"):
+            run_config(parser.parse_args([*words, "--data.frame_rate", rate]))
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     saved = "" if "data.manifest" in options.fields else config.data.manifest
     if saved and Path(saved).exists():  # a run's file may be read where its videos are not
         videos = Manifest.read(saved).split("train")
-    frame_rate = options.fields.get("data.frame_rate", config.data.frame_rate)
-    frames, side = _typical_video(videos, frame_rate)
+    rate = {name: value for name, value in options.fields.items() if name == "data.frame_rate"}
+    frames, side = _typical_video(videos, changed(config, rate).data.frame_rate)
     if any(name.startswith("baseline.shape.") for name in options.fields):
         shape = config_from(asdict(config), options.fields).baseline.shape
         config = reshaped(config, shape, given=options.fields, video_frames=frames)
@@ -189,7 +189,7 @@ def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
 
 
 def _check_decay(config: RunConfig, fields: dict[str, Any]) -> None:
-    """Raise ValueError if a flag is about a decay or warm-up that an anneal has no use for."""
+    """Raise ValueError if a flag is about a decay, stages or a warm-up that an anneal replaces."""
     unused = [f"baseline.learning_rate.{name}" for name in _OF_DECAYS]
     cycle = config.multigrid.long_cycle
     if cycle is None or cycle.once:  # or stages have cycles of their own

@@ -64,7 +64,7 @@ class Data:
             raise ValueError(f"data.num_workers {self.num_workers}: give 0 or more, or auto")
         if self.stride < 1:
             raise ValueError(f"data.stride {self.stride}: give at least 1 frame")
-        if self.frame_rate is not None and not self.frame_rate > 0:
+        if self.frame_rate is not None and not 0 < self.frame_rate < float("inf"):
             raise ValueError(f"data.frame_rate {self.frame_rate}: give a positive number")
         if not 0 < self.short_side[0] <= self.short_side[1]:
             raise ValueError(
