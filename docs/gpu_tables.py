@@ -1,11 +1,11 @@
 """The tables of docs/gpu.md.
 
 In: docs/results. ``recipe_steps.jsonl`` is what ``benchmarks/gpu/steps.py --recipes`` writes on a
-CPU, ``recipe_steps_gpu.jsonl`` on a GPU; ``gpu.json`` was written down from timings of
-``StepBench``, a profile, and ``benchmarks/gpu/equality.py``; ``gpu_decoding.jsonl`` is what
-``benchmarks/gpu/decoding.py`` printed; ``gpu_runs.jsonl`` are runs of
-``study.json`` that a GPU carried out too. ``gpu_whole_runs.jsonl`` are results, on an H200, of the
-commands that it names. Out: marks in the page and what stands between them.
+CPU, ``recipe_steps_gpu.jsonl`` on an H100, ``recipe_steps_h200.jsonl`` on an H200; ``gpu.json`` was
+written down from timings of ``StepBench``, a profile, and ``benchmarks/gpu/equality.py``;
+``gpu_decoding.jsonl`` is what ``benchmarks/gpu/decoding.py`` printed; ``gpu_runs.jsonl`` are runs
+of ``study.json`` that a GPU carried out too. ``gpu_whole_runs.jsonl`` are results, on an H200, of
+the commands that it names. Out: marks in the page and what stands between them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def gpu_parts(folder: Path) -> list[tuple[str, str]]:
     gpu = json.loads((folder / "gpu.json").read_text())
     on_cpu = _lines(folder / "recipe_steps.jsonl")
     on_gpu = _lines(folder / "recipe_steps_gpu.jsonl")
+    on_h200 = _lines(folder / "recipe_steps_h200.jsonl")
     study = json.loads((folder / "study.json").read_text())
     return [
         ("gpu-about", gpu_about(gpu)),
@@ -50,14 +51,15 @@ def gpu_parts(folder: Path) -> list[tuple[str, str]]:
         ("gpu-decoding", gpu_decoding_table(_lines(folder / "gpu_decoding.jsonl"))),
         ("gpu-runs", gpu_runs_table(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
         ("gpu-pairs", gpu_pairs(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
-        ("gpu-compiled", gpu_compiled_table(on_gpu)),
+        ("gpu-compiled", gpu_compiled_table({"H100": on_gpu, "H200": on_h200})),
         ("gpu-whole-runs", gpu_whole_runs_table(_lines(folder / "gpu_whole_runs.jsonl"))),
-        ("recipe-speedups", recipe_speedups_table(on_cpu, on_gpu)),
+        ("recipe-speedups", recipe_speedups_table(on_cpu, on_gpu, on_h200)),
         ("recipe-steps", recipe_steps_about(on_cpu)),
         ("recipe-gpu-steps", recipe_gpu_steps_table(on_gpu, "bf16-mixed")),
         ("recipe-gpu-tf32", recipe_gpu_steps_table(on_gpu, "tf32")),
         ("recipe-gpu-float32", recipe_gpu_steps_table(on_gpu, "32-true")),
         ("recipe-gpu-about", recipe_steps_about(on_gpu)),
+        ("recipe-h200-about", recipe_steps_about(on_h200)),
     ]
 
 
@@ -223,8 +225,12 @@ def recipe_steps_about(rows: list[Row]) -> str:
     )
 
 
-def recipe_speedups_table(cpu: list[Row], gpu: list[Row]) -> str:
-    """What the paper's recipes save: steps, predicted seconds, seconds as it printed them."""
+def recipe_speedups_table(cpu: list[Row], gpu: list[Row], h200: list[Row]) -> str:
+    """What the paper's recipes save: steps, predicted seconds, seconds as it printed them.
+
+    Compiled steps are those of ``h200`` where ``gpu`` lacks them: a plan and its baseline are of
+    one card.
+    """
     lines = []
     for name, published in PAPER_SPEEDUPS.items():
         for factor, speedup in published.items():
@@ -233,7 +239,8 @@ def recipe_speedups_table(cpu: list[Row], gpu: list[Row]) -> str:
             fewer = plan.baseline.steps / len(plan)
             on_gpu = [_saved(plan, _steps_of_plan(gpu, config, each) or []) for each in PRECISIONS]
             compiled = replace(config, compile=True)
-            on_gpu.insert(1, _saved(plan, _steps_of_plan(gpu, compiled, "bf16-mixed") or []))
+            steps = [_steps_of_plan(rows, compiled, "bf16-mixed") for rows in (gpu, h200)]
+            on_gpu.insert(1, _saved(plan, steps[0] or steps[1] or []))
             on_cpu = _saved(plan, _steps_of(cpu, config, "32-true"))
             lines.append(
                 f"`{name}` | {factor:g}x | {len(plan):,} | {fewer:.2f}x | {' | '.join(on_gpu)} "
@@ -281,24 +288,33 @@ def _range(values: list[float], digits: int = 0) -> str:
     return f"{low} to {high}"
 
 
-def gpu_compiled_table(rows: list[Row]) -> str:
-    """Compiled steps of the paper's recipes beside the same ones that were not compiled."""
+def gpu_compiled_table(cards: dict[str, list[Row]]) -> str:
+    """Compiled steps of the paper's recipes beside the same card's that were not compiled."""
     lines = []
     for name in PAPER_SPEEDUPS:
-        own = _steps_of_plan(rows, replace(recipe(name), compile=True), "bf16-mixed")
-        if own is None:
-            continue
-        others = {_kind(row): row for row in _steps_of(rows, recipe(name), "bf16-mixed")}
-        plain = [others[_kind(row)] for row in own]
-        faster = [each["seconds"] / row["seconds"] for row, each in zip(own, plain, strict=True)]
-        before, after = (_baseline_seconds(each) for each in (plain, own))
-        lines.append(
-            f"`{name}` | {1000 * before:.1f} | {1000 * after:.1f} | {before / after:.2f}x "
-            f"| {min(faster):.2f}x to {max(faster):.2f}x"
-        )
+        compiled = replace(recipe(name), compile=True)
+        for card, rows in cards.items():
+            own = _steps_of_plan(rows, compiled, "bf16-mixed")
+            if own is None:
+                continue
+            others = {_kind(row): row for row in _steps_of(rows, recipe(name), "bf16-mixed")}
+            before, gain, gains = "-", "-", "-"
+            if all(_kind(row) in others for row in own):
+                plain = [others[_kind(row)] for row in own]
+                pairs = zip(own, plain, strict=True)
+                faster = [each["seconds"] / row["seconds"] for row, each in pairs]
+                seconds_before = _baseline_seconds(plain)
+                before = f"{1000 * seconds_before:.1f}"
+                gain = f"{seconds_before / _baseline_seconds(own):.2f}x"
+                gains = f"{min(faster):.2f}x to {max(faster):.2f}x"
+            lines.append(
+                f"`{name}` | {card} | {before} | {1000 * _baseline_seconds(own):.1f} | {gain} "
+                f"| {gains} | {_range([row['seconds'] for row in own], 1)}"
+            )
     return table(
-        "recipe | baseline's step, ms | compiled, ms | faster | the plan's kinds of step",
-        "lrrrr",
+        "recipe | GPU | baseline's step, ms | compiled, ms | faster | the plan's kinds of step "
+        "| compiled, ms",
+        "llrrrrr",
         lines,
     )
 

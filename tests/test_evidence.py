@@ -625,7 +625,10 @@ def test_what_readme_says_of_the_papers_plans_on_a_gpu() -> None:
     readme = " ".join((RESULTS.parents[2] / "README.md").read_text().split())
     assert f"take {' to '.join(tf32)} times less step time in bfloat16 and TF32" in readme
     assert f"{' to '.join(float32)} in float32" in readme
-    assert f"{' to '.join(compiled)} in compiled bfloat16" in readme
+    assert len(saved) == 10
+    on_h200 = [line for line in text.splitlines() if "| H200 |" in line]
+    assert len(on_h200) == 4
+    assert f"{' to '.join(compiled)} in compiled bfloat16 (four of these ten on an H200)" in readme
     assert f"GPUs saved {' to '.join(papers)} times" in readme
 
 
