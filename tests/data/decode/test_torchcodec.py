@@ -36,9 +36,13 @@ RANGE = GridRange(Shape(4, 32, 32), 2, (37, 49))
 
 def _is_loadable():
     try:
-        import torchcodec.decoders  # noqa: F401
-    except Exception:
+        from torchcodec.decoders import VideoDecoder
+
+        VideoDecoder(b"")  # FFmpeg is looked for when it is first needed
+    except (ImportError, OSError):
         return False
+    except Exception as error:
+        return "libtorchcodec" not in str(error)
     return True
 
 
