@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kills.py"
 
 def test_killed_runs_are_equal_to_the_last_bit() -> None:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--kills", "3"], capture_output=True, text=True, timeout=600
+        [sys.executable, str(SCRIPT), "--kills", "3"], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)

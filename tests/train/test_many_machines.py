@@ -88,7 +88,7 @@ def start(command: list[str], folder: Path, **variables: str) -> subprocess.Pope
 def wait(*processes: subprocess.Popen[str]) -> list[int]:
     """Their exit codes; none may hang."""
     try:
-        return [process.wait(timeout=600) for process in processes]
+        return [process.wait(timeout=300) for process in processes]
     finally:
         for process in processes:
             for member in group_of(process.pid):
