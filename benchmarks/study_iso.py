@@ -23,6 +23,7 @@ are the truth.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -176,10 +177,7 @@ def gain_at_equal_cost(
         return None
     point, theirs = point.in_folds(folds).weights_as_seeds(), theirs.weights_as_seeds()
     our_means, their_means = samples(point, theirs, resamples, seed=seed)
-    levels = np.array(
-        [np.interp(math.log(cost), np.log(theirs.costs), means) for means in their_means]
-    )
-    gains = our_means[:, 0] - levels
+    gains = our_means[:, 0] - _levels_at(cost, theirs.costs, their_means)
     number = len(point.scores[0])
     low, high = (float(end) for end in np.quantile(gains[1:], (0.025, 0.975)))
     return float(gains[0]), *((None, None) if number == 1 else (low, high)), number
@@ -263,6 +261,16 @@ def monotone(rows: Floats) -> Floats:
         ],
         axis=1,
     )
+
+
+def _levels_at(cost: float, costs: Sequence[float], means: Floats) -> Floats:
+    """Of each row the level at a cost, between two costs over their logarithm."""
+    place = bisect.bisect_right(costs, cost)
+    if place in (0, len(costs)):
+        return means[:, max(0, place - 1)]
+    low, high = math.log(costs[place - 1]), math.log(costs[place])
+    slopes = (means[:, place] - means[:, place - 1]) / (high - low)
+    return slopes * (math.log(cost) - low) + means[:, place - 1]
 
 
 def costs_of(levels: Floats, costs: Sequence[float], means: Floats) -> Floats:
