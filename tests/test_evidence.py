@@ -945,7 +945,7 @@ def test_how_far_half_a_baseline_is_from_the_line_between_shorter_and_longer_one
             line = ends[0]["top1"] + share * (ends[1]["top1"] - ends[0]["top1"])
             apart.append(round(100 * (half["top1"] - line)))
     assert len(apart) == 13
-    assert (sum(each > 0 for each in apart), sum(each < 0 for each in apart)) == (8, 4)
+    assert (sum(each > 0 for each in apart), sum(each < 0 for each in apart)) == (8, 5)
     assert (min(apart), max(apart)) == (-6, 14)
 
 
