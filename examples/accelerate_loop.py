@@ -44,6 +44,8 @@ def main(folder: str, *, steps: int = 200, micro_batches: int = 1) -> list[float
             optimizer.step()
             optimizer.zero_grad()
         losses[step.index] += loss.item() / micro_batches
+    # DDP's model may not outlive the group of processes, which ends here.
+    model, optimizer = accelerator.free_memory(model, optimizer)
     accelerator.end_training()
     return losses
 

@@ -85,11 +85,29 @@ def _hang(pipe):
     time.sleep(60)
 
 
+def _nap(seconds):
+    time.sleep(seconds)
+    return seconds
+
+
+def test_the_time_in_which_nobody_looked_is_none_of_a_job(monkeypatch):
+    """The machine, or the processes together, may have been stopped for it."""
+    monkeypatch.setattr("vcycle.datasets.parallel.STOOD_STILL_SECONDS", 1.0)
+    outcomes = run_jobs(_nap, [0.0, 2.5], num_workers=2, limit_seconds=lambda seconds: 1.5)
+    assert next(outcomes) == (0.0, 0.0)
+    time.sleep(2.0)
+    assert list(outcomes) == [(2.5, 2.5)]
+
+
 def test_a_killed_parent_leaves_no_job_that_hangs():
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        list(run_jobs(_hang, [write], num_workers=1))
+        try:
+            list(run_jobs(_hang, [write], num_workers=1))
+        finally:
+            os._exit(1)
+    os.close(write)
     worker = int(os.read(read, 100))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -13,6 +13,7 @@ from vcycle.cli.main import main
 from vcycle.config.recipes import PAPER_RECIPES, recipe
 from vcycle.config.run import Evaluation, RunConfig
 from vcycle.report.html import write_report
+from vcycle.train.agreement import Votes
 from vcycle.train.progress import Display
 from vcycle.train.run import train
 
@@ -78,6 +79,23 @@ def test_bad_videos_of_the_final_evaluation_are_those_of_all_processes(
     evaluation = Evaluation(times=1, batch_size=6, final_clips=2)
     train(replace(config, evaluation=evaluation), tmp_path / "run")
     assert json.loads((tmp_path / "run" / "bad_videos.json").read_text()) == others
+
+
+def test_processes_stay_in_step(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the last batch, which only some of them may have."""
+    held: list[int] = []
+
+    class Recorded(Votes):
+        def hold(self, next_step: int, *questions: bool) -> tuple[bool, ...]:
+            held.append(next_step)
+            return super().hold(next_step, *questions)
+
+    monkeypatch.setattr("vcycle.train.final.Votes", Recorded)
+    evaluation = Evaluation(times=1, batch_size=6, final_clips=2)
+    train(replace(config, evaluation=evaluation), tmp_path / "run")
+    assert held == [1, 2, 3]  # of 12 videos
 
 
 def test_every_recipe_of_the_paper_names_its_protocol(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,13 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from vcycle.data.metadata import UnreadableVideo
-from vcycle.data.workers.lifetime import death, end_with, process_context
+from vcycle.data.workers.lifetime import (
+    ENDS_WITHIN_SECONDS,
+    STOOD_STILL_SECONDS,
+    death,
+    end_with,
+    process_context,
+)
 from vcycle.schedule.messages import one_line
 
 Job = TypeVar("Job")
@@ -90,6 +96,7 @@ def run_jobs(
         return
     waiting = deque((job, 0) for job in jobs)  # and how many workers it has cost
     workers: list[_JobWorker[Job, Result]] = []
+    looked = time.monotonic()
     try:
         while waiting or any(worker.busy for worker in workers):
             if waiting and len(workers) < num_workers:
@@ -100,7 +107,10 @@ def run_jobs(
                     deadline = time.monotonic() + limit_seconds(task)
                     worker.give(task, deadline=deadline, deaths=deaths)
             wait([worker.answers for worker in workers if worker.busy], timeout=0.5)
+            looked, before = time.monotonic(), looked
             for worker in list(workers):
+                if looked - before > STOOD_STILL_SECONDS:
+                    worker.deadline += looked - before
                 outcome = worker.outcome()
                 if worker.ended:
                     workers.remove(worker)
@@ -183,7 +193,7 @@ class _JobWorker(Generic[Job, Result]):
 
     def end(self) -> None:
         self.process.kill()
-        self.process.join()
+        self.process.join(ENDS_WITHIN_SECONDS)
         self.tasks.close()
         self.answers.close()
         self.ended = True

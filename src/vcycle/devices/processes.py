@@ -96,13 +96,15 @@ def _watch(store: Store, over: threading.Event) -> None:
 
 
 def _exit(message: str) -> NoReturn:
-    """Exit at once, from any thread."""
-    if sys.stdout.isatty():
-        print("\x1b[?25h", end="")  # a live line hides the cursor
-    print(f"vcycle: {message}", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
+    """Exit at once, from any thread, whether what prints is there or not."""
+    try:
+        if sys.stdout.isatty():
+            print("\x1b[?25h", end="")  # a live line hides the cursor
+        print(f"vcycle: {message}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(1)
 
 
 def gathered(own: T, fabric: Fabric) -> list[T]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-from vcycle.devices.processes import united
+from vcycle.devices.processes import gathered, united
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.intervals import details
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.train.activity import Activity
+from vcycle.train.agreement import Votes
 from vcycle.train.start import Run
 
 
@@ -29,7 +30,17 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
         return None
     activity.begin(f"final evaluation: {config.protocol}")
     with closing(make_eval_loader(config, run.val_videos, run.fabric)) as loader:
-        scored = score_videos(run.validated, loader, run.val_videos, fabric=run.fabric)
+        votes = Votes(run.fabric, first_step=0)
+        batches_of_all = min(gathered(len(loader), run.fabric))
+
+        def keep_in_step(batches: int) -> None:
+            """No process may be so far ahead that it waits for the others too long."""
+            if batches < batches_of_all:
+                votes.hold(batches)
+
+        scored = score_videos(
+            run.validated, loader, run.val_videos, fabric=run.fabric, after_batch=keep_in_step
+        )
         bad = united(loader.bad_videos, run.fabric)
         run.folder.add_bad_videos(bad)
         loader.add_bad_videos(bad)

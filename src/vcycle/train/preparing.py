@@ -24,6 +24,8 @@ from vcycle.train.measure.timing import StepTimes, predict
 _LEAST_FRAMES = 32
 """Of a video that are rewritten, more if a clip spans more: what a clip costs is its own frames."""
 _CLIPS = 3
+_LIMIT_SECONDS = 60.0
+"""Of a video that hangs what decodes it, beside a tenth of a second a frame."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,11 @@ def measure_preparing(
     with tempfile.TemporaryDirectory() as folder:
         some = replace(videos, videos=tuple(_beginning(video, span) for video in chosen))
         try:
-            done = prepare_videos(some, Path(folder) / "prepared", num_workers=0)
+            done = prepare_videos(
+                some, Path(folder) / "prepared", num_workers=1, limit_seconds=_LIMIT_SECONDS
+            )
+            if done.bad:
+                return None
             originals = make_dataset(config, replace(videos, videos=chosen))
             rewritten = make_dataset(config, done.manifest)
             ratios = {

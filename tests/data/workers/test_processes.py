@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,7 @@ class Treacherous(ClipDataset):
     once: Path | None = None  # while this file is there, video 3 removes it and kills
     hangers: tuple[int, ...] = ()
     raisers: tuple[int, ...] = ()
+    slow: Mapping[int, float] = field(default_factory=dict)  # and for how many seconds
 
     def read(self, request, *, out=None, bad_indices=None, note=lambda index: None):
         def trap(index):
@@ -48,7 +51,8 @@ class Treacherous(ClipDataset):
             if index in self.killers:
                 os.kill(os.getpid(), signal.SIGKILL)
             if index in self.hangers:
-                time.sleep(60)
+                time.sleep(600)
+            time.sleep(self.slow.get(index, 0.0))
             if index in self.raisers:
                 raise KeyError("a mistake in the program")
 
@@ -100,9 +104,7 @@ def test_a_video_that_is_decoded_after_its_worker_died_is_not_blamed(manifest, t
 
 def test_a_decode_that_hangs_is_ended(manifest):
     loader = loader_of(Treacherous(manifest, RANGE, limit_seconds=2.0, hangers=(5,)))
-    started = time.monotonic()
     assert len(list(loader)) == 4
-    assert time.monotonic() - started < 20
     assert loader.bad_videos == {"train/00005.mp4": "decoding did not end within 3 s"}
 
 
@@ -138,6 +140,30 @@ def test_a_video_is_not_bad_for_the_time_that_a_run_was_stopped(
     assert all(torch.equal(a.clips, b.clips) for a, b in zip(whole, found, strict=True))
 
 
+def test_the_time_in_which_nobody_looked_is_none_of_a_decode(manifest, monkeypatch):
+    """The machine, or the processes together, may have been stopped for it."""
+    monkeypatch.setattr("vcycle.data.workers.processes.STOOD_STILL_SECONDS", 1.0)
+    dataset = Treacherous(manifest, RANGE, limit_seconds=1.0, slow={8: 2.5})
+    loader = loader_of(dataset, num_workers=1)
+    batches = iter(loader)
+    next(batches)
+    time.sleep(2.0)
+    assert len(list(batches)) == 3
+    assert not loader.bad_videos
+
+
+def test_a_worker_that_cannot_be_killed_ends_the_run(manifest, monkeypatch):
+    """As one that waits for a disk: what it writes later must not be taken for another clip."""
+    monkeypatch.setattr("vcycle.data.workers.processes.ENDS_WITHIN_SECONDS", 0.1)
+    loader = loader_of(Treacherous(manifest, RANGE, limit_seconds=0.5, hangers=(0,)), num_workers=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("multiprocessing.process.BaseProcess.kill", lambda process: None)
+        with pytest.raises(DyingWorkers, match=r"^data workers: vcycle-data-0 was killed and does"):
+            list(loader)
+    for process in multiprocessing.active_children():
+        process.kill()
+
+
 def test_a_script_that_leaves_a_loader_open_ends(manifest, tmp_path):
     """Whatever it finalizes later than its workers: they ignore the signal that would end them."""
     script = tmp_path / "script.py"
@@ -171,8 +197,8 @@ def test_videos_that_all_hang_end_the_run_with_the_last(manifest):
     dataset = Treacherous(many, GridRange(shape, 2, (128, 170)), limit_seconds=0.1, hangers=videos)
     loader = eval_loader(dataset, shape, batch_size=8, num_workers=2, max_bad_share=0.5)
     message = (
-        r"^.*train/\d{5}.mp4: decoding did not end within 0.15 s, the 21st failure in a row; check "
-        r"the disk or the store$"
+        r"^.*train/\d{5}.mp4: decoding did not end within 0.15 s, the last of 23 in a row; "
+        r"check the disk or the store$"
     )
     with pytest.raises(DyingWorkers, match=message):
         list(loader)

@@ -108,7 +108,7 @@ def test_a_decode_that_hangs_ends_the_run_and_names_the_video(manifest, loader_o
 
 def test_a_run_that_was_stopped_blames_no_thread(manifest, loader_of, monkeypatch):
     """A look comes late, and what is under way seems to have taken as long."""
-    monkeypatch.setattr(threads, "_SUSPENDED_SECONDS", 0.0)
+    monkeypatch.setattr(threads, "STOOD_STILL_SECONDS", 0.0)
     dataset = Treacherous(manifest, RANGE, limit_seconds=0.3, hangers=(5,))
     timer = threading.Timer(2.0, dataset.release.set)
     timer.start()

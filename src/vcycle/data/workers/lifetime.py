@@ -12,6 +12,10 @@ import signal
 import sys
 from typing import Any
 
+STOOD_STILL_SECONDS = 5.0
+"""Between two looks at workers: this process was stopped, or the machine, and they with it."""
+ENDS_WITHIN_SECONDS = 5.0
+"""A process that was killed; one that waits for a disk or a mount ends when that answers."""
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 

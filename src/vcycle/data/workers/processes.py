@@ -30,11 +30,17 @@ from torch import Tensor
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.resample import keep_freed_memory
 from vcycle.data.request import ClipRequest
-from vcycle.data.workers.lifetime import death, end_with, process_context
+from vcycle.data.workers.lifetime import (
+    ENDS_WITHIN_SECONDS,
+    STOOD_STILL_SECONDS,
+    death,
+    end_with,
+    process_context,
+)
 from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 
 _QUEUED_BYTES = 32 * 1024  # of messages to one worker: below what a pipe holds, so no send blocks
-_MAX_RESTARTS_IN_A_ROW = 20
+_MAX_RESTARTS_IN_A_ROW = 20  # beside one of each worker: a disk that stalls hangs them all
 _MAX_DEATHS = 2  # of workers, or hangs, on a video that has not been decoded in between
 
 
@@ -91,6 +97,7 @@ class WorkerPool:
         # For each worker: the index of the video that it is on, or -1, and the time it began.
         self._on_video = self._context.RawArray("q", [-1] * num_workers)
         self._began = self._context.RawArray("d", num_workers)
+        self._looked = time.monotonic()
         self._workers = [self._start(i, dataset) for i in range(num_workers)]
         self._next_number = 0
         self._restarts_in_a_row = 0
@@ -155,9 +162,13 @@ class WorkerPool:
 
     def _end_hung_workers(self) -> None:
         now = time.monotonic()
+        stood_still = now - self._looked > STOOD_STILL_SECONDS
+        self._looked = now
         for i in range(len(self._workers)):
             if (index := self._on_video[i]) < 0:
                 continue
+            if stood_still:
+                self._began[i] = now
             limit = hang_seconds(self.dataset, index)
             if now - self._began[i] > limit:
                 self._replace(i, f"decoding did not end within {limit:g} s")
@@ -172,18 +183,23 @@ class WorkerPool:
         old = self._workers[i]
         index = self._on_video[i]
         old.process.kill()
-        old.process.join()
+        old.process.join(ENDS_WITHIN_SECONDS)
+        if old.process.exitcode is None:  # it may yet write into the memory of its parts
+            raise DyingWorkers(
+                f"data workers: {old.process.name} was killed and does not end, as what it reads "
+                f"from does not answer; check the disk or the store"
+            )
         if index >= 0:
             self._deaths[index] += 1
             if self._deaths[index] == _MAX_DEATHS:
                 died = f"the workers that decoded it died ({death(old.process.exitcode)})"
                 self.bad_indices[index] = reason = reason or died
         self._restarts_in_a_row += 1
-        if self._restarts_in_a_row > _MAX_RESTARTS_IN_A_ROW:
+        if self._restarts_in_a_row > _MAX_RESTARTS_IN_A_ROW + len(self._workers):
             if index >= 0 and reason:
                 raise DyingWorkers(
                     f"{self.dataset.manifest.videos[index].source}: {reason}, the "
-                    f"{self._restarts_in_a_row}st failure in a row; check the disk or the store"
+                    f"last of {self._restarts_in_a_row} in a row; check the disk or the store"
                 )
             raise DyingWorkers(
                 f"data workers: die as fast as they start ({death(old.process.exitcode)}); check "
@@ -228,8 +244,9 @@ class WorkerPool:
 def _end_all(workers: list[_Worker]) -> None:
     for worker in workers:
         worker.process.kill()  # they hold nothing that needs cleaning up
+    deadline = time.monotonic() + ENDS_WITHIN_SECONDS
     for worker in workers:
-        worker.process.join()
+        worker.process.join(max(0.0, deadline - time.monotonic()))
         worker.tasks.close()
         worker.answers.close()
 

@@ -20,10 +20,8 @@ from torch import Tensor
 
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.request import ClipRequest
+from vcycle.data.workers.lifetime import STOOD_STILL_SECONDS
 from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
-
-_SUSPENDED_SECONDS = 5.0
-"""Between two looks at the threads, half a second apart, from which the process stood still."""
 
 
 class HungDecode(ValueError):  # noqa: N818
@@ -131,7 +129,7 @@ class DecodeThreads:
             try:
                 answer = self._shared.answers.get(timeout=patience)
             except Empty:
-                if time.monotonic() - checked > _SUSPENDED_SECONDS:
+                if time.monotonic() - checked > STOOD_STILL_SECONDS:
                     for decoding in self._decoding:  # this process stood still: they did not hang
                         decoding.began = time.monotonic()
                 self._check_hung()

@@ -70,6 +70,8 @@ class RehearsedSteps:
             try:
                 seconds = self._own(kind, clips)
             except torch.OutOfMemoryError:
+                if self.gradients.pieces.exchanges_statistics(kind):  # the others wait for its
+                    raise out_of_memory(kind, self.fabric) from None
                 fits = False
             if not fits:  # out here the tensors of the failed attempt are gone: room to say so
                 self._clear()
@@ -97,7 +99,7 @@ class RehearsedSteps:
             torch.cuda.empty_cache()
 
     def _own(self, kind: MiniBatch, clips: int) -> float:
-        """Seconds of a micro-batch, nothing of which is exchanged with other processes."""
+        """Seconds of a micro-batch, of which processes exchange statistics at most."""
         _forget_peak(self.fabric.device)
         seconds = self.seconds(kind, clips)
         if self.on_cpu and not self.config.compile:
