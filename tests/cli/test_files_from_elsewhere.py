@@ -20,6 +20,7 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
+from tests.processes import PATIENCE
 from vcycle.cli.main import main
 from vcycle.config.fields import config_text, read_config
 from vcycle.config.recipes import recipe
@@ -332,7 +333,7 @@ def test_a_working_directory_that_is_gone_is_named(tmp_path: Path) -> None:
         "import os; os.chdir('gone'); os.rmdir(os.getcwd()); from vcycle.__main__ import run; run()"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == ("vcycle: the working directory is gone; change to one that is there\n")
@@ -349,7 +350,7 @@ def test_names_that_the_output_cannot_say_do_not_end_a_command(
         env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
     )
     assert ended.returncode == 0, ended.stderr
     assert "a\\udce9.mp4" in ended.stdout

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.data.plans import FakePlan, FakeStep
-from tests.processes import group_of, have_ended
+from tests.processes import PATIENCE, group_of, have_ended, kill_group
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
@@ -174,10 +174,13 @@ def test_ctrl_c_leaves_no_worker_behind(manifest):
         text=True,
         start_new_session=True,
     )
-    assert process.stdout.readline() == "batch\n"
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=20)
-    assert err == ""
-    assert out.endswith("interrupted\n")
-    assert process.returncode == 0
-    assert have_ended(group_of(process.pid))
+    try:
+        assert process.stdout.readline() == "batch\n"
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+        assert err == ""
+        assert out.endswith("interrupted\n")
+        assert process.returncode == 0
+        assert have_ended(group_of(process.pid))
+    finally:
+        kill_group(process.pid)

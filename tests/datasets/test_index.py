@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from tests.encode import encode, numbered_frames
+from tests.processes import PATIENCE
 from vcycle.cli.main import main
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import UnreadableVideo
@@ -75,7 +76,7 @@ def test_after_an_interruption_the_same_bytes_come_out(videos, tmp_path, num_wor
         target=_index_until_killed, args=(videos, tmp_path / "killed", num_workers)
     )
     process.start()
-    process.join(60)
+    process.join(PATIENCE)
     assert process.exitcode == -signal.SIGKILL
     for out in (tmp_path / "stopped", tmp_path / "killed"):
         assert contents(out) == {}

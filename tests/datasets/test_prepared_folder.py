@@ -19,6 +19,7 @@ import av
 import pytest
 
 from tests.encode import encode, numbered_frames
+from tests.processes import PATIENCE
 from vcycle.cli.main import main
 from vcycle.data.decode.container import source_of
 from vcycle.data.decode.probe import probe
@@ -283,7 +284,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(originals, tmp_path, 
         arguments = (originals, out, options, moment)
         process = context.Process(target=_prepare_until, args=arguments)
         process.start()
-        process.join(60)
+        process.join(PATIENCE)
         if process.exitcode == 0:
             break
         assert process.exitcode == -signal.SIGKILL

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from torch.distributed import TCPStore
 
+from tests.processes import PATIENCE
 from vcycle.devices.process_group import agreed_name
 
 pytestmark = pytest.mark.xdist_group("processes")
-PATIENCE = timedelta(seconds=60)
 # The first process of the restart is late: the other would connect to the one that was killed.
 RESTARTED = """
 import os, signal, time, torch
@@ -47,7 +47,7 @@ def names(store: TCPStore, world_size: int, *, last: int) -> list[str]:
 
     def agree(rank: int) -> None:
         own = TCPStore("127.0.0.1", store.port, is_master=False, wait_for_workers=False)
-        found[rank] = agreed_name(own, rank, world_size, patience=PATIENCE)
+        found[rank] = agreed_name(own, rank, world_size, patience=timedelta(seconds=PATIENCE))
 
     processes = [threading.Thread(target=agree, args=(rank,)) for rank in range(world_size)]
     for rank, process in enumerate(processes):
@@ -87,6 +87,6 @@ def test_processes_that_torchrun_starts_anew_find_each_other(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert ended.returncode == 0, ended.stderr

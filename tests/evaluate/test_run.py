@@ -18,6 +18,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from tests.processes import PATIENCE
 from vcycle.cli.eval import _fitted
 from vcycle.cli.main import main
 from vcycle.config.fields import config_text, read_config
@@ -174,7 +175,7 @@ def test_two_processes_score_as_one(
         [sys.executable, "-m", *torchrun, *words, "--scores", str(files[1])],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr

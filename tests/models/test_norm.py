@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 import torch._dynamo.testing
 import torch.distributed as dist
 from hypothesis import given, settings, strategies as st
-from torch import Tensor, nn
+from torch import Tensor, multiprocessing, nn
 
 from tests.models import reference
 from tests.models.norm_cases import GROUPS_OF_STEPS, clips, loop_over_groups, pair, run_rank
@@ -401,20 +400,10 @@ def test_groups_are_checked_before_the_first_step(
         check_norm_group(group, batch_clips=batch, num_parts=parts)
 
 
-def test_groups_that_span_processes() -> None:
+def test_groups_that_span_processes(tmp_path: Path) -> None:
     """4 processes of 2 clips each: groups in one process, in two of them and in all four."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    processes = [context.Process(target=run_rank, args=(rank, port, queue)) for rank in range(4)]
-    for process in processes:
-        process.start()
-    ranks = [pickle.loads(data) for _, data in sorted(queue.get() for _ in processes)]
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
+    multiprocessing.start_processes(run_rank, args=(tmp_path,), nprocs=4, start_method="spawn")
+    ranks = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(4)]
     torch.manual_seed(0)
     _, plain = pair(3)
     statistics = nn.BatchNorm3d(3)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 
+from tests.processes import PATIENCE
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"),
@@ -71,7 +73,7 @@ def _run(file: Path, scratch: Path, *flags: str) -> subprocess.CompletedProcess[
         [CHROMIUM, *_FLAGS, f"--user-data-dir={scratch / 'profile'}", *flags, file.as_uri()],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=True,
     )
 

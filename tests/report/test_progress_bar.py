@@ -8,6 +8,7 @@ import time
 import pytest
 from rich.console import Console
 
+from tests.processes import PATIENCE
 from vcycle.report.progress_bar import progress_bar
 from vcycle.train import activity
 
@@ -16,9 +17,9 @@ def test_a_file_gets_lines_even_while_nothing_moves(monkeypatch: pytest.MonkeyPa
     file = io.StringIO()
 
     def wait_for(line: str) -> None:
-        patience = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while line not in file.getvalue():
-            assert time.monotonic() < patience, file.getvalue()
+            assert time.monotonic() < deadline, file.getvalue()
             time.sleep(0.02)
 
     with progress_bar("probing videos", Console(file=file)) as progress:
@@ -34,7 +35,7 @@ def test_before_anything_is_counted_the_seconds_are(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(activity, "_QUIET_SECONDS", 0.0)
     file = io.StringIO()
     with progress_bar("probing videos", Console(file=file)):
-        patience = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while "probing videos (" not in file.getvalue():
-            assert time.monotonic() < patience
+            assert time.monotonic() < deadline
             time.sleep(0.02)

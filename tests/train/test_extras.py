@@ -47,7 +47,7 @@ def states(folder: Path) -> dict[str, torch.Tensor]:
     return {**state["model"], **average}
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "lamb", "muon"])
+@pytest.mark.parametrize("optimizer", ["lamb", "muon"])
 def test_a_killed_run_goes_on_to_the_last_bit(
     config: RunConfig, tmp_path: Path, optimizer: str
 ) -> None:
@@ -64,15 +64,12 @@ def test_a_killed_run_goes_on_to_the_last_bit(
     groups = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["optimizer"]["param_groups"]
     counts = {group["num_steps"] for group in groups if "num_steps" in group}
     # Those of the rehearsal do not count.
-    assert counts == (set() if optimizer == "sgd" else {len(config.plan())})
+    assert counts == {len(config.plan())}
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
 @pytest.mark.xdist_group("processes")
-def test_two_processes_and_micro_batches_follow_one(
-    synthetic_videos: Path, tmp_path: Path, optimizer: str
-) -> None:
-    config = with_everything(run_config(synthetic_videos, Model()), optimizer)
+def test_two_processes_and_micro_batches_follow_one(synthetic_videos: Path, tmp_path: Path) -> None:
+    config = with_everything(run_config(synthetic_videos, Model()), "muon")
     config = replace(
         config,
         multigrid=replace(config.multigrid, norm_group=2),

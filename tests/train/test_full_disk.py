@@ -16,7 +16,6 @@ from vcycle.config.fields import config_text
 from vcycle.config.run import Checkpoint, RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.evaluate.checkpoint import load_checkpoint
-from vcycle.train.run import train
 
 REASONS = ("No space left on device", "could not be written; make room on the disk")
 
@@ -44,10 +43,13 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_run_on_a_full_disk_goes_on_once_there_is_room(
-    config: RunConfig, tmp_path: Path, disk: Path, capsys: pytest.CaptureFixture[str]
+    config: RunConfig,
+    trained_run: Path,
+    tmp_path: Path,
+    disk: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The same command each time, while the disk grows: too little room for ever later files."""
-    train(config, tmp_path / "whole")
     file = tmp_path / "config.yaml"
     file.write_text(config_text(replace(config, checkpoint=Checkpoint(steps=1, keep=2))))
     run = disk / "run"
@@ -71,4 +73,4 @@ def test_a_run_on_a_full_disk_goes_on_once_there_is_room(
     assert kept == [1, 2]
     assert mount("remount,size=100m", disk)
     assert main(command) == 0
-    assert losses(run) == losses(tmp_path / "whole")
+    assert losses(run) == losses(trained_run)

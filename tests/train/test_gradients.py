@@ -178,17 +178,20 @@ def test_what_does_not_fit_in_one_process_is_cut_and_losses_stay(
 @pytest.mark.parametrize(
     "tight",
     [
-        {"when": LARGE, "fails": "clips.requires_grad_().register_hook(fail)"},
-        {"when": "len(clips) == 2"},
-        {"when": LARGE, "besides": BUFFER},
+        {"when": f"{LARGE} and {LATER}", "fails": "clips.requires_grad_().register_hook(fail)"},
+        {"when": f"len(clips) == 2 and {LATER}"},
+        {"when": f"{LARGE} and {LATER}", "besides": BUFFER},
+        {
+            "when": "(self.calls.append(1) if len(clips) > 2 else self.calls)",
+            "besides": "model.calls = []",
+        },
     ],
-    ids=["gradients", "statistics", "buffers"],
+    ids=["gradients", "statistics", "buffers", "statistics in the rehearsal"],
 )
 def test_processes_that_exchange_something_by_then_end_with_one_line(
     synthetic_videos: Path, tmp_path: Path, tight: dict[str, str]
 ) -> None:
     """Gradients at the end of the backward pass, statistics of a norm group of both, buffers."""
-    tight["when"] += f" and {LATER}"
     code, error = run_tight(synthetic_videos, tmp_path, **tight)
     assert code != 0
     said = r"shape \S+: a batch of \d+ clips does not fit into the memory of cpu"
@@ -212,10 +215,13 @@ def test_a_batch_whose_gradients_do_not_fit_as_they_are_exchanged_is_named(
 
 @pytest.mark.parametrize("failures", [1, 2])
 def test_a_batch_that_memory_does_not_hold_is_loaded_once_more(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+    config: RunConfig,
+    trained_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failures: int,
 ) -> None:
     """The same one, once there is room for it; if there is none, it is named."""
-    train(config, tmp_path / "whole")
     calls = 0
 
     def tight(*arguments: Any, **others: Any) -> Any:
@@ -228,7 +234,7 @@ def test_a_batch_that_memory_does_not_hold_is_loaded_once_more(
     monkeypatch.setattr("vcycle.train.loop.augment", tight)
     if failures == 1:
         train(config, tmp_path / "run")
-        assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+        assert losses(tmp_path / "run") == losses(trained_run)
     else:
         with pytest.raises(
             ValueError, match=r"^shape \S+: a batch of .*use --accumulate 2 or more"

@@ -70,10 +70,9 @@ def test_a_run_may_decode_where_it_trains(
 
 
 def test_workers_that_are_killed_cost_no_video(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every third video is under way when its worker gets SIGKILL, once."""
-    whole = train(config, tmp_path / "whole")
     main, killed = os.getpid(), tmp_path / "killed"
     killed.mkdir()
     decode = ClipDataset._decode
@@ -92,9 +91,10 @@ def test_workers_that_are_killed_cost_no_video(
     cut = train(two, tmp_path / "cut")
     assert len(list(killed.iterdir())) == (24 + 12) / 3
     assert not (tmp_path / "cut" / "bad_videos.json").exists()
+    whole = json.loads((trained_run / "result.json").read_text())
     assert (cut["bad_videos"], cut["top1"]) == (0, whole["top1"])
-    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
-    ours, theirs = weights(tmp_path / "whole"), weights(tmp_path / "cut")
+    assert losses(tmp_path / "cut") == losses(trained_run)
+    ours, theirs = weights(trained_run), weights(tmp_path / "cut")
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -147,9 +147,8 @@ def test_a_validation_is_no_time_of_a_phase(
 
 
 def test_a_stopped_run_resumes_to_the_same_weights(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train(config, tmp_path / "whole")
     interrupt_at = 7
     asked = 0
     set_rate = loop.set_learning_rate
@@ -170,16 +169,16 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     assert len(losses(tmp_path / "cut")) == interrupt_at
     assert not (tmp_path / "cut" / "result.json").exists()
     train(config, tmp_path / "cut", resume=True)
-    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert losses(tmp_path / "cut") == losses(trained_run)
     phases = read_rows(tmp_path / "cut" / "phases.jsonl")
     assert [row["phase"] for row in phases] == list(range(len(config.plan().phases)))
     starts = read_rows(tmp_path / "cut" / "starts.jsonl")
     assert [row["step"] for row in starts] == [0, interrupt_at]
     assert starts[0]["command"] == shlex.join(sys.orig_argv)
     assert starts[0]["versions"]["torch"] == version("torch")
-    scores = [(tmp_path / name / "scores.csv").read_text() for name in ("whole", "cut")]
+    scores = [(run / "scores.csv").read_text() for run in (trained_run, tmp_path / "cut")]
     assert scores[0] == scores[1]
-    whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
+    whole, cut = weights(trained_run), weights(tmp_path / "cut")
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
@@ -304,14 +303,13 @@ def test_two_micro_batches_and_worker_processes_change_nothing_but_rounding(
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
 
 
-def test_channels_last_and_contiguous_memory_train_alike(config: RunConfig, tmp_path: Path) -> None:
+def test_channels_last_and_contiguous_memory_train_alike(
+    config: RunConfig, trained_run: Path, tmp_path: Path
+) -> None:
     assert config.channels_last
-    train(config, tmp_path / "channels_last")
     train(replace(config, channels_last=False), tmp_path / "contiguous")
     assert len(losses(tmp_path / "contiguous")) == len(config.plan())
-    assert losses(tmp_path / "contiguous") == pytest.approx(
-        losses(tmp_path / "channels_last"), rel=1e-4
-    )
+    assert losses(tmp_path / "contiguous") == pytest.approx(losses(trained_run), rel=1e-4)
 
 
 def test_the_same_seed_repeats_a_run_and_another_does_not(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import group_of
+from tests.processes import PATIENCE, kill_group
 from tests.train.test_distributed import losses, run_config
 from vcycle.config.fields import config_text
 from vcycle.config.run import Checkpoint, Model, RunConfig
@@ -88,11 +88,10 @@ def start(command: list[str], folder: Path, **variables: str) -> subprocess.Pope
 def wait(*processes: subprocess.Popen[str]) -> list[int]:
     """Their exit codes; none may hang."""
     try:
-        return [process.wait(timeout=300) for process in processes]
+        return [process.wait(timeout=PATIENCE) for process in processes]
     finally:
         for process in processes:
-            for member in group_of(process.pid):
-                os.kill(member, signal.SIGKILL)
+            kill_group(process.pid)
 
 
 def went_on(folder: Path) -> bool:

@@ -211,10 +211,9 @@ def test_memory_that_a_library_asked_for_in_vain_is_no_fault_of_the_pass() -> No
 
 
 def test_a_validation_that_memory_does_not_hold_beside_recordings_is_begun_anew(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which give theirs back: the run says so, goes on without them, and scores the same."""
-    train(config, tmp_path / "plain")
     made = with_recorder(monkeypatch)
     whole = TinyResNet3d.forward
 
@@ -237,8 +236,8 @@ def test_a_validation_that_memory_does_not_hold_beside_recordings_is_begun_anew(
     result = train(config, tmp_path / "run", console=Console(file=said, width=200))
     assert len(released) == 1
     assert said.getvalue().count("CUDA graphs: memory ran short") == 1
-    assert losses(tmp_path / "run") == losses(tmp_path / "plain")
-    plain = json.loads((tmp_path / "plain" / "result.json").read_text())
+    assert losses(tmp_path / "run") == losses(trained_run)
+    plain = json.loads((trained_run / "result.json").read_text())
     assert result["top1"] == plain["top1"]
 
 
@@ -365,17 +364,25 @@ os._exit(code)  # as vcycle's own processes end: torch's threads may abort an ex
 """
 
 
-@pytest.mark.xdist_group("processes")
-@pytest.mark.parametrize(("accumulate", "short"), [(1, ""), (2, ""), (1, "1")])
-def test_processes_that_replay_follow_the_trajectory_of_one(
-    synthetic_videos: Path, tmp_path: Path, accumulate: int, short: str
-) -> None:
-    """Also if one cuts a batch, or gives its recordings back, while the other waits for it."""
+@pytest.fixture(scope="module")
+def one(synthetic_videos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Path]:
+    """A run of one process, for others to follow, and where it is."""
     config = run_config(synthetic_videos, Model("resnet3d_tiny", {"width": 4, "dropout": 0.5}))
-    # A process's part of the smallest batch is then a norm group, accumulated or not.
+    # Of two processes, a part of the smallest batch is then a norm group, accumulated or not.
     config = replace(config, multigrid=Multigrid(norm_group=2))
     config = replace(config, baseline=replace(config.baseline, batch_size=8))
-    train(config, tmp_path / "one")
+    folder = tmp_path_factory.mktemp("one") / "run"
+    train(config, folder)
+    return config, folder
+
+
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize(("accumulate", "short"), [(2, ""), (1, "1")])
+def test_processes_that_replay_follow_the_trajectory_of_one(
+    one: tuple[RunConfig, Path], tmp_path: Path, accumulate: int, short: str
+) -> None:
+    """Also if one cuts a batch, or gives its recordings back, while the other waits for it."""
+    config, folder = one
     (tmp_path / "replaying.py").write_text(_REPLAYING)
     config = replace(config, accumulate=accumulate)
     (tmp_path / "config.yaml").write_text(config_text(config))
@@ -389,15 +396,16 @@ def test_processes_that_replay_follow_the_trajectory_of_one(
         text=True,
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "SHORT": short},
+        start_new_session=True,
     )
     error = end_of(process)
     assert process.returncode == 0, error
     kinds = Counter((step.shape, step.batch_size, step.norm_group) for step in config.plan())
     replayed = int((tmp_path / "replayed").read_text())
     assert replayed == accumulate * len(config.plan()) - len(kinds) > 5
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+    assert losses(tmp_path / "two") == pytest.approx(losses(folder), rel=1e-5)
     ours, theirs = (
-        load_checkpoint(tmp_path / name / "checkpoint.pt")["model"] for name in ("one", "two")
+        load_checkpoint(run / "checkpoint.pt")["model"] for run in (folder, tmp_path / "two")
     )
     for name, value in ours.items():
         torch.testing.assert_close(theirs[name], value, rtol=1e-3, atol=1e-4, msg=name)

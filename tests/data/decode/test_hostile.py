@@ -30,7 +30,7 @@ def clip_of(path, shape=Shape(4, 32, 32)):
     """The middle view, by the file's own probe, as evaluation would read it."""
     place = Location(str(path))
     info = probe(place)
-    return read_clip(place, view_grid(info, shape, RANGE, view=View()), limit_seconds=20)
+    return read_clip(place, view_grid(info, shape, RANGE, view=View()), limit_seconds=300)
 
 
 def noise(num_frames, height, width):
