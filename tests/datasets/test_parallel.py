@@ -82,21 +82,27 @@ def test_a_job_is_blamed_for_its_workers_second_death(tmp_path, num_workers):
 
 def _hang(pipe):
     os.write(pipe, str(os.getpid()).encode())
-    time.sleep(60)
+    time.sleep(600)
 
 
-def _nap(seconds):
-    time.sleep(seconds)
-    return seconds
+def _wait_or_nap(task):
+    """Two jobs: the first ends when the second has begun, which takes a while."""
+    begun, is_first = task
+    while is_first and not begun.exists():
+        time.sleep(0.01)
+    if not is_first:
+        begun.touch()
+        time.sleep(2.5)
 
 
-def test_the_time_in_which_nobody_looked_is_none_of_a_job(monkeypatch):
+def test_the_time_in_which_nobody_looked_is_none_of_a_job(tmp_path, monkeypatch):
     """The machine, or the processes together, may have been stopped for it."""
     monkeypatch.setattr("vcycle.datasets.parallel.STOOD_STILL_SECONDS", 1.0)
-    outcomes = run_jobs(_nap, [0.0, 2.5], num_workers=2, limit_seconds=lambda seconds: 1.5)
-    assert next(outcomes) == (0.0, 0.0)
+    first, second = jobs = [(tmp_path / "begun", True), (tmp_path / "begun", False)]
+    outcomes = run_jobs(_wait_or_nap, jobs, num_workers=2, limit_seconds=lambda job: 1.5)
+    assert next(outcomes) == (first, None)
     time.sleep(2.0)
-    assert list(outcomes) == [(2.5, 2.5)]
+    assert list(outcomes) == [(second, None)]
 
 
 def test_a_killed_parent_leaves_no_job_that_hangs():

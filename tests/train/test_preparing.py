@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,9 @@ import pytest
 from vcycle.config.run import RunConfig
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.kept import KeptFrames, decoded_bytes
+from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest
+from vcycle.data.metadata import Location, VideoInfo
 from vcycle.schedule.shape import Shape
 from vcycle.train import prediction
 from vcycle.train.measure.timing import Kind, Prediction, StepTimes, predict
@@ -63,6 +67,22 @@ def test_clips_of_both_forms_are_decoded(
     saving = measure_preparing(config, config.plan(), times, videos, val_videos=12)
     assert saving is not None
     assert saving.speedup > 0
+
+
+def test_a_video_that_hangs_what_rewrites_it_is_given_up(
+    config: RunConfig, times: StepTimes, videos: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process rewrites it; the other video is fine."""
+    hangs = videos.locate(videos.videos[0]).uri
+
+    def frames(place: Location, info: VideoInfo) -> Iterator[Any]:
+        if place.uri == hangs:
+            time.sleep(600)
+        return iterate_frames(place, info)
+
+    monkeypatch.setattr("vcycle.datasets.prepare.iterate_frames", frames)
+    monkeypatch.setattr("vcycle.train.preparing._LIMIT_SECONDS", 0.5)
+    assert measure_preparing(config, config.plan(), times, videos, val_videos=12) is None
 
 
 def test_videos_that_are_elsewhere_or_broken_are_not_measured(

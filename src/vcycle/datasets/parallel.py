@@ -22,9 +22,9 @@ from typing import Any, Generic, TypeVar
 
 from vcycle.data.metadata import UnreadableVideo
 from vcycle.data.workers.lifetime import (
-    ENDS_WITHIN_SECONDS,
     STOOD_STILL_SECONDS,
     death,
+    end,
     end_with,
     process_context,
 )
@@ -104,14 +104,14 @@ def run_jobs(
             for worker in workers:
                 if waiting and not worker.busy:
                     task, deaths = waiting.popleft()
-                    deadline = time.monotonic() + limit_seconds(task)
+                    deadline = looked + limit_seconds(task)
                     worker.give(task, deadline=deadline, deaths=deaths)
             wait([worker.answers for worker in workers if worker.busy], timeout=0.5)
             looked, before = time.monotonic(), looked
             for worker in list(workers):
                 if looked - before > STOOD_STILL_SECONDS:
                     worker.deadline += looked - before
-                outcome = worker.outcome()
+                outcome = worker.outcome(looked)
                 if worker.ended:
                     workers.remove(worker)
                 if outcome is None:
@@ -162,7 +162,7 @@ class _JobWorker(Generic[Job, Result]):
         with contextlib.suppress(BrokenPipeError):  # ``outcome`` reports that it is dead
             self.tasks.send(job)
 
-    def outcome(self) -> tuple[Job, Result | Failed] | None:
+    def outcome(self, now: float) -> tuple[Job, Result | Failed] | None:
         """The job and its outcome if it has finished, failed or timed out, or the worker died."""
         if self.job is None:
             return None
@@ -183,7 +183,7 @@ class _JobWorker(Generic[Job, Result]):
                     raise mistake
                 if mistake:
                     raise RuntimeError(f"a worker failed:\n{mistake}")
-        elif time.monotonic() > self.deadline:
+        elif now > self.deadline:
             self.end()
             result = Failed("took longer than the time limit", passing=True)
         else:
@@ -192,8 +192,7 @@ class _JobWorker(Generic[Job, Result]):
         return job, result
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.join(ENDS_WITHIN_SECONDS)
+        end(self.process)
         self.tasks.close()
         self.answers.close()
         self.ended = True

@@ -98,11 +98,10 @@ def _watch(store: Store, over: threading.Event) -> None:
 def _exit(message: str) -> NoReturn:
     """Exit at once, from any thread, whether what prints is there or not."""
     try:
+        print(f"vcycle: {message}", file=sys.stderr, flush=True)
         if sys.stdout.isatty():
             print("\x1b[?25h", end="")  # a live line hides the cursor
-        print(f"vcycle: {message}", file=sys.stderr)
         sys.stdout.flush()
-        sys.stderr.flush()
     finally:
         os._exit(1)
 

@@ -64,10 +64,6 @@ class Pieces:
             self._pieces[_key(kind)] = finer[0]
         return bool(finer)
 
-    def exchanges_statistics(self, kind: MiniBatch | Step) -> bool:
-        """Whether a norm group of the batch spans processes, which then meet in every pass."""
-        return self._has_groups and (kind.norm_group or 1) > kind.batch_size // self._parts
-
     def found(self, plan: Plan) -> dict[MiniBatch, int]:
         """The batches of a plan that are cut."""
         return {kind: self.of(kind) for kind in plan.mini_batches() if self.of(kind) > 1}

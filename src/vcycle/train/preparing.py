@@ -43,7 +43,8 @@ def measure_preparing(
     """Rewrite the beginning of two videos, and decode clips of both forms of them.
 
     ``spent`` is in proportion to the frames of all videos, shared by the cores that decode. None
-    if the videos are not files of this machine or cannot be read, or a GPU decodes them.
+    if the videos are not files of this machine or cannot be read, one hangs what rewrites it for
+    longer than a minute, or a GPU decodes them.
     """
     chosen = tuple(dict.fromkeys([videos.videos[0], videos.videos[len(videos) // 2]]))
     is_local = all(videos.locate(video).is_local for video in chosen)

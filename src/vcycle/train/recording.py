@@ -20,6 +20,7 @@ from vcycle.devices.buffers import has_other_buffers
 from vcycle.devices.fabric import Fabric
 from vcycle.models import ClipKeys, SubBatchNorm3d
 from vcycle.models.out_of_memory import out_of_memory_by_name
+from vcycle.schedule.plan import MiniBatch
 
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 """Runs a function once without effect; returns what repeats it, and the result that it fills."""
@@ -52,12 +53,15 @@ def _problem(config: RunConfig, network: nn.Module, fabric: Fabric) -> str | Non
     if has_other_buffers(network):
         return f"{fabric.world_size} processes exchange buffers of {config.model.name} in a pass"
     parts = fabric.world_size * config.micro_batches
-    has_groups = any(isinstance(layer, SubBatchNorm3d) for layer in network.modules())
-    if has_groups and any(
-        (kind.norm_group or 1) > kind.batch_size // parts for kind in config.plan().mini_batches()
-    ):
+    if any(exchanges_statistics(network, kind, parts) for kind in config.plan().mini_batches()):
         return "norm groups span processes, which exchange statistics in a pass"
     return None
+
+
+def exchanges_statistics(network: nn.Module, kind: MiniBatch, parts: int) -> bool:
+    """Whether a norm group of a batch in so many parts spans processes, which meet in each pass."""
+    has_groups = any(isinstance(layer, SubBatchNorm3d) for layer in network.modules())
+    return has_groups and (kind.norm_group or 1) > kind.batch_size // parts
 
 
 @dataclass(frozen=True)

@@ -154,14 +154,16 @@ def test_the_time_in_which_nobody_looked_is_none_of_a_decode(manifest, monkeypat
 
 def test_a_worker_that_cannot_be_killed_ends_the_run(manifest, monkeypatch):
     """As one that waits for a disk: what it writes later must not be taken for another clip."""
-    monkeypatch.setattr("vcycle.data.workers.processes.ENDS_WITHIN_SECONDS", 0.1)
+    monkeypatch.setattr("vcycle.data.workers.lifetime._ENDS_WITHIN_SECONDS", 0.1)
     loader = loader_of(Treacherous(manifest, RANGE, limit_seconds=0.5, hangers=(0,)), num_workers=1)
+    alive = set()
     with monkeypatch.context() as patch:
-        patch.setattr("multiprocessing.process.BaseProcess.kill", lambda process: None)
+        patch.setattr("multiprocessing.process.BaseProcess.kill", lambda each: alive.add(each.pid))
         with pytest.raises(DyingWorkers, match=r"^data workers: vcycle-data-0 was killed and does"):
             list(loader)
-    for process in multiprocessing.active_children():
-        process.kill()
+    assert alive.isdisjoint(each.pid for each in multiprocessing.active_children())
+    for pid in alive:  # the interpreter would not have waited for it
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_a_script_that_leaves_a_loader_open_ends(manifest, tmp_path):

@@ -33,8 +33,8 @@ def _train_all(rank: int, folder: Path) -> None:
         gc.collect()  # no model outlives the group
     (folder / f"{rank}.json").write_text(json.dumps(counts))
     dist.destroy_process_group()
-    # DDP's destructor waits for a thread of gloo's, which may wait for the interpreter, which this
-    # thread has (pytorch/pytorch#179291): nothing is destructed.
+    # What destructs a group waits for a thread of gloo's, which may wait for the interpreter, which
+    # this thread has (pytorch/pytorch#179291): nothing that is left is destructed.
     os._exit(0)
 
 

@@ -13,9 +13,8 @@ import sys
 from typing import Any
 
 STOOD_STILL_SECONDS = 5.0
-"""Between two looks at workers: this process was stopped, or the machine, and they with it."""
-ENDS_WITHIN_SECONDS = 5.0
-"""A process that was killed; one that waits for a disk or a mount ends when that answers."""
+"""Between two looks at workers: this process was busy, or stopped, maybe they with it."""
+_ENDS_WITHIN_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
@@ -34,6 +33,19 @@ def end_with(parent: int, thread: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it ended before the request
             os._exit(1)
+
+
+def end(process: Any) -> bool:
+    """Kill a process; False if it does not end within five seconds.
+
+    As one that waits for a disk or a mount, until that answers: nobody waits for it, not even the
+    interpreter at its end.
+    """
+    process.kill()
+    process.join(_ENDS_WITHIN_SECONDS)
+    if process.exitcode is None:
+        multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
+    return process.exitcode is not None
 
 
 def death(exitcode: int | None) -> str:

@@ -31,9 +31,9 @@ from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.resample import keep_freed_memory
 from vcycle.data.request import ClipRequest
 from vcycle.data.workers.lifetime import (
-    ENDS_WITHIN_SECONDS,
     STOOD_STILL_SECONDS,
     death,
+    end,
     end_with,
     process_context,
 )
@@ -45,7 +45,7 @@ _MAX_DEATHS = 2  # of workers, or hangs, on a video that has not been decoded in
 
 
 class DyingWorkers(ValueError):  # noqa: N818
-    """Worker processes die, and not of a video; the message says how."""
+    """Worker processes die, and not of a video, or cannot be ended; the message says how."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class WorkerPool:
 
     ``memory`` is (bytes,) uint8, shared. A decode that hangs inside the codec library, for longer
     than ``hang_seconds``, is ended with its worker. Raises DyingWorkers, in ``answers``, if workers
-    die as fast as they start.
+    die as fast as they start, all videos hang, or one that is killed does not end.
     """
 
     def __init__(self, dataset: ClipDataset, *, num_workers: int, num_bytes: int) -> None:
@@ -182,9 +182,7 @@ class WorkerPool:
         """
         old = self._workers[i]
         index = self._on_video[i]
-        old.process.kill()
-        old.process.join(ENDS_WITHIN_SECONDS)
-        if old.process.exitcode is None:  # it may yet write into the memory of its parts
+        if not end(old.process):  # it may yet write into the memory of its parts
             raise DyingWorkers(
                 f"data workers: {old.process.name} was killed and does not end, as what it reads "
                 f"from does not answer; check the disk or the store"
@@ -244,9 +242,8 @@ class WorkerPool:
 def _end_all(workers: list[_Worker]) -> None:
     for worker in workers:
         worker.process.kill()  # they hold nothing that needs cleaning up
-    deadline = time.monotonic() + ENDS_WITHIN_SECONDS
     for worker in workers:
-        worker.process.join(max(0.0, deadline - time.monotonic()))
+        end(worker.process)
         worker.tasks.close()
         worker.answers.close()
 

@@ -89,6 +89,7 @@ class DecodeThreads:
         self._shared = _Shared(dataset, self.memory)
         self._decoding = [_Decoding() for _ in range(num_threads)]
         self._next_number = 0
+        self._looked = time.monotonic()
         self.num_parts = 0  # handed out and not answered
         threads = []
         for i, decoding in enumerate(self._decoding):
@@ -124,18 +125,20 @@ class DecodeThreads:
         """What has come back, after at most ``timeout_seconds``."""
         deadline = time.monotonic() + timeout_seconds
         while True:
-            checked = time.monotonic()
             patience = max(min(deadline - time.monotonic(), 0.5), 0.0)
             try:
                 answer = self._shared.answers.get(timeout=patience)
             except Empty:
-                if time.monotonic() - checked > STOOD_STILL_SECONDS:
-                    for decoding in self._decoding:  # this process stood still: they did not hang
-                        decoding.began = time.monotonic()
+                now = time.monotonic()
+                if now - self._looked > STOOD_STILL_SECONDS:
+                    for decoding in self._decoding:
+                        decoding.began = now
+                self._looked = now
                 self._check_hung()
                 if time.monotonic() >= deadline:
                     return
             else:
+                self._looked = time.monotonic()
                 self.num_parts -= 1
                 yield answer
                 deadline = 0.0  # take whatever else is there, without waiting

@@ -26,6 +26,7 @@ from vcycle.train.agreement import in_all
 from vcycle.train.augment import augment
 from vcycle.train.clock import clock_of
 from vcycle.train.gradients import Gradients, flat_gradients, out_of_memory
+from vcycle.train.recording import exchanges_statistics
 
 _LONG_SECONDS = 0.5
 """Of a step on a CPU: a longer one is timed on some of its clips."""
@@ -63,14 +64,15 @@ class RehearsedSteps:
 
         Raises ValueError if one does not fit and is not to be cut, or cannot be.
         """
-        clips = kind.batch_size // (self.config.micro_batches * self.fabric.world_size)
+        parts = self.config.micro_batches * self.fabric.world_size
+        clips = kind.batch_size // parts
         recorder = self.gradients.recorder
         while True:
             fits, seconds = True, 0.0
             try:
                 seconds = self._own(kind, clips)
             except torch.OutOfMemoryError:
-                if self.gradients.pieces.exchanges_statistics(kind):  # the others wait for its
+                if exchanges_statistics(self.network, kind, parts):  # the others wait for these
                     raise out_of_memory(kind, self.fabric) from None
                 fits = False
             if not fits:  # out here the tensors of the failed attempt are gone: room to say so
