@@ -84,7 +84,7 @@ def test_bad_videos_of_the_final_evaluation_are_those_of_all_processes(
 def test_processes_stay_in_step(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for the last batch, which only some of them may have."""
+    """But after batches that only some of them have."""
     held: list[int] = []
 
     class Recorded(Votes):
@@ -92,9 +92,9 @@ def test_processes_stay_in_step(
             held.append(next_step)
             return super().hold(next_step, *questions)
 
-    monkeypatch.setattr("vcycle.train.final.Votes", Recorded)
-    another = -1  # another process has a batch less
-    monkeypatch.setattr("vcycle.train.final.gathered", lambda own, _: [own, own + another])
+    monkeypatch.setattr("vcycle.train.agreement.Votes", Recorded)
+    # Another process has a batch less.
+    monkeypatch.setattr("vcycle.train.agreement.gathered", lambda own, _: [own, own - 1])
     evaluation = Evaluation(times=1, batch_size=6, final_clips=2)
     train(replace(config, evaluation=evaluation), tmp_path / "run")
     assert held == [1, 2]  # of four batches

@@ -25,7 +25,7 @@ def score_videos(
     videos: Manifest,
     *,
     fabric: Fabric,
-    after_batch: Callable[[int], None] | None = None,
+    after_batch: Callable[[int], object] | None = None,
 ) -> VideoScores:
     """Score the views that the processes' loaders yield together; in every process alike.
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vcycle.devices.fabric import Fabric
+from vcycle.devices.processes import gathered
 
 T = TypeVar("T")
 
@@ -83,3 +84,14 @@ class Votes:
         self._held_at, self._held_time = next_step, now
         self._next = next_step + min(max(steps, 1), _MOST_STEPS)
         return tuple(answer > 0 for answer in answers)
+
+
+def batch_votes(num_batches: int, fabric: Fabric) -> Callable[[int, bool], bool]:
+    """A vote after each batch of an evaluation, ``num_batches`` of which are this process's.
+
+    No process gets so far ahead that it waits too long for the others. The answer is no after
+    batches that not all processes have.
+    """
+    votes = Votes(fabric, first_step=0)
+    of_all = min(gathered(num_batches, fabric))
+    return lambda batches, question: batches < of_all and votes.hold(batches, question)[0]

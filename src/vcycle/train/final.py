@@ -9,13 +9,13 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-from vcycle.devices.processes import gathered, united
+from vcycle.devices.processes import united
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.intervals import details
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.train.activity import Activity
-from vcycle.train.agreement import Votes
+from vcycle.train.agreement import batch_votes
 from vcycle.train.start import Run
 
 
@@ -30,16 +30,13 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
         return None
     activity.begin(f"final evaluation: {config.protocol}")
     with closing(make_eval_loader(config, run.val_videos, run.fabric)) as loader:
-        votes = Votes(run.fabric, first_step=0)
-        batches_of_all = min(gathered(len(loader), run.fabric))
-
-        def keep_in_step(batches: int) -> None:
-            """No process may be so far ahead that it waits for the others too long."""
-            if batches < batches_of_all:
-                votes.hold(batches)
-
+        vote = batch_votes(len(loader), run.fabric)
         scored = score_videos(
-            run.validated, loader, run.val_videos, fabric=run.fabric, after_batch=keep_in_step
+            run.validated,
+            loader,
+            run.val_videos,
+            fabric=run.fabric,
+            after_batch=lambda batches: vote(batches, False),
         )
         bad = united(loader.bad_videos, run.fabric)
         run.folder.add_bad_videos(bad)

@@ -20,14 +20,14 @@ from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.batch import Batch
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.randomness import indexed_seeds
-from vcycle.devices.processes import Stopped, gathered, united
+from vcycle.devices.processes import Stopped, united
 from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
 from vcycle.models.wrapped import inner_optimizer
-from vcycle.train.agreement import Votes, from_first
+from vcycle.train.agreement import Votes, batch_votes, from_first
 from vcycle.train.augment import augment
 from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.clock import clock_of
@@ -300,11 +300,10 @@ def validate(
     """
     began = time.perf_counter()
     display.doing(f"validating on {len(run.val_videos)} videos")
-    votes = Votes(run.fabric, first_step=0)
-    batches_of_all = min(gathered(len(run.val_loader), run.fabric))
+    vote = batch_votes(len(run.val_loader), run.fabric)
 
     def stop_if_asked(batches: int) -> None:
-        if batches < batches_of_all and votes.hold(batches, bool(stop_requests))[0]:
+        if vote(batches, bool(stop_requests)):
             raise Stopped(
                 f"stopped after step {next_step} of {len(run.plan)}, before its validation ended"
             )
