@@ -10,8 +10,10 @@ the commands that it names. Out: marks in the page and what stands between them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,8 @@ Row = dict[str, Any]
 
 PRECISIONS = ("bf16-mixed", "tf32", "32-true")
 """That the steps of the recipes were timed in on a GPU."""
+COMPILED = ("bf16-mixed", "tf32")
+"""Of these, those in which compiled steps were timed, too."""
 _PARTS = ("forward", "backward", "optimizer")
 _CLIPS = 8
 """Of the full shape, that the GPU took."""
@@ -209,16 +213,14 @@ def gpu_runs_table(pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]]) -> str:
 def recipe_steps_about(rows: list[Row]) -> str:
     """What the steps of the recipes were timed on."""
     (device,), (torch,) = ({row[key] for row in rows} for key in ("device", "torch"))
-    own = [row for row in rows if not row["compiled"]]
+    kinds = Counter((row["precision"], row["compiled"]) for row in rows)
     counts = [
-        f"{sum(row['precision'] == each for row in own)} in `{each}`"
-        for each in dict.fromkeys(row["precision"] for row in own)
+        f"{count} in `{precision}`{' compiled' * compiled}"
+        for (precision, compiled), count in sorted(kinds.items(), key=lambda item: item[0][1])
     ]
-    clips = {row["clips"] for row in own}
-    kernels = own[0].get("kernels_tried")
+    clips = {row["clips"] for row in rows}
+    kernels = rows[0].get("kernels_tried")
     tried = "" if kernels is None else f", {kernels} kernels of a convolution tried"
-    if compiled := len(rows) - len(own):
-        counts.append(f"{compiled} compiled")
     return (
         f"Kinds of step: {', '.join(counts)}; {min(clips)} to {max(clips)} clips each, on "
         f"{device}, torch {torch}{tried}."
@@ -237,10 +239,15 @@ def recipe_speedups_table(cpu: list[Row], gpu: list[Row], h200: list[Row]) -> st
             config = recipe(name)
             plan = replace(config, multigrid=replace(config.multigrid, epoch_factor=factor)).plan()
             fewer = plan.baseline.steps / len(plan)
-            on_gpu = [_saved(plan, _steps_of_plan(gpu, config, each) or []) for each in PRECISIONS]
             compiled = replace(config, compile=True)
-            own, others = (_steps_of_plan(rows, compiled, "bf16-mixed") for rows in (gpu, h200))
-            on_gpu.insert(1, _saved(plan, own) if own else f"{_saved(plan, others or [])}*")
+            on_gpu = []
+            for precision in PRECISIONS:
+                on_gpu.append(_saved(plan, _steps_of_plan(gpu, config, precision)))
+                if precision in COMPILED:
+                    own = _steps_of_plan(gpu, compiled, precision)
+                    others = _steps_of_plan(h200, compiled, precision)
+                    star = "*" if own is None and others is not None else ""
+                    on_gpu.append(_saved(plan, own or others) + star)
             on_cpu = _saved(plan, _steps_of(cpu, config, "32-true"))
             lines.append(
                 f"`{name}` | {factor:g}x | {len(plan):,} | {fewer:.2f}x | {' | '.join(on_gpu)} "
@@ -248,16 +255,16 @@ def recipe_speedups_table(cpu: list[Row], gpu: list[Row], h200: list[Row]) -> st
             )
     return table(
         "recipe | epochs | steps | fewer steps | less time: this GPU, `bf16-mixed` "
-        "| compiled, * H200 | `tf32` | `32-true` | a CPU | the paper",
-        "lrrrrrrrrr",
+        "| compiled, * H200 | `tf32` | compiled, * H200 | `32-true` | a CPU | the paper",
+        "lrrrrrrrrrr",
         lines,
     )
 
 
-def _saved(plan: Plan, rows: list[Row]) -> str:
+def _saved(plan: Plan, rows: list[Row] | None) -> str:
     """How many times less time a plan takes than its baseline; a dash if not all was timed."""
     shapes = {str(each.shape) for each in step_kinds(plan)}
-    if shapes <= {row["shape"] for row in rows}:
+    if rows is not None and shapes <= {row["shape"] for row in rows}:
         return f"{seconds(plan, measured_steps(rows)).reduction:.2f}x"
     return "-"
 
@@ -291,13 +298,13 @@ def _range(values: list[float], digits: int = 0) -> str:
 def gpu_compiled_table(cards: dict[str, list[Row]]) -> str:
     """Compiled steps of the paper's recipes beside the same card's that were not compiled."""
     lines = []
-    for name in PAPER_SPEEDUPS:
+    for precision, name in itertools.product(COMPILED, PAPER_SPEEDUPS):
         compiled = replace(recipe(name), compile=True)
         for card, rows in cards.items():
-            own = _steps_of_plan(rows, compiled, "bf16-mixed")
+            own = _steps_of_plan(rows, compiled, precision)
             if own is None:
                 continue
-            others = {_kind(row): row for row in _steps_of(rows, recipe(name), "bf16-mixed")}
+            others = {_kind(row): row for row in _steps_of(rows, recipe(name), precision)}
             before, gain, gains = "-", "-", "-"
             if all(_kind(row) in others for row in own):
                 plain = [others[_kind(row)] for row in own]
@@ -308,13 +315,14 @@ def gpu_compiled_table(cards: dict[str, list[Row]]) -> str:
                 gain = f"{seconds_before / _baseline_seconds(own):.2f}x"
                 gains = f"{min(faster):.2f}x to {max(faster):.2f}x"
             lines.append(
-                f"`{name}` | {card} | {before} | {1000 * _baseline_seconds(own):.1f} | {gain} "
-                f"| {gains} | {_range([row['seconds'] for row in own], 1)}"
+                f"`{name}` | `{precision}` | {card} | {before} "
+                f"| {1000 * _baseline_seconds(own):.1f} | {gain} | {gains} "
+                f"| {_range([row['seconds'] for row in own], 1)}"
             )
     return table(
-        "recipe | GPU | baseline's step, ms | the same compiled | faster | all kinds of the plan "
-        "| these compiled, ms",
-        "llrrrrr",
+        "recipe | precision | GPU | baseline's step, ms | the same compiled | faster "
+        "| all kinds of the plan | these compiled, ms",
+        "lllrrrrr",
         lines,
     )
 
