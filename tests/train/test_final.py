@@ -12,8 +12,8 @@ import pytest
 from vcycle.cli.main import main
 from vcycle.config.recipes import PAPER_RECIPES, recipe
 from vcycle.config.run import Evaluation, RunConfig
+from vcycle.devices.agreement import Votes
 from vcycle.report.html import write_report
-from vcycle.train.agreement import Votes
 from vcycle.train.progress import Display
 from vcycle.train.run import train
 
@@ -92,12 +92,15 @@ def test_processes_stay_in_step(
             held.append(next_step)
             return super().hold(next_step, *questions)
 
-    monkeypatch.setattr("vcycle.train.agreement.Votes", Recorded)
+    monkeypatch.setattr("vcycle.devices.agreement.Votes", Recorded)
     # Another process has a batch less.
-    monkeypatch.setattr("vcycle.train.agreement.gathered", lambda own, _: [own, own - 1])
+    monkeypatch.setattr("vcycle.devices.agreement.gathered", lambda own, _: [own, own - 1])
     evaluation = Evaluation(times=1, batch_size=6, final_clips=2)
     train(replace(config, evaluation=evaluation), tmp_path / "run")
     assert held == [1, 2]  # of four batches
+    held.clear()
+    assert main(["eval", str(tmp_path / "run"), "--evaluation.num_clips", "2"]) == 0
+    assert held == [1, 2]
 
 
 def test_every_recipe_of_the_paper_names_its_protocol(capsys: pytest.CaptureFixture[str]) -> None:

@@ -213,14 +213,14 @@ def test_norm_statistics_are_estimated_anew_after_a_stop_among_their_batches(
     requests: list[float] = []
     estimate, seen = loop.estimate_norms, 0
 
-    def interrupted(*arguments: Any, after_batch: Callable[[int], None]) -> dict[str, str]:
-        def after(number: int) -> None:
+    def interrupted(*arguments: Any, asked_to_stop: Callable[[], bool]) -> dict[str, str]:
+        def asked() -> bool:
             nonlocal seen
             seen += 1
             requests.extend([0.0] * (seen > stops_after))
-            after_batch(number)
+            return asked_to_stop()
 
-        return estimate(*arguments, after_batch=after)
+        return estimate(*arguments, asked_to_stop=asked)
 
     finish = loop.finish_norms
     with monkeypatch.context() as patch:

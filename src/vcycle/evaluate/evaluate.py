@@ -14,7 +14,9 @@ from torch import nn
 from vcycle.data.batch import normalize
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
+from vcycle.devices.agreement import batch_votes
 from vcycle.devices.fabric import Fabric
+from vcycle.devices.processes import Stopped
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.models import memory_format
 
@@ -25,15 +27,17 @@ def score_videos(
     videos: Manifest,
     *,
     fabric: Fabric,
-    after_batch: Callable[[int], object] | None = None,
+    asked_to_stop: Callable[[], bool] = lambda: False,
 ) -> VideoScores:
     """Score the views that the processes' loaders yield together; in every process alike.
 
     ``network`` is the module itself, not what Fabric wraps around it for several processes: one
     process may have fewer batches than the others.
     A view that could not be read is left out, never replaced. The network is left in training mode.
-    ``after_batch`` is called with the number of this process's batches that are done; it may raise.
+    The processes keep in step. Raises Stopped in all of them, between two batches, if any is
+    ``asked_to_stop``.
     """
+    vote = batch_votes(len(loader), fabric)
     collected = VideoScores(
         num_videos=len(videos), num_classes=videos.num_classes, multi_label=videos.multi_label
     )
@@ -48,8 +52,8 @@ def score_videos(
             read = batch.indices >= 0
             indices, labels = batch.indices[read], batch.labels[read]
             collected.add(indices, scores[read.to(scores.device)], labels)
-            if after_batch is not None:
-                after_batch(number)
+            if vote(number, asked_to_stop()):
+                raise Stopped
     network.train()
     collected.gather(fabric)
     return collected

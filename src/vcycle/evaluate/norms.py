@@ -16,7 +16,9 @@ from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
+from vcycle.devices.agreement import Votes
 from vcycle.devices.fabric import Fabric
+from vcycle.devices.processes import Stopped
 from vcycle.evaluate.loaders import make_train_loader
 from vcycle.models import memory_format, precise_bn, set_norm_group
 from vcycle.schedule.baseline import LearningRate
@@ -30,13 +32,13 @@ def estimate_norms(
     videos: Manifest,
     fabric: Fabric,
     *,
-    after_batch: Callable[[int], None] = lambda batches: None,
+    asked_to_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, str]:
     """Estimate norm statistics from ``config.evaluation.precise_bn`` training batches; 0: do not.
 
-    The batches are the baseline's, each clip with a grid drawn at random. All processes call this,
-    and ``after_batch`` in step, with the number of batches so far; what it raises leaves the
-    statistics as they were. Returns the videos that this process could not read, path to reason.
+    The batches are the baseline's, each clip with a grid drawn at random. All processes call this.
+    Raises Stopped in all of them, between two batches, if any is ``asked_to_stop``; the statistics
+    are then as they were. Returns the videos that this process could not read, path to reason.
     """
     num_batches = config.evaluation.precise_bn
     if not num_batches:
@@ -48,11 +50,13 @@ def estimate_norms(
     plan = Plan(same_shape, Multigrid.off(norm_group=group, rule=config.multigrid.rule))
     set_norm_group(model, group)
     layout = memory_format(model)
+    votes = Votes(fabric, first_step=0)
 
     def clips(loader: Loader) -> Iterator[Tensor]:
         for number, batch in enumerate(loader, 1):
             yield normalize(batch.to(fabric.device).clips, memory_format=layout)
-            after_batch(number)
+            if votes.hold(number, asked_to_stop())[0]:
+                raise Stopped
 
     with closing(make_train_loader(config, plan, videos, fabric)) as loader:
         precise_bn(model, clips(loader))

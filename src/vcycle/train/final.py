@@ -15,7 +15,6 @@ from vcycle.evaluate.intervals import details
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.train.activity import Activity
-from vcycle.train.agreement import batch_votes
 from vcycle.train.start import Run
 
 
@@ -30,14 +29,7 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
         return None
     activity.begin(f"final evaluation: {config.protocol}")
     with closing(make_eval_loader(config, run.val_videos, run.fabric)) as loader:
-        vote = batch_votes(len(loader), run.fabric)
-        scored = score_videos(
-            run.validated,
-            loader,
-            run.val_videos,
-            fabric=run.fabric,
-            after_batch=lambda batches: vote(batches, False),
-        )
+        scored = score_videos(run.validated, loader, run.val_videos, fabric=run.fabric)
         bad = united(loader.bad_videos, run.fabric)
         run.folder.add_bad_videos(bad)
         loader.add_bad_videos(bad)

@@ -8,7 +8,8 @@ and the norm group come from the step, the shape comes with the clips.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.batch import Batch
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.randomness import indexed_seeds
+from vcycle.devices.agreement import Votes, from_first
 from vcycle.devices.processes import Stopped, united
 from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
 from vcycle.evaluate.evaluate import score_videos, summary
@@ -27,7 +29,6 @@ from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
 from vcycle.models.wrapped import inner_optimizer
-from vcycle.train.agreement import Votes, batch_votes, from_first
 from vcycle.train.augment import augment
 from vcycle.train.checkpoint import link, write_checkpoint
 from vcycle.train.clock import clock_of
@@ -237,27 +238,21 @@ def finish_norms(
     checkpoint begins them again.
     """
     display.doing("estimating norm statistics")
-    votes = Votes(run.fabric, first_step=0)
-    done = 0
-
-    def stop_if_asked(_: int) -> None:
-        nonlocal done
-        done += 1
-        if votes.hold(done, bool(stop_requests))[0]:
-            raise Stopped(
-                f"stopped after step {len(run.plan)} of {len(run.plan)}, before its norm "
-                f"statistics were estimated"
-            )
 
     def estimate(model: nn.Module) -> dict[str, str]:
         return estimate_norms(
-            model, run.config, run.train_videos, run.fabric, after_batch=stop_if_asked
+            model,
+            run.config,
+            run.train_videos,
+            run.fabric,
+            asked_to_stop=lambda: bool(stop_requests),
         )
 
-    bad = estimate(run.model)
-    if run.average is not None:
-        with run.fabric.autocast():
-            bad |= estimate(run.validated)
+    with _stopped_before("its norm statistics were estimated", run, next_step=len(run.plan)):
+        bad = estimate(run.model)
+        if run.average is not None:
+            with run.fabric.autocast():
+                bad |= estimate(run.validated)
     run.folder.add_bad_videos(united(bad, run.fabric))
     save(run, next_step=len(run.plan), seconds=seconds, has_norms=True)
 
@@ -300,21 +295,14 @@ def validate(
     """
     began = time.perf_counter()
     display.doing(f"validating on {len(run.val_videos)} videos")
-    vote = batch_votes(len(run.val_loader), run.fabric)
-
-    def stop_if_asked(batches: int) -> None:
-        if vote(batches, bool(stop_requests)):
-            raise Stopped(
-                f"stopped after step {next_step} of {len(run.plan)}, before its validation ended"
-            )
-
-    scored = score_videos(
-        run.validated,
-        run.val_loader,
-        run.val_videos,
-        fabric=run.fabric,
-        after_batch=stop_if_asked,
-    )
+    with _stopped_before("its validation ended", run, next_step=next_step):
+        scored = score_videos(
+            run.validated,
+            run.val_loader,
+            run.val_videos,
+            fabric=run.fabric,
+            asked_to_stop=lambda: bool(stop_requests),
+        )
     scores = summary(scored, run.val_videos)
     took = time.perf_counter() - began
     row = {"step": next_step - 1, "seconds": seconds, "validation_seconds": took, **scores}
@@ -325,6 +313,15 @@ def validate(
         write_scores(run.folder.path / "scores.csv", scored, run.val_videos)
     run.folder.add_validation(row)
     display.validation(row)
+
+
+@contextmanager
+def _stopped_before(end: str, run: Run, *, next_step: int) -> Iterator[None]:
+    """Say of a stop in the body which step it came after, and before the end of what."""
+    try:
+        yield
+    except Stopped:
+        raise Stopped(f"stopped after step {next_step} of {len(run.plan)}, before {end}") from None
 
 
 def _evenly_spaced(num_steps: int, times: int) -> set[int]:

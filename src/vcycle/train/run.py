@@ -15,6 +15,7 @@ from rich.console import Console
 from torch import nn
 
 from vcycle.config.run import RunConfig
+from vcycle.devices.agreement import from_first
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
 from vcycle.devices.processes import Stopped, ending_together, gathered
@@ -22,7 +23,6 @@ from vcycle.models.count import multiply_adds_or_none
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
-from vcycle.train.agreement import from_first
 from vcycle.train.final import final_evaluation
 from vcycle.train.live_logs import check_installed
 from vcycle.train.loop import loop, share_bad_videos

@@ -18,6 +18,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import PREPARED_FILE, Manifest
+from vcycle.devices.agreement import from_first
 from vcycle.devices.buffers import stop_broadcasting_buffers
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.processes import gathered
@@ -35,7 +36,6 @@ from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
-from vcycle.train.agreement import from_first
 from vcycle.train.augment import check_pairs
 from vcycle.train.checkpoint import newest_intact
 from vcycle.train.compiling import compile_blocks

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vcycle.devices.agreement import mean_losses
 from vcycle.devices.fabric import Fabric
 from vcycle.schedule.plan import Step
-from vcycle.train.agreement import mean_losses
 from vcycle.train.clock import Clock, HostClock
 from vcycle.train.run_folder import RunFolder
 

@@ -16,11 +16,11 @@ from torch import nn
 from vcycle.config.run import RunConfig
 from vcycle.data.cores import CoreUse, allowed_cores, process_cores
 from vcycle.data.dataset import ClipDataset
+from vcycle.devices.agreement import from_first
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import num_workers
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.train.activity import Activity
-from vcycle.train.agreement import from_first
 from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.measure.loader_speed import decode_seconds, for_timing
 from vcycle.train.measure.rehearsal import Rehearsed, rehearse

@@ -18,11 +18,11 @@ from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.manifest import Manifest
 from vcycle.data.request import StepPart
+from vcycle.devices.agreement import in_all
 from vcycle.devices.fabric import Fabric
 from vcycle.models import set_norm_group, set_token_share
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
-from vcycle.train.agreement import in_all
 from vcycle.train.augment import augment
 from vcycle.train.clock import clock_of
 from vcycle.train.gradients import Gradients, flat_gradients, out_of_memory

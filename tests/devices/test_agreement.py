@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from vcycle.train import agreement
-from vcycle.train.agreement import Votes, from_first
+from vcycle.devices import agreement
+from vcycle.devices.agreement import Votes, from_first
 
 
 def fabric(world_size: int) -> Any:
