@@ -222,7 +222,8 @@ def choices_table() -> str:
 
     cases = [
         (f"`{resnet.name}`, random weights", "any", scratch(resnet, many, "muon")),
-        ("the same with AdamW or SGD", f"{many} or more", scratch(resnet, many)),
+        ("the same with AdamW", f"{many} or more", scratch(resnet, many)),
+        ("the same with SGD", f"{many} or more", scratch(resnet, many, "sgd")),
         (f"`{transformer.name}`, random weights", f"{many} or more", scratch(transformer, many)),
         (f"`{resnet.name}` with AdamW", "fewer", scratch(resnet, few)),
         (f"`{resnet.name}` with SGD", "fewer", scratch(resnet, few, "sgd")),

@@ -985,3 +985,21 @@ def test_nvdec_was_slower_than_four_processes_and_with_more_threads_slower_still
     more = [shape for shape in shapes if (shape, "nvdec", 16) in speeds]
     assert len(more) == 2
     assert all(speeds[shape, "nvdec", 16] < speeds[shape, "nvdec", 4] for shape in more)
+
+
+def test_what_helps_the_anneal_together_was_ahead_in_one_seed_and_behind_in_two() -> None:
+    """Of docs/which_schedule.md: average of weights, smoothed labels and a larger share."""
+    scores: dict[tuple[str, int], dict[int, list[float]]] = {}
+    for row in VALUES["rows"]:
+        if (row["dataset"], row["regime"], row["role"]) == ("isl_emergency8", "scratch", "final"):
+            seeds = scores.setdefault((row["method"], row["steps"]), {})
+            seeds.setdefault(row["seed"], []).append(row["top1"])
+    gains = {}
+    for steps in (207, 276, 414, 833):
+        plain, helped = (scores[name, steps] for name in ("anneal", "anneal-helped"))
+        both = sorted(plain.keys() & helped)
+        with_help, without = (
+            statistics.mean(x for seed in both for x in each[seed]) for each in (helped, plain)
+        )
+        gains[steps] = (len(both), round(100 * (with_help - without)))
+    assert gains == {207: (1, 8), 276: (2, -2), 414: (2, -2), 833: (1, 2)}

@@ -136,8 +136,58 @@ def test_a_pass_begins_where_the_network_can_see_clips(values: Values, capsys) -
         "clips at 4x16x16"
     )
     for schedule in ("pass", "anneal"):
-        assert main(["plan", *small, "--schedule", schedule]) == 2
+        named = values(*small, "--schedule", schedule)
+        assert [phase["shape"] for phase in named["phases"]] == shapes
+        assert note in named["notes"]
+        factors = ["--multigrid.long_cycle.factors", "[[0.25, 0.5], [0.5, 0.5], [1, 1]]"]
+        assert main(["plan", *small, "--schedule", schedule, *factors]) == 2
         assert "frames 4 x 0.25 is 1" in capsys.readouterr().err
+
+
+def test_a_note_says_of_grids_smaller_than_any_that_was_tried(values: Values) -> None:
+    own = ("scratch", "--num-videos", "300", "--model", "resnet3d_tiny", "--shape")
+    (note,) = (n for n in values(*own, "4x64x64")["notes"] if n.startswith("grids of"))
+    assert note == (
+        "grids of 1x32x32 are smaller than any that was tried (2x34x34): compare with "
+        "--schedule off"
+    )
+    for shape in ("8x96x96", "8x68x68"):
+        assert not [n for n in values(*own, shape)["notes"] if n.startswith("grids of")]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("long_cycle.shares", "[0.5, 0.3, 0.2]"),
+        ("short_cycle.factors", "[[1, 0.5], [1, 0.7]]"),
+        ("anneal.share", "0.5"),
+    ],
+)
+def test_cycles_are_refused_where_the_recipe_plans_a_baseline(
+    flag: str, value: str, values: Values, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else they would begin another schedule, which nobody named."""
+    few = ["scratch", "--num-videos", "300", "--epochs", "5", "--model", "resnet3d_tiny"]
+    assert main(["plan", *few, f"--multigrid.{flag}", value]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"vcycle: --multigrid.{flag}: scratch plans a baseline here, as 188 st")
+    assert error.endswith("give --schedule anneal, or another, with it\n")
+    assert error.count("\n") == 1
+    if flag == "anneal.share":  # a baseline that falls in a line
+        plan = values(*few, "--schedule", "off", f"--multigrid.{flag}", value)
+        assert [phase["shape"] for phase in plan["phases"]] == ["32x224x224"] * len(plan["phases"])
+
+
+def test_a_baseline_of_what_the_study_tried_falls_along_a_cosine(values: Values) -> None:
+    """After a twentieth of its steps, as the study's baselines do; others drop as the paper's."""
+    few = ("scratch", "--num-videos", "300", "--epochs", "5", "--shape", "8x96x96", "--model")
+    tried, other = (values(*few, name) for name in ("resnet3d_tiny", "i3d_r50"))
+    assert tried["warmup_steps"] == 188 // 20
+    first, *_, last = tried["phases"]
+    assert first["learning_rate"] == 0.012
+    assert last["last_learning_rate"] < 0.012 / 1000
+    assert other["warmup_steps"] == 188 // 7
+    assert len({phase["learning_rate"] for phase in other["phases"]}) == 4
 
 
 def test_a_short_schedule_that_is_asked_for_is_warned_of(values: Values) -> None:

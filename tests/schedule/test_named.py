@@ -343,6 +343,12 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         "on; give less",
     ),
     (
+        lambda: Plan(
+            SMALL, replace(Multigrid.named("anneal"), steps=400, anneal=Anneal(share=0.002))
+        ),
+        "anneal.share 0.002: 400 steps leave the fall none; give 0.0025 or more",
+    ),
+    (
         lambda: Plan(SMALL, replace(Multigrid.named("anneal"), anneal=Anneal(share=0.95))),
         "anneal.warmup 0.1: the rate would still rise where it is to fall, from 0.05 of the steps "
         "on; give less, or anneal.share 0.9",

@@ -21,6 +21,7 @@ from vcycle.config.sizing import (
     Asked,
     fitted_cycle,
     fitted_span,
+    noted_grids,
     noted_side,
     rescaled,
     reshaped,
@@ -64,6 +65,7 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     check_flags(options.given)
     read = _read(options, videos)
     _check_rate(read, options.fields, from_file=options.config is not None)
+    _check_cycles(read, options)
     config = _scheduled(read, options)
     saved = "" if "data.manifest" in options.fields else config.data.manifest
     if saved and Path(saved).exists():  # a run's file may be read where its videos are not
@@ -86,12 +88,17 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     if not read.schedule_notes:
         return config
     if options.schedule is not None or _is_baseline(options):
-        return replace(config, schedule_notes=())
+        config, named = replace(config, schedule_notes=()), _scheduled(read, options).multigrid
+        is_pass = named.long_cycle is not None and named.long_cycle.once
+        is_named = is_pass and _is_alike(config.multigrid, named, _CYCLES)
+        return fitted_cycle(config) if is_named else config
     # What was asked for has no reason of the recipe's; a baseline has no length or batches to ask.
     kept = _CYCLES if read.multigrid.long_cycle is None else (*_CYCLES, *_SIZES)
     if not _is_alike(config.multigrid, read.multigrid, kept):
         config = replace(config, schedule_notes=())
-    return fitted_cycle(config) if _is_alike(config.multigrid, read.multigrid, _CYCLES) else config
+    if not _is_alike(config.multigrid, read.multigrid, _CYCLES):
+        return config
+    return noted_grids(fitted_cycle(config))
 
 
 def _is_baseline(options: argparse.Namespace) -> bool:
@@ -185,6 +192,19 @@ def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
         model=options.fields.get("model.name"),
         optimizer=options.fields.get("optimizer.name"),
         asked=_asked(options),
+    )
+
+
+def _check_cycles(config: RunConfig, options: argparse.Namespace) -> None:
+    """Raise ValueError if a flag is about cycles or an anneal where a recipe chose a baseline."""
+    chosen = [note for note in config.schedule_notes if note.startswith("schedule off: ")]
+    groups = ("multigrid.long_cycle.", "multigrid.short_cycle.", "multigrid.anneal.")
+    found = [name for name in options.fields if name.startswith(groups)]
+    if not chosen or not found or options.schedule is not None or _is_baseline(options):
+        return
+    raise ValueError(
+        f"--{found[0]}: {options.recipe or 'this run'} plans a baseline here, as "
+        f"{chosen[0].removeprefix('schedule off: ')}; give --schedule anneal, or another, with it"
     )
 
 

@@ -33,8 +33,8 @@ MOST_BASELINE_STEPS, TOO_LONG = 1600, 3000
 it stayed below."""
 _TOO_LONG = (
     f"not shown for a baseline this long: in 5/9 of their steps the anneal came to those of up to "
-    f"{MOST_BASELINE_STEPS:,} under AdamW, and stayed below one of {TOO_LONG:,}; of these two "
-    f"there is one seed"
+    f"{MOST_BASELINE_STEPS:,} under AdamW and, at one rate for all lengths, stayed below one of "
+    f"{TOO_LONG:,}; of these two there is one seed"
 )
 _TOO_LONG_FOR_MUON = (
     f"not shown for a baseline this long: under Muon the longest that the anneal was compared with "

@@ -17,6 +17,8 @@ from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.shape import Shape
 
 _LARGER_CLIPS = "clips are larger than videos"
+SMALLEST = Shape(2, 34, 34)
+"""The smallest grid of the study."""
 _LEAST_SIDE = 32
 """Pixels that every network takes, and of which the sides that are proposed are multiples."""
 
@@ -245,6 +247,27 @@ def fitted_cycle(config: RunConfig) -> RunConfig:
     )
     multigrid = replace(config.multigrid, long_cycle=replace(cycle, factors=factors))
     return replace(config, multigrid=multigrid, schedule_notes=(*config.schedule_notes, note))
+
+
+def noted_grids(config: RunConfig) -> RunConfig:
+    """A configuration with a note if a schedule that its recipe chose has grids that nobody tried.
+
+    They have fewer frames or pixels than the smallest of the study (docs/which_schedule.md).
+    """
+    cycle, rule = config.multigrid.long_cycle, config.multigrid.rule
+    if cycle is None:
+        return config
+    frames, side = cycle.factors[0]
+    first = rule.scale(config.baseline.shape, frames=frames, side=side)
+    frames, side = SMALLEST.frames, min(SMALLEST.height, SMALLEST.width)
+    if first.frames >= frames and min(first.height, first.width) >= side:
+        return config
+    note = (
+        f"grids of {first} are smaller than any that was tried ({SMALLEST}): compare with "
+        f"--schedule off"
+    )
+    notes = dict.fromkeys((*config.schedule_notes, note))  # a run's own file has it
+    return replace(config, schedule_notes=tuple(notes))
 
 
 def fitted_span(

@@ -46,7 +46,16 @@ class _Training:
     optimizer: Optimizer
     rate: float
     rate_exponent: float
+    is_studied: bool
     note: str
+
+    def learning_rate(self, steps: int, *, warmup_steps: int, start: float = 0.0) -> LearningRate:
+        """Of the paper's run, or of the study's baselines for what it tried (docs/study.md)."""
+        if self.is_studied:
+            return LearningRate(
+                self.rate, decay="cosine", warmup_steps=steps // 20, warmup_start=start * self.rate
+            )
+        return LearningRate(self.rate, warmup_steps=warmup_steps, warmup_start=start * self.rate)
 
 
 def finetune(
@@ -62,8 +71,9 @@ def finetune(
     Batch, rate and epochs follow the paper's two runs from Kinetics weights, on
     Something-Something V2 and on Charades, unless asked for. A baseline's rate drops at 15/23 and
     19/23 of the steps, as on the first, after a warm-up over 4/57, as on the second. ``model`` and
-    ``optimizer`` are names; some small networks take AdamW, at a rate of their own. Raises
-    ValueError if there are other than 1 to 8 GPUs, or too few videos for them.
+    ``optimizer`` are names; some small networks take AdamW, at a rate of their own, and a
+    baseline's falls along a cosine after a twentieth of the steps. Raises ValueError if there are
+    other than 1 to 8 GPUs, or too few videos for them.
     """
     size = _size(num_videos, num_gpus, asked)
     epochs = _finetuning_epochs(size.num_videos)
@@ -76,7 +86,7 @@ def finetune(
         batch_size=size.batch_size,
         steps=steps,
         num_videos=size.num_videos,
-        learning_rate=LearningRate(training.rate, warmup_steps=steps * 4 // 57),
+        learning_rate=training.learning_rate(steps, warmup_steps=steps * 4 // 57),
         stage_ends=stage_ends(steps, (15, 19), of=23),
     )
     steps_note = _epochs_note(baseline, asked) or (
@@ -101,8 +111,8 @@ def scratch(
 
     Batch, rate and epochs follow the paper's Kinetics run, unless asked for, and warm-up and drops
     of a baseline's rate. ``model`` and ``optimizer`` are names; some small networks take Muon or
-    AdamW, at a rate of their own. Raises ValueError if there are other than 1 to 8 GPUs, or too few
-    videos for them.
+    AdamW, at a rate of their own, and a baseline's falls along a cosine after a twentieth of the
+    steps. Raises ValueError if there are other than 1 to 8 GPUs, or too few videos for them.
     """
     size = _size(num_videos, num_gpus, asked)
     clips = clips_in(239, size.num_videos)
@@ -110,7 +120,7 @@ def scratch(
     paper = (0.8, 512, "Kinetics")
     preferred = ("muon", "adamw", "sgd")
     training = _training(model, optimizer, size, asked, paper=paper, preferred=preferred)
-    rate = LearningRate(training.rate, warmup_steps=steps // 7, warmup_start=training.rate / 400)
+    rate = training.learning_rate(steps, warmup_steps=steps // 7, start=1 / 400)
     baseline = Baseline(
         shape=Shape(32, 224, 224),
         batch_size=size.batch_size,
@@ -195,7 +205,7 @@ def _training(
         rate, note = asked.rate, f"learning rate {asked.rate:g}, as asked"
     else:
         note = f"learning rate {rate:g}: {why}"
-    return _Training(chosen, rate, exponent, note)
+    return _Training(chosen, rate, exponent, name in rates, note)
 
 
 def _epochs_note(baseline: Baseline, asked: Asked) -> str:

@@ -34,8 +34,8 @@ class ModelEntry:
         aliases: other names of the same network: those of the released checkpoints (slow frames x
             stride) and of the paper's runs.
         kinetics_file: the file of PyTorchVideo's model zoo that holds its Kinetics-400 weights.
-        rates: by an optimizer's name, the one at which it trains the anneal best on 8 clips a step,
-            of those that the study tried. A network that it did not try is trained with SGD.
+        rates: by an optimizer's name, the one that the study chose for the anneal on one of its
+            sets, on 8 clips a step. A network that it did not try is trained with SGD.
     """
 
     name: str

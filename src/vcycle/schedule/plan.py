@@ -7,6 +7,7 @@ and the sample offset of step i cost O(log phases) (paper, section 3.2).
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -235,6 +236,11 @@ class Plan(Sequence[Step]):
         """How far through the run the rate begins to fall."""
         anneal, full_grid = self.multigrid.anneal, self.phases[-1].base
         if anneal is not None and anneal.share is not None:
+            if anneal.share * len(self) < 1:
+                raise ValueError(
+                    f"anneal.share {anneal.share:g}: {len(self)} steps leave the fall none; give "
+                    f"{math.ceil(1e4 / len(self)) / 1e4:g} or more"
+                )
             return 1 - anneal.share
         at_the_end = takewhile(lambda phase: phase.base == full_grid, reversed(self.phases))
         return min(phase.first_step for phase in at_the_end) / len(self)
