@@ -2,7 +2,7 @@
 
 import copy
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from vcycle.config.from_flags import run_config
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import Data
 from vcycle.schedule.multigrid import Anneal
+from vcycle.train.same_run import check_config
 
 KINETICS = "k400-slowfast-r50"
 SECTIONS = ("baseline", "multigrid", "multigrid.rule", "data", "model", "baseline.learning_rate")
@@ -174,3 +175,23 @@ def test_layers_to_freeze_are_a_flag_with_commas() -> None:
     for flags in (["--freeze", "s1,s2.*"], ["--model.freeze", "[s1, s2.*]"]):
         options = parser.parse_args([KINETICS, *flags])
         assert run_config(options).model.freeze == ("s1", "s2.*")
+
+
+def test_words_that_yaml_reads_as_truth_are_choices(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    for word in ("off", "on"):
+        text = config_text(recipe(KINETICS)).replace("cuda_graphs: auto", f"cuda_graphs: {word}")
+        file.write_text(text)
+        assert config_from(read_values(file), {}).cuda_graphs == word
+
+
+def test_whole_numbers_of_python_are_those_of_a_runs_file(tmp_path: Path) -> None:
+    """A run that Python began goes on from the command line, which reads them as floats."""
+    file = tmp_path / "config.yaml"
+    begun = recipe(KINETICS)
+    begun = replace(begun, ema_decay=0, multigrid=replace(begun.multigrid, epoch_factor=2))
+    file.write_text(config_text(begun))
+    check_config(read_values(file), config_from(read_values(file), {}), source="--resume")
+    other = replace(begun, ema_decay=0.5)
+    with pytest.raises(ValueError, match=r"ema_decay is 0 in it, 0.5 now"):
+        check_config(read_values(file), other, source="--resume")

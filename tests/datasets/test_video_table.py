@@ -54,7 +54,7 @@ def test_every_form_of_a_table(put, suffix):
 
 def test_several_labels_and_numbered_classes(put):
     root = put("a.mp4", "b.mp4")
-    (root / "t.csv").write_text("path,labels\na.mp4,10;9\nb.mp4,\n")
+    (root / "t.csv").write_text("path,labels\na.mp4,10;9;10\nb.mp4,\n")
     listing = list_table(root / "t.csv", val_share=0)
     assert listing.classes == ("9", "10")
     assert [entry.labels for entry in listing.entries] == [(1, 0), ()]
@@ -214,7 +214,12 @@ def test_clips_come_from_the_part_of_the_video_that_a_row_names(tmp_path):
             "line 2: no column label or labels; it has 'path', 'class'",
         ),
         ("path,label\na.mp4,\n", "t.csv line 2: no label; correct it"),
-        ("path,label\n,x\n", "t.csv line 2: path '' leaves the manifest's folder"),
+        ("path,label\n,x\n", "t.csv line 2: no path; correct it"),
+        ("path,label,Label\na.mp4,x,y\n", "t.csv line 2: 2 columns are label; leave one"),
+        (
+            "path,label,start,start_seconds\na.mp4,x,1,2\n",
+            "t.csv line 2: 2 columns are start; leave one",
+        ),
         ("path,label,start\na.mp4,x,now\n", "t.csv line 2: start 'now' is not a number"),
         ("path,label,start,end\na.mp4,x,3,2\n", "t.csv line 2: end 2.0: is not after start 3.0"),
         ("path,label,split\na.mp4,x,train\nb.mp4,x,\n", "t.csv: b.mp4 has no split and others"),
@@ -240,6 +245,17 @@ def test_mistakes_in_a_table(put, capsys, text, message):
         ),
         ("t.xlsx", "", "t.xlsx: is not a table; give one of .csv, .jsonl, .parquet"),
         ("t.jsonl", "{path: 1}\n", "t.jsonl line 1: is not JSON"),
+        (
+            "t.jsonl",
+            '{"path": "a.mp4", "label": ["x", "y"]}\n',
+            "t.jsonl line 1: label ['x', 'y']: give one value; several labels of a video are the "
+            "column labels",
+        ),
+        (
+            "t.jsonl",
+            '{"path": {"bytes": 3}, "label": "x"}\n',
+            "line 1: path {'bytes': 3}: give one",
+        ),
         ("t.jsonl", "[]\n", "t.jsonl line 1: is not an object that describes a video"),
         ("t.parquet", "PAR", "t.parquet: is not Parquet ("),
     ],

@@ -292,6 +292,28 @@ def test_a_run_begun_anew_forgets_the_bad_videos_of_before(
     assert not (tmp_path / "run" / "bad_videos.json").exists()
 
 
+def test_batches_that_only_the_plan_can_divide_train_to_the_end(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    """The baseline's can't be; norm statistics are estimated from those of the last grid."""
+    cycle = LongCycle(((0.5, 1.0), (1.0, 1.0)), batch_factors=(4, 2), once=True)
+    result = train(
+        replace(
+            config,
+            baseline=replace(config.baseline, batch_size=3),
+            multigrid=Multigrid(
+                long_cycle=cycle, short_cycle=None, fine_tuning=False, norm_group=3, steps=4
+            ),
+            accumulate=2,
+            evaluation=Evaluation(times=1, batch_size=6, precise_bn=2),
+        ),
+        tmp_path / "run",
+    )
+    assert result["steps"] == 4
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert {row["batch_size"] for row in rows} == {12, 6}
+
+
 def test_two_micro_batches_and_worker_processes_change_nothing_but_rounding(
     config: RunConfig, tmp_path: Path
 ) -> None:

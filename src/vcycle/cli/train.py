@@ -21,12 +21,12 @@ from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.plan import PlanReport, plan_text
 from vcycle.cli.run_folders import choose_folder, locked_folder
 from vcycle.cli.waiting import starting_pytorch
-from vcycle.config.fields import check_own_code, read_config, read_values
+from vcycle.config.fields import changed, check_own_code, read_config, read_values
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import PLAN_FLAGS, add_config_flags, check_flags
 from vcycle.config.from_flags import run_config
 from vcycle.config.pretrained import check_weights, check_weights_file
-from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES
+from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import Model, RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.datasets.choices import Choices
@@ -79,7 +79,7 @@ def run_train_command(options: argparse.Namespace) -> None:
         raise ValueError("--resume: give --resume RUN, or the whole command that began the run")
     videos = None if names_its_folder else _own_videos(options)
     if videos is not None:
-        _check_names(options)
+        _check_before_index(options)
         _use_videos(options, videos)
     elif given := _chosen(options).given:
         flag = next(iter(given))
@@ -166,12 +166,17 @@ def _chosen(options: argparse.Namespace) -> Choices:
     return Choices(options.flip, options.val_share, options.group_pattern)
 
 
-def _check_names(options: argparse.Namespace) -> None:
-    """Raise ValueError for a name that is none, which must not wait for videos to be indexed."""
-    if options.schedule is not None:
-        Multigrid.named(options.schedule)
+def _check_before_index(options: argparse.Namespace) -> None:
+    """Raise ValueError for names and schedules that are none, on whatever videos."""
+    multigrid = Multigrid.named(options.schedule or "anneal")
     model = Model(options.fields.get("model.name") or Model.name)
     check_weights_file(replace(model, weights=options.fields.get("model.weights")))
+    fields = {
+        name: value
+        for name, value in options.fields.items()
+        if name.startswith(("model.", "multigrid."))
+    }
+    changed(replace(recipe("scratch"), multigrid=multigrid), fields)
 
 
 def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:

@@ -194,9 +194,13 @@ def _read(table: Path, folder: Path) -> tuple[list[_Listed], list[str]]:
     others: dict[str, None] = {}
 
     def parse(row: Row) -> _Listed:
-        named = {name.strip().lower(): value for name, value in row.items()}
-        known = {_ALIASES.get(name, name): value for name, value in named.items()}
+        named = {name: name.strip().lower() for name in row}
+        columns = {name: _ALIASES.get(plain, plain) for name, plain in named.items()}
+        known = {columns[name]: value for name, value in row.items()}
         used = _used(known)
+        for column, count in Counter(columns.values()).items():
+            if count > 1 and column in used:
+                raise ValueError(f"{count} columns are {column}; leave one")
         others.update(dict.fromkeys(name for name in known if name and name not in used))
         return _listed(known, folder)
 
@@ -272,10 +276,11 @@ def _listed(row: Row, folder: Path) -> _Listed:
         raise ValueError(
             f"no column {', '.join(_PATHS[:-1])} or {_PATHS[-1]}; it has {_names(row)}"
         )
-    path = local_path(_text(row, column), folder)
-    check_path(path)
-    if not path.strip():
+    text = _text(row, column)
+    if not text:
         raise ValueError(f"no {column}")
+    path = local_path(text, folder)
+    check_path(path)
     start, end = (_seconds(row, name) for name in ("start", "end"))
     if end and end <= start:
         raise ValueError(f"end {end}: is not after start {start}")
@@ -296,7 +301,7 @@ def _labels(row: Row) -> tuple[str, ...]:
             raise ValueError("no label")
     else:
         raise ValueError(f"no column label or labels; it has {_names(row)}")
-    labels = tuple(str(name).strip() for name in names if str(name).strip())
+    labels = tuple(dict.fromkeys(str(name).strip() for name in names if str(name).strip()))
     for name in labels:
         check_class(name)
     return labels
@@ -305,6 +310,9 @@ def _labels(row: Row) -> tuple[str, ...]:
 def _text(row: Row, column: str) -> str:
     """A cell as text on one line; empty without one."""
     value = row.get(column)
+    if isinstance(value, list | dict):
+        fix = "; several labels of a video are the column labels" if column == "label" else ""
+        raise ValueError(f"{column} {value!r:.60}: give one value{fix}")
     is_missing = value is None or value != value  # as pandas marks it
     text = "" if is_missing else str(_whole(value)).strip()
     check_line(text, column)

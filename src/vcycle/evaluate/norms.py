@@ -36,15 +36,22 @@ def estimate_norms(
 ) -> dict[str, str]:
     """Estimate norm statistics from ``config.evaluation.precise_bn`` training batches; 0: do not.
 
-    The batches are the baseline's, each clip with a grid drawn at random. All processes call this.
+    The batches are those of the last grid of the plan, which are the baseline's unless its batch
+    factors say otherwise, each clip with a grid drawn at random. All processes call this.
     Raises Stopped in all of them, between two batches, if any is ``asked_to_stop``; the statistics
     are then as they were. Returns the videos that this process could not read, path to reason.
     """
     num_batches = config.evaluation.precise_bn
     if not num_batches:
         return {}
+    cycle = config.multigrid.long_cycle
+    factor = cycle.batch_factors[-1] if cycle is not None and cycle.batch_factors else 1
     same_shape = replace(
-        config.baseline, steps=num_batches, stage_ends=(), learning_rate=LearningRate(1.0)
+        config.baseline,
+        batch_size=factor * config.baseline.batch_size,
+        steps=num_batches,
+        stage_ends=(),
+        learning_rate=LearningRate(1.0),
     )
     group = config.multigrid.norm_group
     plan = Plan(same_shape, Multigrid.off(norm_group=group, rule=config.multigrid.rule))

@@ -72,7 +72,10 @@ def _beside_baseline(run: Run) -> list[str]:
     if len(run.plan.shapes) == 1 and not run.plan.drops_tokens:
         return []
     off = replace(run.config.multigrid.with_schedule("off"), steps=None)
-    plan = replace(run.config, multigrid=off).plan()
+    try:
+        plan = replace(run.config, multigrid=off).plan()
+    except ValueError:  # norm groups divide the plan's batches, and not the baseline's
+        return []
     seconds, own = run.times.plan(plan), run.prediction.steps
     line = f"The {len(plan):,} steps of its baseline would take {duration(seconds)}"
     if own < seconds:

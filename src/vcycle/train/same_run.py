@@ -119,6 +119,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, list | tuple):
         pairs = enumerate(value)
     if not pairs:
-        yield name, str([] if isinstance(value, tuple) else value)
+        is_whole = isinstance(value, float) and value.is_integer()  # 1 may stand for 1.0
+        yield name, str(int(value) if is_whole else [] if isinstance(value, tuple) else value)
     for key, each in pairs:
         yield from _leaves(each, f"{name}.{key}" if name else str(key))

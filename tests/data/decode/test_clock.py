@@ -38,9 +38,18 @@ def test_frames_are_counted_if_the_container_has_no_times_to_trust(tmp_path, kin
 
 @pytest.mark.parametrize(
     ("average", "guess", "rate"),
-    [(Fraction(24), 1000, 24), (None, 30, 30), (None, 1000, 25), (None, 90_000, 25), (None, 0, 25)],
+    [
+        *((Fraction(24), 1000, 24), (None, 30, 30), (None, 1000, 25), (None, 90_000, 25)),
+        *((None, 0, 25), (Fraction(1000), 1000, 25), (Fraction(500), 500, 500)),
+    ],
 )
 def test_a_unit_of_time_is_no_frame_rate(average, guess, rate):
-    """As FFmpeg guesses of frames that come when they like: milliseconds, or ticks of 90 kHz."""
-    stream = SimpleNamespace(average_rate=average, guessed_rate=Fraction(guess), base_rate=None)
+    """As FFmpeg guesses of frames that come when they like: milliseconds, or ticks of 90 kHz.
+
+    Files that were written at such a guess say so themselves.
+    """
+    unit = Fraction(1, 1000)
+    stream = SimpleNamespace(
+        average_rate=average, guessed_rate=Fraction(guess), base_rate=None, time_base=unit
+    )
     assert stream_frame_rate(stream) == rate

@@ -70,6 +70,26 @@ def test_a_piece_cut_out_by_an_edit_list(tmp_path):
     check(Location(str(path)), num_grids=40)
 
 
+@pytest.mark.parametrize("keyint", [12, 30, 60])
+def test_frames_far_apart_of_a_stream_that_refreshes_bit_by_bit(tmp_path, keyint):
+    """Its key frames are points to start recovering from; jumps and seeks land on them."""
+    texture = np.random.default_rng(0).integers(0, 255, (96, 160, 3)).astype(np.uint8)
+    frames = np.stack([np.roll(texture, 3 * k, 1) for k in range(200)])
+    params = f"keyint={keyint}:bframes=0:intra-refresh=1:scenecut=0"
+    options = {"crf": "23", "preset": "veryfast", "x264-params": params}
+    path = encode(tmp_path / "v.mp4", frames, gop=keyint, rate=30, options=options)
+    place = Location(str(path))
+    info = probe(place)
+    box = Box(0, 0, info.height, info.width)
+    plain = plain_decode(place, info, Resampler(Grid((0,), box, 32, 48, False)))
+    for start in range(0, 192, 9):
+        for stride in (1, 4, 16):
+            numbers = tuple(min(start + k * stride, 199) for k in range(6))
+            clip = read_clip(place, Grid(numbers, box, 32, 48, False))
+            for number, frame in zip(numbers, clip, strict=True):
+                assert np.array_equal(frame, plain[number]), f"frame {number} of {numbers}"
+
+
 def test_a_jump_that_lands_past_the_wanted_frame_is_noticed():
     """The key frame 10 is only a point to start recovering from: frame 14 comes out first."""
 

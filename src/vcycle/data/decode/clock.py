@@ -49,9 +49,11 @@ def stream_clock(container: Any, stream: Any) -> StreamClock:
 def stream_frame_rate(stream: Any) -> Fraction:
     """Mean frames per second; 25 if the file does not tell.
 
-    A guess of FFmpeg's may be no rate, but the unit of the times, such as milliseconds.
+    A guess of FFmpeg's may be no rate, but the unit of the times, such as milliseconds. So may a
+    duration that the file gives its frames.
     """
-    if stream.average_rate:
-        return Fraction(stream.average_rate)
+    rate = Fraction(stream.average_rate or 0)
+    if rate and not (rate > _MOST_GUESSED and rate * stream.time_base == 1):
+        return rate
     guess = Fraction(stream.guessed_rate or stream.base_rate or 0)
     return guess if 0 < guess <= _MOST_GUESSED else Fraction(25)

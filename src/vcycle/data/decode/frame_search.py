@@ -61,7 +61,7 @@ def wanted_frames(
     if seek:  # which may land between key frames, on pictures without what they refer to
         packets = dropwhile(lambda packet: not packet.is_keyframe, packets)
     if skip:
-        frames = _decode_needed(stream, packets, clock, numbers)
+        frames = _decode_needed(stream, packets, clock, numbers, sought=seek)
     else:
         frames = _decode_all(stream, packets)
     done = 0  # numbers that have their frame
@@ -116,12 +116,19 @@ def _decode_all(stream: Any, packets: Iterator[Any]) -> Iterator[Any]:
 
 
 def _decode_needed(
-    stream: Any, packets: Iterator[Any], clock: StreamClock, numbers: Sequence[int]
+    stream: Any,
+    packets: Iterator[Any],
+    clock: StreamClock,
+    numbers: Sequence[int],
+    *,
+    sought: bool,
 ) -> Iterator[Any]:
     """Frames in display order: at least those of ``numbers``, and those they refer to.
 
     Packets wait until all that may hold the next wanted frame are here. If a key frame comes before
-    that, no earlier packet holds it, and they are dropped: a jump.
+    that, no earlier packet holds it, and they are dropped: a jump. After one, and where a seek
+    landed (``sought``), the decoder has to begin with the frame of the first packet: if it does
+    not, that was only a point to start recovering from, and what follows may be damaged.
     """
     context = stream.codec_context
     depth = context.reorder_depth
@@ -129,17 +136,21 @@ def _decode_needed(
     wanted = 0  # index of the first number whose frame has not been sent to the decoder
     until = clock.until(numbers[wanted])
     landing: int | None = None  # after a jump: the latest time at which the next frame may begin
+    sent = False  # whether packets were, since then
 
     def landed(frames: Iterable[Any]) -> Iterator[Any]:
         nonlocal landing
         for frame in frames:
             if landing is not None and frame.pts is not None:
                 if frame.pts > landing:
-                    raise MissedFrame  # the key frame was only a point to start recovering from
+                    raise MissedFrame
                 landing = None
             yield frame
 
     for packet in packets:
+        if sought:
+            landing, sought = packet.pts, False
+
         # An edit list cut this packet out of the middle; seeking knows nothing of those.
         if packet.is_discard and packet.pts is not None and packet.pts >= clock.start:
             raise MissedFrame
@@ -149,7 +160,9 @@ def _decode_needed(
             yield from landed(context.decode(None))
             context.flush_buffers()
             waiting.clear()
-            landing = until
+            if landing is not None and sent:
+                raise MissedFrame  # nothing came of the jump before
+            landing, sent = packet.pts, False
 
         # Nothing from this packet on is displayed before its decoding time. Some containers do not
         # store it; then nothing is displayed before the first of as many packets as are reordered.
@@ -163,6 +176,7 @@ def _decode_needed(
 
         # All packets that may hold the wanted frame are here: decode them, go on to the next.
         if now is None or now > until:
+            sent = sent or bool(waiting)
             yield from landed(_decode_waiting(context, waiting, packet, clock, numbers))
             waiting.clear()
             if now is not None:
