@@ -158,7 +158,7 @@ def typed(hint: Any, value: object, name: str) -> Any:
         parsed = parsed.split(",")  # 36,48 as well as [36, 48]
     if isinstance(plain, type) and dataclasses.is_dataclass(plain) and isinstance(parsed, Mapping):
         return _built(plain, parsed, f"{name}.")
-    if origin is Literal and isinstance(parsed, bool):
+    if origin is Literal and isinstance(parsed, bool) and "on" in inner:
         parsed = "on" if parsed else "off"  # as YAML reads these words
     if origin is Literal and parsed in inner:
         return parsed
