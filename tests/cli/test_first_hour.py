@@ -530,9 +530,11 @@ def test_weights_of_a_run_bring_their_network(
         (["--model", "resnet3d_tinny"], "model resnet3d_tinny: no such model"),
         (["--schedule", "of"], "schedule 'of': choose paper"),
         (["--weights", "nope.pth"], "model.weights nope.pth: no such file"),
+        (["--multigrid.long_cycle.shares", "[0.5, 0.3, 0.1]"], "they sum to 0.9"),
+        (["--model", "video_vit_tiny", "--multigrid.anneal.share", "2"], "anneal.share 2: the ann"),
     ],
 )
-def test_a_name_that_is_none_does_not_wait_for_an_index(
+def test_what_is_none_on_any_videos_does_not_wait_for_an_index(
     strokes: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert main(["train", "strokes", *words]) == 2

@@ -344,9 +344,9 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Plan(
-            SMALL, replace(Multigrid.named("anneal"), steps=400, anneal=Anneal(share=0.002))
+            SMALL, replace(Multigrid.named("anneal"), steps=400, anneal=Anneal(share=0.0025))
         ),
-        "anneal.share 0.002: 400 steps leave the fall none; give 0.0025 or more",
+        "anneal.share 0.0025: 400 steps leave the fall none; give 0.005 or more",
     ),
     (
         lambda: Plan(SMALL, replace(Multigrid.named("anneal"), anneal=Anneal(share=0.95))),

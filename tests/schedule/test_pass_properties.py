@@ -134,3 +134,7 @@ def test_the_rate_of_a_pass_falls_only_where_it_may(plan: Plan) -> None:
             assert step.learning_rate == pytest.approx(peak)
         else:
             assert anneal.final * peak <= step.learning_rate < peak
+    if anneal.share is not None:  # some step falls
+        last = plan[len(plan) - 1]
+        peak = plan.baseline.learning_rate.base * plan.phases[last.phase].base.rate_factor
+        assert last.learning_rate < peak

@@ -17,7 +17,7 @@ from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.shape import Shape
 
 _LARGER_CLIPS = "clips are larger than videos"
-SMALLEST = Shape(2, 34, 34)
+_SMALLEST = Shape(2, 34, 34)
 """The smallest grid of the study."""
 _LEAST_SIDE = 32
 """Pixels that every network takes, and of which the sides that are proposed are multiples."""
@@ -259,11 +259,11 @@ def noted_grids(config: RunConfig) -> RunConfig:
         return config
     frames, side = cycle.factors[0]
     first = rule.scale(config.baseline.shape, frames=frames, side=side)
-    frames, side = SMALLEST.frames, min(SMALLEST.height, SMALLEST.width)
-    if first.frames >= frames and min(first.height, first.width) >= side:
+    least_side = min(_SMALLEST.height, _SMALLEST.width)
+    if first.frames >= _SMALLEST.frames and min(first.height, first.width) >= least_side:
         return config
     note = (
-        f"grids of {first} are smaller than any that was tried ({SMALLEST}): compare with "
+        f"grids of {first} are smaller than any that was tried ({_SMALLEST}): compare with "
         f"--schedule off"
     )
     notes = dict.fromkeys((*config.schedule_notes, note))  # a run's own file has it

@@ -7,7 +7,6 @@ and the sample offset of step i cost O(log phases) (paper, section 3.2).
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -236,10 +235,10 @@ class Plan(Sequence[Step]):
         """How far through the run the rate begins to fall."""
         anneal, full_grid = self.multigrid.anneal, self.phases[-1].base
         if anneal is not None and anneal.share is not None:
-            if anneal.share * len(self) < 1:
+            if anneal.share * len(self) < 1 + 1e-9:  # the first that it has is at the peak
                 raise ValueError(
                     f"anneal.share {anneal.share:g}: {len(self)} steps leave the fall none; give "
-                    f"{math.ceil(1e4 / len(self)) / 1e4:g} or more"
+                    f"{2 / len(self):.2g} or more"
                 )
             return 1 - anneal.share
         at_the_end = takewhile(lambda phase: phase.base == full_grid, reversed(self.phases))
