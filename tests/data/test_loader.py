@@ -107,17 +107,29 @@ def with_bad(dataset, tmp_path, count):
     return ClipDataset(dataclasses.replace(dataset.manifest, videos=tuple(videos)), RANGE)
 
 
-def test_videos_of_one_shard_count_one_by_one(train):
-    parts = [
-        dataclasses.replace(video, path="gone.tar", offset=512 * i, num_bytes=512)
-        for i, video in enumerate(train.manifest.videos[:3])
+@pytest.mark.parametrize(
+    ("parts", "names"),
+    [
+        (
+            [{"offset": 512 * i, "num_bytes": 512} for i in range(3)],
+            ["gone[0:512]", "gone[1024:1536]", "gone[512:1024]"],
+        ),
+        (
+            [{"start_seconds": i / 4, "end_seconds": i / 4 + 0.5} for i in range(3)],
+            ["gone[0 s:0.5 s]", "gone[0.25 s:0.75 s]", "gone[0.5 s:1 s]"],
+        ),
+    ],
+)
+def test_lines_of_one_file_count_one_by_one(train, parts, names):
+    lines = [
+        dataclasses.replace(video, path="gone", **part)
+        for video, part in zip(train.manifest.videos, parts, strict=False)
     ]
-    videos = (*parts, *train.manifest.videos[3:])
+    videos = (*lines, *train.manifest.videos[3:])
     bad = ClipDataset(dataclasses.replace(train.manifest, videos=videos), RANGE)
     sampler = PlanSampler(PLAN, 12, seed=0)
     loader = train_loader(bad, sampler, num_workers=0, max_bad_share=0.3)
     list(loader)
-    names = ["gone.tar[0:512]", "gone.tar[1024:1536]", "gone.tar[512:1024]"]
     assert sorted(loader.bad_videos) == names
     with pytest.raises(TooManyBadVideos, match="of 12 videos"):
         list(train_loader(bad, sampler, num_workers=0))

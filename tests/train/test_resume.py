@@ -138,6 +138,33 @@ def test_the_best_validation_keeps_its_checkpoint(
     assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"] == 19
 
 
+def test_a_best_checkpoint_that_a_resume_forgets_is_followed_by_the_next_best(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest, which was also the best, is damaged, and is not as good the second time."""
+    scores = iter([0.25, 0.9, 0.5, 0.4])
+
+    def summary(*_: Any, **__: Any) -> dict[str, float]:
+        return {"coverage": 1.0, "videos": 12, "top1": next(scores)}
+
+    monkeypatch.setattr(loop, "summary", summary)
+    config = replace(plain(config), checkpoint=Checkpoint(steps=6, keep=3))
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="went away"):
+        fail_at(patch, 14)
+        train(config, tmp_path / "run")
+    newest = tmp_path / "run" / "checkpoints" / "step_00000012.pt"
+    assert newest.samefile(tmp_path / "run" / "best.pt")
+    with newest.open("r+b") as file:
+        file.seek(newest.stat().st_size // 2)
+        file.write(b"damaged")
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="went away"):
+        fail_at(patch, 2)
+        train(config, tmp_path / "run", resume="auto")
+    assert not list((tmp_path / "run").glob("best.*"))
+    train(config, tmp_path / "run", resume="auto")
+    assert load_checkpoint(tmp_path / "run" / "best.pt")["next_step"] == 12
+
+
 def test_auto_says_that_a_run_is_complete(
     config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,8 @@ class TooManyBadVideos(ValueError):  # noqa: N818
 class BadVideo:
     """A video that could not be read, and why, in one line each.
 
-    ``path`` is the manifest's, with the range of bytes if the video is part of a file.
+    ``path`` is the manifest's, with the range of bytes if the video is part of a file, and of
+    seconds if its line is about a part of the video: each line of a manifest is one.
     """
 
     path: str

@@ -145,7 +145,7 @@ class ClipDataset(Dataset[Clip]):
                     note(index)
                     self._decode(video, grid, out)
             except UnreadableVideo as error:
-                bad.append(BadVideo(str(video.source), error.reason))
+                bad.append(BadVideo(video.name, error.reason))
                 rng = indexed_generator(request.seed, "substitute", attempt)
                 index = int(rng.integers(len(self.manifest)))
             else:

@@ -23,7 +23,13 @@ from typing import Any
 import torch
 
 from vcycle.data.atomic import atomic, remove_partials
-from vcycle.evaluate.checkpoint import check_intact, check_loads, weights_bytes, weights_of
+from vcycle.evaluate.checkpoint import (
+    check_intact,
+    check_loads,
+    read_trained_model,
+    weights_bytes,
+    weights_of,
+)
 from vcycle.evaluate.run_manifest import CHECKPOINTS
 
 _SUFFIXES = (".safetensors", ".pt")
@@ -96,11 +102,20 @@ def _steps(folder: Path) -> dict[Path, int]:
     return steps
 
 
+def best_steps(folder: Path) -> int:
+    """The steps of ``best.safetensors``; 0 without one that can be read."""
+    file = folder / "best.safetensors"
+    try:
+        return read_trained_model(file).steps
+    except (OSError, ValueError):
+        return 0
+
+
 def clear_after(folder: Path, *, next_step: int, resumed: Path | None) -> None:
     """Remove what is in the way of a run that goes on from ``next_step``.
 
-    Those are checkpoints after more steps than ``resumed``, from which it does, and what a killed
-    run left half done.
+    Those are checkpoints after more steps than ``resumed``, from which it does, damaged or not, and
+    what a killed run left half done.
     """
     if resumed is not None and resumed.name != "checkpoint.pt":
         link(resumed.with_suffix(""), folder / "checkpoint")
@@ -111,6 +126,8 @@ def clear_after(folder: Path, *, next_step: int, resumed: Path | None) -> None:
     for weights in (folder / CHECKPOINTS).glob(f"{_STEP}*.safetensors"):
         if not weights.with_suffix(".pt").exists():
             weights.unlink()
+    if best_steps(folder) > next_step:
+        _remove(folder / "best")
     for path, steps in _steps(folder).items():
         if next_step < steps < sys.maxsize:
             _remove(path.with_suffix(""))

@@ -40,7 +40,7 @@ from vcycle.evaluate.metric_names import metric_of
 from vcycle.evaluate.run_manifest import RUN_MANIFEST
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape, clip_name
-from vcycle.train.checkpoint import clear_after, has_checkpoint
+from vcycle.train.checkpoint import best_steps, clear_after, has_checkpoint
 from vcycle.train.live_logs import LiveLogs
 from vcycle.train.lock import LOCK_NAME, FolderLock
 from vcycle.train.same_run import check_config, identity
@@ -125,10 +125,13 @@ class RunFolder:
         return any(row["step"] == step for row in read_rows(self.path / "validation.jsonl"))
 
     def is_best(self, scores: dict[str, float]) -> bool:
-        """Whether a validation is at least as good as all that are written: the later of equals."""
-        before = read_rows(self.path / "validation.jsonl")
+        """Whether a validation is at least as good as that of ``best.safetensors``, if it is there:
+        the later of equals is.
+        """
+        steps = best_steps(self.path)
+        rows = read_rows(self.path / "validation.jsonl")
         metric = metric_of(scores)
-        return all(scores[metric] >= row[metric] for row in before)
+        return all(scores[metric] >= row[metric] for row in rows if row["step"] + 1 == steps)
 
     def predicted_seconds(self) -> float | None:
         """What the run's steps were predicted to take before its first one, if it was."""
