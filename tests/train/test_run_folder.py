@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -101,6 +103,25 @@ def test_a_config_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(ValueError, match=r"config\.yaml: no configuration of a run") as caught:
         RunFolder(tmp_path).begin(CONFIG, resume=True)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [Path("manifest.csv"), np.int64(3)])
+def test_a_value_that_no_file_can_say_is_refused(tmp_path: Path, value: object) -> None:
+    config = replace(CONFIG, model=Model("somewhere:network", options={"given": value}))
+    with pytest.raises(ValueError, match=rf"^configuration: .* is a {type(value).__name__}; give"):
+        RunFolder(tmp_path / "run").begin(config, resume=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_in_a_read_only_folder_is_not_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkpoint.pt").touch()
+    (tmp_path / "config.yaml").write_text(config_text(CONFIG))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ValueError, match=r"it is read-only; copy it, and resume there"):
+        RunFolder(tmp_path).begin(CONFIG, resume=True)
+    assert RunFolder(tmp_path).begin(CONFIG, resume=True, dry_run=True) == "resumed"
 
 
 def test_a_run_with_other_fields_is_not_resumed(tmp_path: Path) -> None:

@@ -70,8 +70,18 @@ def read_saved(file: Path) -> dict[str, Any]:
 
 
 def config_text(config: RunConfig) -> str:
-    """The configuration as YAML, which ``read_values`` and ``config_from`` read."""
-    return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
+    """The configuration as YAML, which ``read_values`` and ``config_from`` read.
+
+    Raises ValueError if Python gave a field what YAML has no word for, such as a Path.
+    """
+    try:
+        return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
+    except yaml.representer.RepresenterError as error:
+        value = error.args[-1]
+        raise ValueError(
+            f"configuration: {value!r} is a {type(value).__name__}; give text, a number of "
+            f"Python's own, a truth value, or a list or dict of these"
+        ) from None
 
 
 def config_from(values: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:

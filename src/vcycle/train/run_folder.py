@@ -87,6 +87,7 @@ class RunFolder:
         of others. Raises ValueError if it is not so, or another run is in the way. A ``dry_run``
         leaves everything as it is.
         """
+        config_text(config)  # what cannot be written is refused now
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"run folder {self.path}: it is a file; choose another name")
         if not dry_run or (self.path / LOCK_NAME).exists():
@@ -114,6 +115,8 @@ class RunFolder:
         check_config(read_saved(file), config, source=f"run folder {self.path}, config.yaml")
         if is_complete:
             return "complete"
+        if not dry_run and not os.access(self.path, os.W_OK):
+            raise ValueError(f"run folder {self.path}: it is read-only; copy it, and resume there")
         return "resumed" if has_checkpoint(self.path) else "new"
 
     def result(self) -> dict[str, Any]:
