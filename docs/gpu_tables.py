@@ -20,8 +20,8 @@ from typing import Any
 
 from markdown_table import table
 
+from vcycle.bench.paper_speedups import PAPER_SPEEDUPS
 from vcycle.bench.step import step_kinds
-from vcycle.config.paper_speedups import PAPER_SPEEDUPS
 from vcycle.config.recipes import recipe
 from vcycle.config.run import RunConfig
 from vcycle.schedule.cost import measured_steps, seconds

@@ -12,7 +12,7 @@ import torch
 
 import vcycle
 from vcycle.bench.machine import GIB, Gpu, Machine, advice, inspect_machine
-from vcycle.data.cores import process_cores
+from vcycle.devices.cores import process_cores
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import torch
 from tests.train.test_recording import with_recorder
 from vcycle.bench import step
 from vcycle.bench.batches import batch_factors, smallest_fast_enough
+from vcycle.bench.paper_speedups import PAPER_SPEEDUPS, paper_speedup
 from vcycle.bench.step import (
     StepBench,
     StepRow,
@@ -25,7 +26,6 @@ from vcycle.bench.step import (
 from vcycle.cli import bench_step
 from vcycle.cli.bench_step import prediction_text
 from vcycle.cli.main import main
-from vcycle.config.paper_speedups import PAPER_SPEEDUPS, paper_speedup
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Model, RunConfig
 from vcycle.schedule.baseline import Baseline, LearningRate

@@ -19,9 +19,9 @@ from typing import Any
 import av
 import torch
 
-from vcycle.data.cores import process_cores
 from vcycle.data.decode.torchcodec import check_decoder
-from vcycle.data.memory import memory_bytes
+from vcycle.devices.cores import process_cores
+from vcycle.devices.memory import memory_bytes
 from vcycle.train.origin import versions
 
 GIB = 2**30

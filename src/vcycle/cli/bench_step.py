@@ -14,12 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vcycle.bench.paper_speedups import paper_speedup
 from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.config.fields import check_own_code
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags
 from vcycle.config.from_flags import run_config
-from vcycle.config.paper_speedups import paper_speedup
 from vcycle.config.recipes import USER_RECIPES
 from vcycle.config.run import RunConfig
 from vcycle.config.schedule_choice import most_clips

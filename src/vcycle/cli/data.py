@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from vcycle.data.cores import process_cores
-from vcycle.report.progress_bar import progress_bar
+from vcycle.devices.cores import process_cores
 from vcycle.schedule.messages import counted
+from vcycle.train.activity import progress_bar
 
 if TYPE_CHECKING:
     from vcycle.datasets.listing import Listing

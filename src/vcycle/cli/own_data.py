@@ -14,12 +14,12 @@ from rich.console import Console
 
 from vcycle.cli.launched import is_one_of_several
 from vcycle.cli.waiting import starting_pytorch
-from vcycle.data.cores import process_cores
 from vcycle.data.manifest import Manifest
 from vcycle.datasets.choices import Choices
 from vcycle.datasets.folders import plain_path
-from vcycle.report.progress_bar import progress_bar
+from vcycle.devices.cores import process_cores
 from vcycle.schedule.messages import counted
+from vcycle.train.activity import progress_bar
 
 
 def manifest_of(path: Path, chosen: Choices = Choices()) -> Path:

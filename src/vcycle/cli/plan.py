@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from vcycle.bench.decoding import clip_seconds, decoding_line
 from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.config.compute import compute
-from vcycle.config.decoding import clip_seconds, decoding_line
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags
 from vcycle.config.from_flags import run_config
@@ -23,7 +23,7 @@ from vcycle.config.pretrained import published_weights
 from vcycle.config.recipes import USER_RECIPES, summaries
 from vcycle.config.run import RunConfig
 from vcycle.config.schedule_choice import as_asked
-from vcycle.data.cores import process_cores
+from vcycle.devices.cores import process_cores
 from vcycle.report.plan_table import plan_table
 from vcycle.schedule import cost
 from vcycle.schedule.plan import Plan

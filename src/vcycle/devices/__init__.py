@@ -1,1 +1,1 @@
-"""Where a run computes: its processes and their devices, and what numbers these compute in."""
+"""Where a run computes: its processes, their devices, cores and memory, and in what numbers."""

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from vcycle.config.run import Data, RunConfig
 from vcycle.data.cache import VideoCache, cache_folder
-from vcycle.data.cores import default_workers
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.kept import KeptFrames, decoded_bytes
 from vcycle.data.loader import Loader, eval_loader, train_loader
 from vcycle.data.manifest import Manifest
-from vcycle.data.memory import free_memory_bytes
 from vcycle.data.sampler import PlanSampler
+from vcycle.devices.cores import default_workers
 from vcycle.devices.fabric import Fabric
+from vcycle.devices.memory import free_memory_bytes
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 

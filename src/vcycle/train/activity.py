@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
+from rich.progress import Progress
 from rich.status import Status
 from rich.text import Text
 
@@ -76,3 +78,19 @@ class Activity:
                     continue
                 since = now - self._began
             self.say(text() if callable(text) else f"{text} ({since:.0f} s)")
+
+
+@contextmanager
+def progress_bar(text: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+    """Of work that is counted: a bar on a terminal; elsewhere a line every few seconds.
+
+    Calling what is yielded with (done, total) moves it.
+    """
+    if console.is_terminal:
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task(text, total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+        return
+    with Activity(console) as activity:
+        activity.update(text)
+        yield lambda done, total: activity.update(lambda: f"{text}: {done} of {total}")

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from vcycle.config.run import RunConfig
-from vcycle.data.cores import CoreUse, allowed_cores, process_cores
 from vcycle.data.dataset import ClipDataset
 from vcycle.devices.agreement import from_first
+from vcycle.devices.cores import CoreUse, allowed_cores, process_cores
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import num_workers
 from vcycle.schedule.plan import MiniBatch, Plan

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from vcycle.config.decoding import clip_seconds, decoding_line
+from vcycle.bench.decoding import clip_seconds, decoding_line
 from vcycle.data.loader_stats import workers_needed
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cost import measured_steps

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcycle.data.control_groups import own_groups, text_of
+from vcycle.devices.control_groups import own_groups, text_of
 
 _STAT = Path("/proc/stat")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vcycle.data import control_groups, memory
-from vcycle.data.memory import free_memory_bytes, memory_bytes
+from vcycle.devices import control_groups, memory
+from vcycle.devices.memory import free_memory_bytes, memory_bytes
 
 GIB = 2**30
 

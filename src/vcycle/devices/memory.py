@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from vcycle.data.control_groups import own_groups, text_of
+from vcycle.devices.control_groups import own_groups, text_of
 
 _MEMINFO = Path("/proc/meminfo")
 _FILES = {

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from tests.processes import PATIENCE
-from vcycle.report.progress_bar import progress_bar
 from vcycle.train import activity
+from vcycle.train.activity import progress_bar
 
 
 def test_a_file_gets_lines_even_while_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:

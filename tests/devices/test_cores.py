@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from vcycle.data import control_groups, cores
-from vcycle.data.cores import CoreUse, default_workers, process_cores
+from vcycle.devices import control_groups, cores
+from vcycle.devices.cores import CoreUse, default_workers, process_cores
 
 
 @pytest.fixture(autouse=True)
