@@ -33,10 +33,10 @@ from vcycle.evaluate.run import evaluate_run
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.cost import clip_cost, pixels
+from vcycle.schedule.messages import duration
 from vcycle.schedule.plan import Plan
 from vcycle.train.checkpoint import newest_intact
 from vcycle.train.nonfinite import Diverged
-from vcycle.train.progress import duration
 from vcycle.train.run import train
 
 _WAIT_SECONDS = 5.0

@@ -22,7 +22,7 @@ from vcycle.cli.plan import PlanReport, plan_text, plan_values
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags
 from vcycle.config.from_flags import run_config
-from vcycle.config.recipes import PAPER_RECIPES, k400_slowfast_r50
+from vcycle.config.paper_recipes import PAPER_RECIPES, k400_slowfast_r50
 from vcycle.report.plan_plot import draw_plans
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan

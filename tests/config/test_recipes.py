@@ -11,7 +11,8 @@ from vcycle.config.compute import compute
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags
 from vcycle.config.from_flags import run_config
-from vcycle.config.recipes import FIXED_RECIPES, PAPER_RECIPES, USER_RECIPES, recipe, summaries
+from vcycle.config.paper_recipes import PAPER_RECIPES
+from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe, summaries
 from vcycle.config.run import Model, RunConfig
 from vcycle.config.schedule_choice import timed
 from vcycle.config.sizing import Asked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vcycle.schedule.messages import counted, one_line, quoted, shortened
+from vcycle.schedule.messages import counted, duration, one_line, quoted, shortened
 
 
 def test_an_error_is_one_short_line():
@@ -18,3 +18,8 @@ def test_counts_texts_and_what_errors_say():
     assert counted(2, "class") == "2 classes"
     assert quoted("x" * 100) == repr("x" * 60)
     assert shortened(ValueError("two\n  lines"), 5) == "two l"
+
+
+def test_durations_read_well():
+    texts = [duration(x) for x in (0.4, 59.4, 61, 3599, 3600, 27000, 216_000)]
+    assert texts == ["0 s", "59 s", "1:01 min", "59:59 min", "1:00 h", "7:30 h", "2.5 days"]

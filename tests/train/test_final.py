@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from vcycle.cli.main import main
-from vcycle.config.recipes import PAPER_RECIPES, recipe
+from vcycle.config.paper_recipes import PAPER_RECIPES
+from vcycle.config.recipes import recipe
 from vcycle.config.run import Evaluation, RunConfig
 from vcycle.devices.agreement import Votes
 from vcycle.report.html import write_report

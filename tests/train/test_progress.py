@@ -18,7 +18,7 @@ from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.measure.timing import Kind
-from vcycle.train.progress import Display, TimeLeft, duration
+from vcycle.train.progress import Display, TimeLeft
 from vcycle.train.run_folder import prediction_errors
 from vcycle.train.step_log import StepLoss, StepTime
 
@@ -42,11 +42,6 @@ def test_time_left_is_the_sum_over_the_steps_that_remain(first_step: int, slower
             following = PLAN[step.index + 1]
             without = rest - slower * cost[following.shape]
             assert left.seconds(after=following) == pytest.approx(without, abs=1e-9)
-
-
-def test_durations_read_well() -> None:
-    texts = [duration(x) for x in (0.4, 59.4, 61, 3599, 3600, 27000, 216_000)]
-    assert texts == ["0 s", "59 s", "1:01 min", "59:59 min", "1:00 h", "7:30 h", "2.5 days"]
 
 
 @pytest.mark.parametrize("slower", [0.5, 1.0, 3.0])

@@ -26,6 +26,7 @@ from vcycle.config.schedule_choice import most_clips
 from vcycle.data.atomic import check_replaces, write_atomic
 from vcycle.data.manifest import Manifest
 from vcycle.schedule import cost
+from vcycle.schedule.messages import duration
 from vcycle.schedule.shape import clip_name
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def prediction_text(config: RunConfig, rows: Sequence[StepRow]) -> str:
     """What the run and its baseline would take by these rows, and what the paper measured."""
     predicted = cost.seconds(config.plan(), cost.measured_steps([asdict(row) for row in rows]))
     lines = [
-        f"predicted: {_duration(predicted.plan)} for the plan, {_duration(predicted.baseline)} for "
+        f"predicted: {duration(predicted.plan)} for the plan, {duration(predicted.baseline)} for "
         f"its baseline, {_times(predicted.reduction)}"
     ]
     published = paper_speedup(config)
@@ -164,13 +165,6 @@ def prediction_text(config: RunConfig, rows: Sequence[StepRow]) -> str:
 
 def _times(reduction: float) -> str:
     return f"{reduction:.2f}x less" if reduction >= 1 else f"{1 / reduction:.2f}x as much"
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} seconds"
 
 
 def _show(row: StepRow) -> None:

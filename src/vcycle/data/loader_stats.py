@@ -28,13 +28,18 @@ def workers_needed(work_seconds: float, use_seconds: float) -> int:
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """What a run and one process's loader did over some steps, in clips and wall-clock seconds."""
+    """What a run and one process's loader did over some steps, in clips and wall-clock seconds.
+
+    ``decodes_fast``: without ``vcycle data prepare``, which has rewritten the videos or would save
+    nothing.
+    """
 
     num_workers: int  # of this process
     num_clips: int  # of all processes
     wait_seconds: float  # the training loop waited for a batch
     use_seconds: float  # the training loop was busy with one
     work_seconds: float  # the workers decoded, summed over workers
+    decodes_fast: bool = False
 
     @property
     def clips_per_second(self) -> float:
@@ -51,9 +56,8 @@ class LoaderStats:
         """Workers that would decode 10% faster than the loop uses clips."""
         return workers_needed(self.work_seconds, self.use_seconds)
 
-    def verdict(self, *, decodes_fast: bool = False) -> str:
-        """One line for people: the limit, and what would raise it; ``decodes_fast``: without
-        ``vcycle data prepare``, which has rewritten the videos or would save nothing."""
+    def verdict(self) -> str:
+        """One line for people: the limit, and what would raise it."""
         rate = f"{self.clips_per_second:.0f} clips/s, {self.wait_share:.0%} waiting for data"
         limit = limit_of(self.wait_share)
         if limit == "compute-bound":
@@ -62,4 +66,6 @@ class LoaderStats:
         if self.workers_needed <= self.num_workers:
             return line + "they decode fast enough once they have started"
         line += f"{counted(self.workers_needed, 'worker')} on cores of their own would keep up"
-        return line if decodes_fast else line + ", or fewer after `vcycle data prepare`, as a rule"
+        if self.decodes_fast:
+            return line
+        return line + ", or fewer after `vcycle data prepare`, as a rule"

@@ -28,9 +28,9 @@ from vcycle.demo.videos import write_videos
 from vcycle.evaluate.run import evaluate_run
 from vcycle.report.curves import draw_curves
 from vcycle.schedule.cycles import SQRT_HALF
+from vcycle.schedule.messages import duration
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.train.activity import progress_bar
-from vcycle.train.progress import duration
 from vcycle.train.run import train
 
 TITLES = {

@@ -1,4 +1,4 @@
-"""Words of one-line messages: a count with its noun, a text in quotes, an error on one line."""
+"""Words of one-line messages: a count with its noun, a text in quotes, seconds, an error."""
 
 from __future__ import annotations
 
@@ -27,3 +27,15 @@ def one_line(error: BaseException) -> str:
     if not text:
         text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     return shortened(text)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person writes them: 42 s, 3:05 min, 7:30 h, 2.5 days."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    if whole < 2 * 86_400:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+    return f"{whole / 86_400:.1f} days"

@@ -183,8 +183,9 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                     wait_seconds=waited,
                     use_seconds=took - waited,
                     work_seconds=run.loader.take_work_seconds(),
+                    decodes_fast=run.decodes_fast,
                 )
-                run.folder.add_phase(step.phase, stats, decodes_fast=run.decodes_fast)
+                run.folder.add_phase(step.phase, stats)
                 display.end_of_phase(stats)
 
             # Checkpoint and validate; neither is time of a step.

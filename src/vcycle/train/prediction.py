@@ -12,11 +12,10 @@ from vcycle.config.sizing import epochs_text
 from vcycle.data.decode.kept import decoded_bytes
 from vcycle.data.loader_stats import workers_needed
 from vcycle.evaluate.loaders import num_decoding
-from vcycle.schedule.messages import counted
+from vcycle.schedule.messages import counted, duration
 from vcycle.train.activity import Activity
 from vcycle.train.measure.timing import MANY_SECONDS, Prediction, smaller
 from vcycle.train.preparing import measure_preparing
-from vcycle.train.progress import duration
 from vcycle.train.start import Run
 
 _WAITING_SHARE = 0.1

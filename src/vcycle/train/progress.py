@@ -21,6 +21,7 @@ from rich.text import Text
 
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.evaluate.metric_names import BY_CLASS, METRICS, misses_rare_classes
+from vcycle.schedule.messages import duration
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.activity import Activity
 from vcycle.train.measure.timing import Kind
@@ -78,8 +79,7 @@ class Display:
     """What is shown of a run. Use it as a context manager.
 
     ``step_seconds`` predicts a step's seconds by its kind, for those that were not seen yet;
-    ``processes`` share every batch; ``decodes_fast`` if the videos decode as fast as they can;
-    with ``multi_label`` no clip is right or wrong.
+    ``processes`` share every batch; with ``multi_label`` no clip is right or wrong.
     """
 
     def __init__(
@@ -91,11 +91,9 @@ class Display:
         first_step: int,
         console: Console,
         processes: int = 1,
-        decodes_fast: bool = False,
         multi_label: bool = False,
     ) -> None:
-        self._processes, self._decodes_fast = processes, decodes_fast
-        self._multi_label = multi_label
+        self._processes, self._multi_label = processes, multi_label
         self._plan, self._title, self._console = plan, title, console
         self._left = TimeLeft(plan, first_step=first_step, predicted=step_seconds)
         self._done, self._phase = first_step, -1
@@ -162,7 +160,7 @@ class Display:
         if seconds < _LEAST_SECONDS:  # of which the start of the workers may be most
             return
         if stats.wait_share > _WAIT_SHARE and stats.workers_needed > stats.num_workers:
-            self.say(stats.verdict(decodes_fast=self._decodes_fast))
+            self.say(stats.verdict())
 
     def validation(self, row: dict[str, Any]) -> None:
         """A validation is done."""
@@ -224,15 +222,3 @@ class Display:
         while len("  ".join(facts)) > self._console.width - 2 and len(facts) > 1:
             facts.pop()
         return Group(first, Text("  " + "  ".join(facts), no_wrap=True, overflow="ellipsis"))
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person writes them: 42 s, 3:05 min, 7:30 h, 2.5 days."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02d} min"
-    if whole < 2 * 86_400:
-        return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
-    return f"{whole / 86_400:.1f} days"

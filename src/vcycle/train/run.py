@@ -102,7 +102,6 @@ def train(
             first_step=run.first_step,
             console=console,
             processes=fabric.world_size,
-            decodes_fast=run.decodes_fast,
             multi_label=run.manifest.multi_label,
         )
         with (

@@ -221,7 +221,7 @@ class RunFolder:
         if self._logs is not None:
             self._logs.add_steps(rows)
 
-    def add_phase(self, phase: int, stats: LoaderStats, *, decodes_fast: bool) -> None:
+    def add_phase(self, phase: int, stats: LoaderStats) -> None:
         """Append what the loader did in a phase; a resumed one counts from where it went on."""
         row = {
             "phase": phase,
@@ -229,7 +229,7 @@ class RunFolder:
             "wait_share": stats.wait_share,
             "workers": stats.num_workers,
             "workers_needed": stats.workers_needed,
-            "verdict": stats.verdict(decodes_fast=decodes_fast),
+            "verdict": stats.verdict(),
         }
         self._append("phases.jsonl", [row])
 

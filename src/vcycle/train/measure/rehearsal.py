@@ -28,6 +28,7 @@ from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.checkpoint import weights_bytes
 from vcycle.models import check_model, discard_statistics, memory_format, set_token_share
 from vcycle.models.buffers import restored_buffers
+from vcycle.schedule.messages import duration
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
@@ -35,7 +36,6 @@ from vcycle.train.compiling import compile_blocks
 from vcycle.train.gradients import Gradients
 from vcycle.train.measure.rehearsed_steps import RehearsedSteps, random_pixels, repeated
 from vcycle.train.measure.timing import MANY_SECONDS, Kind, smaller
-from vcycle.train.progress import duration
 
 
 @dataclass(frozen=True)
