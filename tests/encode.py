@@ -114,14 +114,18 @@ def frame_number(frame: np.ndarray, num_frames: int) -> int:
     return int(np.abs(np.array(levels) - level).argmin())
 
 
-def rotate_display(path: Path, turns: int) -> Path:
-    """Make players turn an mp4 by quarters counter-clockwise, in its track's display matrix."""
+def rotate_display(path: Path, turns: int, *, mirrored: bool = False) -> Path:
+    """Make players turn an mp4 by quarters counter-clockwise, in its track's display matrix.
+
+    Once they have mirrored it, left to right, if it is ``mirrored``.
+    """
     content = bytearray(path.read_bytes())
     cosine, sine = ((1, 0), (0, 1), (-1, 0), (0, -1))[turns]
     one = 1 << 16
     identity = struct.pack(">9i", one, 0, 0, 0, one, 0, 0, 0, 1 << 30)
+    across = -one if mirrored else one
     turned = struct.pack(
-        ">9i", cosine * one, -sine * one, 0, sine * one, cosine * one, 0, 0, 0, 1 << 30
+        ">9i", cosine * across, -sine * across, 0, sine * one, cosine * one, 0, 0, 0, 1 << 30
     )
     place = content.rindex(identity)  # the first one is the movie header's
     content[place : place + len(turned)] = turned

@@ -405,7 +405,7 @@ def test_videos_of_one_class_are_refused(config: RunConfig, tmp_path: Path) -> N
         (lambda c: replace(c, accumulate=3), "accumulate 3: it does not divide the batch of 64"),
         (
             lambda c: replace(c, accumulate=2),
-            "norm_group 16: it does not divide a batch of 8 clips",
+            "accumulate 2: its micro-batches of 8 clips at .* would split norm groups of 16; give",
         ),
     ],
 )

@@ -270,6 +270,12 @@ def check_batch_division(config: RunConfig, plan: Plan, network: nn.Module, fabr
                 f"{kind.shape} evenly; choose a number that divides every batch"
             )
         if has_groups and kind.norm_group is not None:
+            if config.micro_batches > 1 and clips % kind.norm_group:
+                raise ValueError(
+                    f"accumulate {config.accumulate}: its micro-batches of {clips} clips at "
+                    f"{kind.shape} would split norm groups of {kind.norm_group}; give a smaller "
+                    f"--accumulate or --multigrid.norm_group, or a larger --batch-size"
+                )
             check_norm_group(kind.norm_group, batch_clips=clips, num_parts=fabric.world_size)
 
 

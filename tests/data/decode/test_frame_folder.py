@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import struct
 
 import av
 import numpy as np
 import pytest
+from PIL import ExifTags, Image, ImageOps
 
 from tests.encode import encode, frame_number, numbered_frames
 from vcycle.data.decode.frame_folder import probe_frames, read_frames
@@ -81,18 +81,19 @@ def test_a_folder_without_images_or_with_a_bad_one_is_named(tmp_path):
         read_frames(str(tmp_path), grid)
 
 
-def test_images_that_a_camera_wants_turned_are_read_as_displayed(frames, tmp_path):
-    """Exif orientation 6 says that the image's left side is its top."""
-    tag = struct.pack(">4sIHHHIHHI", b"MM\0*", 8, 1, 0x0112, 3, 1, 6, 0, 0)
-    exif = b"\xff\xe1" + struct.pack(">H", 2 + 6 + len(tag)) + b"Exif\0\0" + tag
-    path = tmp_path / "1.jpg"
-    av.VideoFrame.from_ndarray(frames[0], format="rgb24").save(str(path))
-    plain = path.read_bytes()
-    path.write_bytes(plain[:2] + exif + plain[2:])
+@pytest.mark.parametrize("exif_orientation", [1, 3, 6, 8])
+def test_images_that_a_camera_wants_turned_are_read_as_displayed(
+    frames, tmp_path, exif_orientation
+):
+    """Exif says where the stored image's first row and column are: 6, at the right and the top."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = exif_orientation
+    Image.fromarray(frames[0]).save(tmp_path / "1.jpg", exif=exif)
+    upright = np.asarray(ImageOps.exif_transpose(Image.open(tmp_path / "1.jpg"))).astype(int)
     info = probe_frames(str(tmp_path), frame_rate=12)
-    assert (info.height, info.width, info.rotation) == (96, 64, 270)
-    grid = Grid((0,), Box(0, 0, 96, 64), 96, 64, False)
-    upright = np.rot90(frames[0], -1).astype(int)
-    assert np.abs(read_clip(Location(str(tmp_path)), grid)[0] - upright).mean() < 8
+    assert (info.height, info.width) == upright.shape[:2]
+    grid = Grid((0,), Box(6, 4, 50, 40), 50, 40, False)
+    read = read_clip(Location(str(tmp_path)), grid)[0]
+    assert np.abs(read - upright[6:56, 4:44]).mean() < 8
     (frame,) = iterate_frames(Location(str(tmp_path)), info)
     assert np.abs(frame.to_ndarray(format="rgb24") - upright).mean() < 8

@@ -12,7 +12,7 @@ import torch
 from av.video.reformatter import ColorRange
 
 from tests.encode import moving_noise
-from vcycle.data.decode.resample import Resampler, _scale, _scale_in_floats, quarter_turns
+from vcycle.data.decode.resample import Resampler, _scale, _scale_in_floats, orientation
 from vcycle.data.grid import Box, Grid
 
 GRID = Grid((0,), Box(7, 11, 40, 50), 32, 36, False)
@@ -63,4 +63,5 @@ def test_scaling_in_floats_is_scaling_in_bytes():
     ("degrees", "turns"), [(0, 0), (-1, 0), (1, 0), (44, 0), (46, 1), (90, 1), (-90, 3), (359, 0)]
 )
 def test_a_frame_is_turned_to_the_nearest_quarter(degrees, turns):
-    assert quarter_turns(SimpleNamespace(rotation=degrees)) == turns
+    frame = SimpleNamespace(rotation=degrees, side_data={})
+    assert orientation(frame) == (False, turns)

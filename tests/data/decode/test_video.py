@@ -12,7 +12,7 @@ import pytest
 from tests.encode import encode, frame_number, numbered_frames, rotate_display
 from vcycle.data.decode import video as video_module
 from vcycle.data.decode.probe import probe
-from vcycle.data.decode.video import WAYS, read_clip
+from vcycle.data.decode.video import WAYS, iterate_frames, read_clip
 from vcycle.data.grid import Box, Grid
 from vcycle.data.metadata import Location, UnreadableVideo
 
@@ -92,21 +92,27 @@ def test_a_real_video_moves():
     assert np.abs(np.diff(clip.astype(int), axis=0)).mean() > 5
 
 
-@pytest.mark.parametrize("turns", [1, 2, 3])
-def test_a_rotated_video_is_read_as_displayed(tmp_path, turns):
+@pytest.mark.parametrize(
+    ("mirrored", "turns"),
+    [(False, 1), (False, 2), (False, 3), (True, 0), (True, 1), (True, 2), (True, 3)],
+)
+def test_a_mirrored_or_rotated_video_is_read_as_displayed(tmp_path, mirrored, turns):
     """A box of the displayed frame is the same as of frames that were turned beforehand."""
     frames = numbered_frames(8)
-    plain = encode(tmp_path / "plain.mp4", np.rot90(frames, turns, axes=(1, 2)))
-    turned = encode(tmp_path / "turned.mp4", frames)
-    rotate_display(turned, turns)
+    displayed = np.rot90(frames[:, :, ::-1] if mirrored else frames, turns, axes=(1, 2))
+    plain = encode(tmp_path / "plain.mp4", displayed)
+    turned = rotate_display(encode(tmp_path / "turned.mp4", frames), turns, mirrored=mirrored)
     info = probe(Location(str(turned)))
-    assert info.rotation == 90 * turns
-    shown = frames.shape[1:3] if turns == 2 else frames.shape[2:0:-1]
-    assert (info.height, info.width) == shown
+    assert (info.height, info.width) == displayed.shape[1:3]
+    assert mirrored or info.rotation == 90 * turns
     g = grid(1, 6, box=Box(10, 4, 40, 50), size=(30, 20))
     a = read_clip(Location(str(plain)), g).astype(int)
     b = read_clip(Location(str(turned)), g).astype(int)
     assert np.abs(a - b).mean() < 4
+    for one, other in zip(
+        iterate_frames(Location(str(turned)), info), displayed.astype(int), strict=True
+    ):
+        assert np.abs(one.to_ndarray(format="rgb24") - other).mean() < 8
 
 
 def test_all_key_frames_decode_the_same_without_looking_ahead(tmp_path):

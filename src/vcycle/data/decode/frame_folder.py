@@ -18,7 +18,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from vcycle.data.decode.resample import Resampler, mirror, quarter_turns
+from vcycle.data.decode.resample import Resampler, mirror, orientation
 from vcycle.data.grid import Grid
 from vcycle.data.metadata import TookTooLong, UnreadableVideo, VideoInfo
 from vcycle.schedule.messages import one_line
@@ -65,7 +65,7 @@ def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
     """
     files = frame_files(folder)
     first = _decode(files[0])
-    turned = quarter_turns(first) % 2 == 1  # as a camera's image may ask for
+    turned = orientation(first)[1] % 2 == 1  # as a camera's image may ask for
     return VideoInfo(
         num_frames=len(files),
         frame_rate=frame_rate,

@@ -17,7 +17,7 @@ from vcycle.data.decode.clock import stream_clock, stream_frame_rate
 from vcycle.data.decode.container import is_folder, open_video
 from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.frame_search import intact_packets
-from vcycle.data.decode.resample import quarter_turns
+from vcycle.data.decode.resample import orientation
 from vcycle.data.metadata import FOLDER_FRAME_RATE, Location, UnreadableVideo, VideoInfo
 
 _MIN_FRAME_BYTES = 8  # in the file for each frame; one that repeats the last takes about 20
@@ -42,7 +42,7 @@ def probe(place: Location, *, folder_frame_rate: float = FOLDER_FRAME_RATE) -> V
         seconds = num_frames / rate
         if num_frames == stream.frames and stream.duration:
             seconds = stream.duration * stream.time_base
-        turned = quarter_turns(first) % 2 == 1
+        turned = orientation(first)[1] % 2 == 1
         return VideoInfo(
             num_frames=num_frames,
             frame_rate=float(rate),

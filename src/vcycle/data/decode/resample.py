@@ -11,11 +11,13 @@ official code's filter does not, and aliases on coarse grids.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import av
 import numpy as np
 import torch
+from av.sidedata.sidedata import Type
 from av.video.reformatter import Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
@@ -60,7 +62,7 @@ class Resampler:
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         self.layout: Any = None  # of the last frame; what is below was made for it
-        self.turns = 0  # quarters counter-clockwise from the stored frame to the displayed one
+        self.mirrored, self.turns = False, 0  # from the stored frame to the displayed one
         self.box = grid.box  # in the stored frame
         self.cut: _Cut | None = None
         self.scaler: Any = VideoReformatter()
@@ -72,10 +74,12 @@ class Resampler:
         planes = frame.planes
         cuttable = name in _PLANAR and all(plane.line_size > 0 for plane in planes)
         colors = frame.colorspace, frame.color_range
-        layout = (name, cuttable, height, width, frame.rotation, colors)
+        mirrored, turns = orientation(frame)
+        layout = (name, cuttable, height, width, mirrored, turns, colors)
         if layout != self.layout:
-            self.layout, self.turns = layout, quarter_turns(frame)
-            self.box = stored_box(self.grid.box, height, width, self.turns)
+            self.layout, self.mirrored, self.turns = layout, mirrored, turns
+            box = stored_box(self.grid.box, height, width, turns)
+            self.box = replace(box, left=width - box.left - box.width) if mirrored else box
             is_all = (self.box.height, self.box.width) == (height, width)
             self.cut = _Cut(frame, self.box) if cuttable and not is_all else None
         height, width = self.grid.height, self.grid.width
@@ -85,6 +89,8 @@ class Resampler:
             rgb = self._rgb(self.cut(planes) if self.cut else frame, height, width)
         else:
             rgb = self._convert_then_cut(frame, self.box, height, width)
+        if self.mirrored:
+            rgb = rgb[:, ::-1]
         return np.rot90(rgb, self.turns) if self.turns else rgb
 
     def _rgb(self, frame: Any, height: int, width: int) -> NDArray[np.uint8]:
@@ -153,17 +159,32 @@ def _scale_in_floats(images: torch.Tensor, height: int, width: int) -> torch.Ten
     return _scale(images.float(), height, width).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def quarter_turns(frame: Any) -> int:
-    """How often a frame is turned by 90 degrees to be displayed, to the nearest: 0 to 3."""
-    return int(round(frame.rotation / 90) % 4)
+def orientation(frame: Any) -> tuple[bool, int]:
+    """Whether a frame is mirrored to be displayed, left to right, and how often it is then turned.
+
+    By 90 degrees counter-clockwise, to the nearest: 0 to 3. Of an image with Exif, mirroring is not
+    known.
+    """
+    turns = round(frame.rotation / 90)
+    try:
+        matrix = frame.side_data.get(Type.DISPLAYMATRIX)
+    except ValueError:  # beside a kind of data, such as Exif, that PyAV does not know
+        matrix = None
+    if matrix is None:
+        return False, turns % 4
+    a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
+    mirrored = a * d < b * c
+    # FFmpeg takes the angle from the image of the horizontal axis, which a mirror turns around.
+    return mirrored, (turns + 2 * mirrored) % 4
 
 
 def upright(frame: Any) -> Any:
-    """The frame as it is displayed: turned, if its rotation says so."""
-    turns = quarter_turns(frame)
-    if not turns:
+    """The frame as it is displayed: mirrored and turned, if it says so."""
+    mirrored, turns = orientation(frame)
+    if not (mirrored or turns):
         return frame
-    rgb = np.rot90(frame.to_ndarray(format="rgb24"), turns)
+    rgb = frame.to_ndarray(format="rgb24")
+    rgb = np.rot90(rgb[:, ::-1] if mirrored else rgb, turns)
     return av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24")
 
 
