@@ -27,6 +27,22 @@ def test_labels_are_read_from_any_of_their_files(pack):
     assert listing.classes == ("10", "2", "3", "7", "a", "b", "x")
     names = [[listing.classes[label] for label in entry.labels] for entry in listing.entries]
     assert names == [["2"], ["10"], ["3"], ["x"], ["7"], ["a", "b"]]
+    assert listing.notes == (
+        "1 video with no or several labels, such as data-000000.tar/7.seg: each class is scored by "
+        "itself (mAP)",
+    )
+
+
+def test_names_with_dots_are_as_many_videos_and_a_label_twice_is_one(pack):
+    root = pack(
+        "a.tar",
+        {"c.left.mp4": None, "c.right.mp4": None, "c.right.cls": b"2", "c.cls": b"1"}
+        | {"clip_1.5s.mp4": None, "clip_1.5s.json": b'["1", "1"]', "clip_1.5s.txt": b"\xff"},
+    )
+    listing = list_folder(root)
+    names = [[listing.classes[label] for label in entry.labels] for entry in listing.entries]
+    assert names == [["1"], ["2"], ["1"]]
+    assert not listing.notes
 
 
 def test_a_video_is_read_from_its_range_of_the_tar(pack, small_video, tmp_path):

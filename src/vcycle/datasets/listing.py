@@ -15,6 +15,7 @@ from urllib.parse import quote
 from vcycle.data.manifest import check_class, check_path, locate
 from vcycle.data.metadata import FOLDER_FRAME_RATE, Location
 from vcycle.data.tables import check_line, placed
+from vcycle.schedule.messages import counted
 
 SPLIT_NAMES = {"train": "train", "val": "val", "validate": "val", "validation": "val"}
 SPLIT_NAMES |= {"test": "test", "training": "train", "valid": "val"}
@@ -91,6 +92,17 @@ def sorted_classes(labels: Iterable[str]) -> tuple[str, ...]:
     names = sorted(set(labels))
     are_numbers = all(name.isdecimal() and len(name) <= _MOST_DIGITS for name in names)
     return tuple(sorted(names, key=int) if are_numbers else names)
+
+
+def notes_on_labels(names: Sequence[str], labels: Sequence[Sequence[object]]) -> tuple[str, ...]:
+    """That classes are scored each by itself, and which video is a reason."""
+    others = [name for name, each in zip(names, labels, strict=True) if len(each) != 1]
+    if not others:
+        return ()
+    return (
+        f"{counted(len(others), 'video')} with no or several labels, such as {others[0]}: each "
+        f"class is scored by itself (mAP)",
+    )
 
 
 def dataset_folder(path: str | os.PathLike[str]) -> Path:

@@ -27,6 +27,7 @@ from vcycle.datasets.listing import (
     is_there,
     local_path,
     make_listing,
+    notes_on_labels,
     sorted_classes,
     split_name,
 )
@@ -116,7 +117,8 @@ def _listing(
     classes = sorted_classes(name for row in rows for name in row.labels)
     numbers = {name: label for label, name in enumerate(classes)}
     labels = [tuple(numbers[name] for name in row.labels) for row in rows]
-    notes += (*_notes_on_columns(others), *_notes_on_labels(rows, classes))
+    notes += (*_notes_on_columns(others), *_notes_on_classes(classes))
+    notes += notes_on_labels([row.path for row in rows], [row.labels for row in rows])
     paths, groups = [row.path for row in rows], [row.group or f"/{row.path}" for row in rows]
     if any(row.split for row in rows):
         if without := [row.path for row in rows if not row.split]:
@@ -157,18 +159,12 @@ def _notes_on_columns(others: Sequence[str]) -> tuple[str, ...]:
     return (f"{what} not read: {names}; those with a meaning are {', '.join(_COLUMNS)}",)
 
 
-def _notes_on_labels(rows: Sequence[_Listed], classes: Sequence[str]) -> tuple[str, ...]:
-    """That classes are scored each by itself, and why; that a name may have been meant as two."""
-    notes = []
-    others = [row.path for row in rows if len(row.labels) != 1]
-    if others:
-        notes.append(
-            f"{counted(len(others), 'video')} with no or several labels, such as {others[0]}: each "
-            f"class is scored by itself (mAP)"
-        )
-    if joined := [name for name in classes if ";" in name]:
-        notes.append(f"class {quoted(joined[0])} is one class; for several, call the column labels")
-    return tuple(notes)
+def _notes_on_classes(classes: Sequence[str]) -> tuple[str, ...]:
+    """That a name may have been meant as two."""
+    joined = [name for name in classes if ";" in name]
+    if not joined:
+        return ()
+    return (f"class {quoted(joined[0])} is one class; for several, call the column labels",)
 
 
 def _once(rows: Sequence[_Listed]) -> tuple[list[_Listed], tuple[str, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,6 +20,7 @@ from vcycle.datasets.listing import (
     SPLIT_NAMES,
     Entry,
     Listing,
+    notes_on_labels,
     sorted_classes,
 )
 from vcycle.datasets.splits import Splitting
@@ -75,10 +76,11 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     paths = [plain_name(shard, top) for shard, _ in found]
     labels = [tuple(numbers[name] for name in sample.labels) for _, sample in found]
     names = [f"{path}/{sample.key}" for path, (_, sample) in zip(paths, found, strict=True)]
-    notes: tuple[str, ...] = ()
+    notes = notes_on_labels(names, labels)
     if any(splits.values()):
         given, why = [splits[shard] for shard, _ in found], "the names of shards tell the splits"
-        chosen, notes = splitting.with_val(given, names, labels, reason=why)
+        chosen, more = splitting.with_val(given, names, labels, reason=why)
+        notes += more
     else:
         chosen = splitting.divide(names, labels)
     entries = tuple(
@@ -100,36 +102,44 @@ def _split_of(shard: Path) -> str:
 
 
 def _samples(shard: Path) -> Iterator[_Sample]:
-    videos: dict[str, tarfile.TarInfo] = {}
-    texts: dict[tuple[str, str], bytes] = {}
+    members: dict[str, tarfile.TarInfo] = {}
     try:
         with tarfile.open(shard, "r:") as tar:
             for member in tar:
                 path = PurePosixPath(member.name)
-                stem, _, extension = path.name.partition(".")
-                key = str(path.with_name(stem)) if stem else ""
-                if not (member.isfile() and key) or is_hidden(path.parts[0]):
-                    continue
-                if f".{extension.rpartition('.')[2]}".lower() in VIDEO_SUFFIXES:
-                    videos[key] = member
-                elif extension in _LABEL_FILES and member.size > _MOST_LABEL_BYTES:
-                    raise ValueError(f"{shard}: {quoted(path.name)} is too large for labels")
-                elif extension in _LABEL_FILES and (content := tar.extractfile(member)):
-                    texts[key, extension] = content.read()
+                if member.isfile() and not (is_hidden(path.name) or is_hidden(path.parts[0])):
+                    members[str(path)] = member
+            for name, member in members.items():
+                stem, _, suffix = name.rpartition(".")
+                if f".{suffix}".lower() in VIDEO_SUFFIXES:
+                    with placed(f"{shard} sample {quoted(stem)}", _FIX):
+                        labels = _labels(_texts(tar, members, stem))
+                    yield _Sample(stem, member.offset_data, member.size, labels)
     except tarfile.TarError as error:
         raise ValueError(f"{shard}: is not an uncompressed tar ({error}); unpack it") from None
-    for key, member in videos.items():
-        with placed(f"{shard} sample {quoted(key)}", _FIX):
-            labels = _labels(
-                {kind: texts[key, kind] for kind in _LABEL_FILES if (key, kind) in texts}
-            )
-        yield _Sample(key, member.offset_data, member.size, labels)
 
 
-def _labels(texts: dict[str, bytes]) -> tuple[str, ...]:
-    for kind, content in texts.items():
+def _texts(
+    tar: tarfile.TarFile, members: dict[str, tarfile.TarInfo], stem: str
+) -> Iterator[tuple[str, str]]:
+    """What files of labels say beside a video: of its own name, or of that up to the first dot."""
+    path = PurePosixPath(stem)
+    key = path.with_name(path.name.partition(".")[0])
+    for kind in _LABEL_FILES:
+        member = members.get(f"{stem}.{kind}") or members.get(f"{key}.{kind}")
+        if member is None or (content := tar.extractfile(member)) is None:
+            continue
+        if member.size > _MOST_LABEL_BYTES:
+            raise ValueError(f"its .{kind} is too large for labels")
         try:
-            text = content.decode().strip()
+            yield kind, content.read().decode().strip()
+        except ValueError as error:
+            raise ValueError(f"its .{kind} cannot be read ({error})") from None
+
+
+def _labels(texts: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    for kind, text in texts:
+        try:
             value: Any = json.loads(text) if kind == "json" else text
         except (ValueError, RecursionError) as error:
             raise ValueError(f"its .{kind} cannot be read ({error})") from None
@@ -137,7 +147,7 @@ def _labels(texts: dict[str, bytes]) -> tuple[str, ...]:
             value = next((value[field] for field in _LABEL_FIELDS if field in value), None)
         names = value if isinstance(value, list) else [value]
         if value is not None and value != "" and all(isinstance(n, str | int) for n in names):
-            labels = tuple(str(name).strip() for name in names)
+            labels = tuple(dict.fromkeys(str(name).strip() for name in names))
             for name in labels:
                 check_class(name)
             return labels
