@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +15,13 @@ import torch
 
 import vcycle
 from vcycle.cli.main import main
+from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import Grid
 from vcycle.data.loader import eval_loader
 from vcycle.data.manifest import Manifest
-from vcycle.data.metadata import Location, UnreadableVideo
+from vcycle.data.metadata import Location, UnreadableVideo, Video
 from vcycle.evaluate import predict as predict_module
 from vcycle.evaluate.predict import Prediction, windows
 from vcycle.evaluate.video_arguments import find_videos
@@ -211,4 +212,9 @@ def test_a_folder_of_images_is_one_video(trained_run: Path, tmp_path: Path) -> N
     model = vcycle.load_model(trained_run)
     [prediction] = vcycle.predict(model, frames)
     assert prediction.end_seconds == pytest.approx(12 / 30)
+    facts = asdict(probe_frames(str(frames), frame_rate=24))
+    video = Video(path="frames", labels=(0,), split="val", **facts)
+    Manifest(tmp_path, ("a", "b"), (video,)).write()
+    [prediction] = vcycle.predict(model, tmp_path / "manifest.csv")
+    assert prediction.end_seconds == pytest.approx(12 / 24)
     shutil.rmtree(frames)

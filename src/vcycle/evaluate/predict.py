@@ -117,7 +117,7 @@ def windows(
 
 def _probe(video: NamedVideo) -> VideoInfo:
     try:
-        return probe(video.place)
+        return probe(video.place, folder_frame_rate=video.frame_rate)
     except UnreadableVideo as error:
         raise UnreadableVideo(video.name, error.reason) from error
 

@@ -29,7 +29,7 @@ def _rows(collected: VideoScores, videos: Manifest) -> Iterator[tuple[object, ..
             continue
         total = collected.scores[number]
         shares = total if collected.multi_label else total / views
-        names = [videos.classes[label] for label in video.labels]
+        names = [videos.classes[label] for label in dict.fromkeys(video.labels)]
         labels = list_cell(names) if collected.multi_label else names[0]
         numbers = [f"{share:.6g}" for share in shares.tolist()]
         yield (video.name, labels, views, *numbers)

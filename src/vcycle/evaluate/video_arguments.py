@@ -10,18 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcycle.data.manifest import Manifest, locate
-from vcycle.data.metadata import Location
+from vcycle.data.metadata import FOLDER_FRAME_RATE, Location
 from vcycle.datasets.folders import IMAGE_SUFFIXES, is_hidden, videos_under
 
 
 @dataclass(frozen=True)
 class NamedVideo:
-    """A video by the name that results show; ``end_seconds`` 0 is its end."""
+    """A video by the name that results show; ``end_seconds`` 0 is its end.
+
+    ``frame_rate`` is that of a folder of images, which have none of their own.
+    """
 
     name: str
     place: Location
     start_seconds: float = 0.0
     end_seconds: float = 0.0
+    frame_rate: float = FOLDER_FRAME_RATE
 
 
 def find_videos(words: Iterable[str | Path]) -> list[NamedVideo]:
@@ -41,7 +45,13 @@ def _videos_of(word: str) -> list[NamedVideo]:
     if path.suffix == ".csv":
         manifest = Manifest.read(path)
         return [
-            NamedVideo(video.name, manifest.locate(video), video.start_seconds, video.end_seconds)
+            NamedVideo(
+                video.name,
+                manifest.locate(video),
+                video.start_seconds,
+                video.end_seconds,
+                video.frame_rate,
+            )
             for video in manifest.videos
         ]
     if not path.is_dir():
