@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.data.request import StepPart
-from vcycle.data.sampler import clip_requests
+from vcycle.data.sampler import video_indices
 from vcycle.devices.agreement import in_all
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.processes import gathered
@@ -136,17 +136,16 @@ class NonFinite:
             for rank, fine in enumerate(is_finite)
             if not fine
         ]
-        requests = [
-            request
-            for part in parts
-            for request in clip_requests(part, num_videos=len(run.train_videos))
+        videos = run.train_videos.videos
+        shown = [
+            video_indices(part.positions, seed=part.seed, num_videos=len(videos)) for part in parts
         ]
         return {
             "step": step.index,
             "shape": str(step.shape),
             "batch_size": step.batch_size,
             "learning_rate": step.learning_rate,
-            "clips": [run.train_videos.videos[request.index].path for request in requests],
+            "clips": [videos[index].name for indices in shown for index in indices.tolist()],
         }
 
 
