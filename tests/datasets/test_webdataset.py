@@ -37,7 +37,8 @@ def test_names_with_dots_are_as_many_videos_and_a_label_twice_is_one(pack):
     root = pack(
         "a.tar",
         {"c.left.mp4": None, "c.right.mp4": None, "c.right.cls": b"2", "c.cls": b"1"}
-        | {"clip_1.5s.mp4": None, "clip_1.5s.json": b'["1", "1"]', "clip_1.5s.txt": b"\xff"},
+        | {"clip_1.5s.mp4": None, "clip_1.5s.json": b'["1", "1"]', "clip_1.5s.txt": b"\xff"}
+        | {".": b"no name", ".hidden.mp4": b""},
     )
     listing = list_folder(root)
     names = [[listing.classes[label] for label in entry.labels] for entry in listing.entries]

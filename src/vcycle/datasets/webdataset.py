@@ -107,7 +107,7 @@ def _samples(shard: Path) -> Iterator[_Sample]:
         with tarfile.open(shard, "r:") as tar:
             for member in tar:
                 path = PurePosixPath(member.name)
-                if member.isfile() and not (is_hidden(path.name) or is_hidden(path.parts[0])):
+                if member.isfile() and not any(map(is_hidden, path.parts)):
                     members[str(path)] = member
             for name, member in members.items():
                 stem, _, suffix = name.rpartition(".")
