@@ -70,7 +70,7 @@ def report_of(run: str) -> PlanReport:
     add_config_flags(parser)
     options = parser.parse_args(run.split())
     config = run_config(options)
-    return PlanReport(config, config.plan(), options.given)
+    return PlanReport(config, options.given)
 
 
 def values_of(run: str) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def test_a_cpu_that_is_faster_in_bfloat16_takes_it_for_one_s_own_videos_and_time
     """A saved configuration is carried out as it is."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
     asked: list[RunConfig] = []
-    monkeypatch.setattr("vcycle.cli.train._train", lambda config, *_, **__: asked.append(config))
+    monkeypatch.setattr("vcycle.cli.train._train", lambda run, _: asked.append(run.config))
     assert main(["data", "index", "folder", "strokes"]) == 0
     own = ["--model", "resnet3d_tiny", "--shape", "8x32x32"]
     assert main(["train", "strokes", *own, "--time", "1m"]) == 0
@@ -128,7 +128,7 @@ def test_a_gpu_takes_tf32_for_one_s_own_videos_only(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     asked: list[RunConfig] = []
-    monkeypatch.setattr("vcycle.cli.train._train", lambda config, *_, **__: asked.append(config))
+    monkeypatch.setattr("vcycle.cli.train._train", lambda run, _: asked.append(run.config))
     own = ["--model", "resnet3d_tiny", "--shape", "8x32x32"]
     assert main(["data", "index", "folder", "strokes"]) == 0
     assert main(["train", "strokes", *own]) == 0

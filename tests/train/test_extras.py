@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_refused_before_step_0(config: RunConfig, tmp_path:
     several = replace(Manifest.read(config.data.manifest), multi_label=True)
     smooth, fabric = replace(config, label_smoothing=0.1), Fabric(accelerator="cpu", devices=1)
     with pytest.raises(ValueError, match=r"label_smoothing 0.1: these videos may show several"):
-        check_extras(smooth, config.plan(), several, fabric)
+        check_extras(smooth, several, fabric)
 
 
 @pytest.mark.parametrize(

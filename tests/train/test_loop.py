@@ -427,7 +427,7 @@ def test_batches_that_processes_cannot_share_are_refused_before_any_is_timed(
     fabric: Any = SimpleNamespace(world_size=processes)
     network = torch.nn.Linear(1, 1)
     with pytest.raises(ValueError, match=problem) if problem else nullcontext():
-        check_batch_division(config, config.plan(), network, fabric)
+        check_batch_division(config, network, fabric)
 
 
 class Remembering(torch.nn.Sequential):

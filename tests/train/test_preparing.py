@@ -50,21 +50,20 @@ def test_it_is_the_difference_of_two_predictions(
         return 0.01 if is_prepared else 0.04
 
     monkeypatch.setattr("vcycle.train.preparing._clip_seconds", clip_seconds)
-    plan = config.plan()
-    saving = measure_preparing(config, plan, times, videos, val_videos=12)
+    saving = measure_preparing(config, times, videos, val_videos=12)
     assert saving is not None
     assert saving.speedup == pytest.approx(4)
     faster = replace(times, decode={shape: each / 4 for shape, each in times.decode.items()})
-    before, after = (predict(config, plan, each, val_videos=12) for each in (times, faster))
+    before, after = (predict(config, each, val_videos=12) for each in (times, faster))
     assert saving.saved == pytest.approx(before.total - after.total)
     assert saving.spent > 0
-    assert {shape for is_prepared, shape in decoded if is_prepared} == set(plan.shapes)
+    assert {shape for is_prepared, shape in decoded if is_prepared} == set(config.plan().shapes)
 
 
 def test_clips_of_both_forms_are_decoded(
     config: RunConfig, times: StepTimes, videos: Manifest
 ) -> None:
-    saving = measure_preparing(config, config.plan(), times, videos, val_videos=12)
+    saving = measure_preparing(config, times, videos, val_videos=12)
     assert saving is not None
     assert saving.speedup > 0
 
@@ -82,19 +81,19 @@ def test_a_video_that_hangs_what_rewrites_it_is_given_up(
 
     monkeypatch.setattr("vcycle.datasets.prepare.iterate_frames", frames)
     monkeypatch.setattr("vcycle.train.preparing._LIMIT_SECONDS", 0.5)
-    assert measure_preparing(config, config.plan(), times, videos, val_videos=12) is None
+    assert measure_preparing(config, times, videos, val_videos=12) is None
 
 
 def test_videos_that_are_elsewhere_or_broken_are_not_measured(
     config: RunConfig, times: StepTimes, videos: Manifest, tmp_path: Path
 ) -> None:
     on_gpu = replace(config, data=replace(config.data, decoder="nvdec"))
-    assert measure_preparing(on_gpu, config.plan(), times, videos, val_videos=12) is None
+    assert measure_preparing(on_gpu, times, videos, val_videos=12) is None
     (tmp_path / "a.mp4").write_bytes(b"no video")
     for root, path in ((videos.root, "s3://bucket/a.mp4"), (tmp_path, "a.mp4")):
         moved = tuple(replace(video, path=path) for video in videos.videos)
         there = replace(videos, root=root, videos=moved)
-        assert measure_preparing(config, config.plan(), times, there, val_videos=12) is None
+        assert measure_preparing(config, times, there, val_videos=12) is None
 
 
 @pytest.mark.parametrize(

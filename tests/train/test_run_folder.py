@@ -37,7 +37,7 @@ CONFIG = RunConfig(
     model=Model("resnet3d_tiny"),
 )
 VIDEOS = Manifest(Path("videos"), ("one", "two"), ())
-BEGUN = CONFIG, CONFIG.plan(), VIDEOS
+BEGUN = CONFIG, VIDEOS
 NEW: dict[str, Any] = {"resumed": None, "predicted_seconds": 1.0}
 
 

@@ -44,13 +44,17 @@ class PlanReport:
     """
 
     config: RunConfig
-    plan: Plan
     flags: Sequence[str] = ()
     seconds: cost.Cost | None = None
     memory: Sequence[cost.BatchMemory] = ()
     decoding: str = ""
     hint: str = ""
     timed: str = ""
+
+    @property
+    def plan(self) -> Plan:
+        """The schedule."""
+        return self.config.plan()
 
     @property
     def title(self) -> str:
@@ -118,7 +122,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
     config = run_config(options)
     plan, flags = config.plan(), options.given
     if options.step_seconds is None:
-        return PlanReport(config, plan, flags, hint=_DECODING_HINT if config.data.manifest else "")
+        return PlanReport(config, flags, hint=_DECODING_HINT if config.data.manifest else "")
     num_devices = 1 if options.num_devices is None else options.num_devices
     if num_devices < 1:
         raise ValueError(f"--num-devices {num_devices}: give at least 1")
@@ -142,7 +146,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
             # By default they are the cores of a machine, however many processes share them.
             workers=process_cores() if workers == "auto" else workers * num_devices,
         )
-    return PlanReport(config, plan, flags, seconds, memory, decoding, timed=timed)
+    return PlanReport(config, flags, seconds, memory, decoding, timed=timed)
 
 
 def _clip_seconds(file: Path) -> Mapping[str, Mapping[Shape, float]]:
@@ -188,9 +192,9 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
         "compute_reduction": computed.reduction,
         "compute_unit": unit,
         "frame_reduction": cost.frames(plan).reduction,
-        "span_reduction": _spans(config, plan)[1].reduction,
+        "span_reduction": _spans(config)[1].reduction,
         "final_evaluation": config.final.protocol if config.final else None,
-        "notes": [*_notes(config, plan), *filter(None, [report.timed])],
+        "notes": [*_notes(config), *filter(None, [report.timed])],
     }
     if report.seconds:
         values["predicted_seconds"] = report.seconds.plan
@@ -208,7 +212,7 @@ def plan_text(report: PlanReport) -> str:
     config, plan = report.config, report.plan
     computed, unit = compute(plan, config.model)
     costs = {unit: computed, "frames on the grids": cost.frames(plan)}
-    name, spans = _spans(config, plan)
+    name, spans = _spans(config)
     costs[name] = spans
     if report.seconds:
         hours = cost.Cost(report.seconds.plan / 3600, report.seconds.baseline / 3600)
@@ -218,7 +222,7 @@ def plan_text(report: PlanReport) -> str:
         _wrapped(f"{report.title}: {summary}" if summary else report.title),
         plan_table(plan, costs, report.memory),
     ]
-    notes = _notes(config, plan)
+    notes = _notes(config)
     if unit == "pixels":
         notes.append(
             "pixels: the multiply-adds of these shapes are not known before the model is built"
@@ -240,14 +244,16 @@ def _wrapped(text: str, *, indent: str = "") -> str:
     )
 
 
-def _spans(config: RunConfig, plan: Plan) -> tuple[str, cost.Cost]:
+def _spans(config: RunConfig) -> tuple[str, cost.Cost]:
     """What a decoder goes through, and in what unit: a clip of segments spans its whole video."""
+    plan = config.plan()
     if config.data.segments:
         return "videos spanned", cost.clip_cost(plan, lambda *_: 1)
     return "frames spanned", cost.frames_spanned(plan, stride=config.data.stride)
 
 
-def _notes(config: RunConfig, plan: Plan) -> list[str]:
+def _notes(config: RunConfig) -> list[str]:
+    plan = config.plan()
     notes = [*config.notes, *config.schedule_notes, *filter(None, [config.steps_note])]
     if not config.schedule_notes and len(plan.shapes) > 1:
         notes += as_asked(config, len(plan), is_own=config.recipe in USER_RECIPES)

@@ -10,9 +10,9 @@ import argparse
 import glob
 import shlex
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from vcycle.cli.launched import is_first
 from vcycle.cli.waiting import starting_pytorch
@@ -25,37 +25,39 @@ if TYPE_CHECKING:
     from vcycle.train.lock import FolderLock
 
 
-def choose_folder(
+@dataclass(frozen=True)
+class ChosenRun:
+    """What a command trains, and where.
+
+    Args:
+        folder: of the run.
+        config: of the run; with the plan that it began with, if that was fitted to as much time.
+        resume: as ``train`` takes it.
+        budget_seconds: to which its plan is yet to be fitted.
+    """
+
+    folder: Path
+    config: RunConfig
+    resume: bool | Literal["auto"]
+    budget_seconds: float | None = None
+
+
+def choose_run(
     options: argparse.Namespace, config: RunConfig, name: str, seconds: float | None
-) -> tuple[Path, RunConfig, bool]:
-    """The run folder, the configuration, and whether its plan was fitted to a budget before.
+) -> ChosenRun:
+    """The run that a command begins or goes on with.
 
     The same command as before goes on with its run: in the folder given, or in the last numbered
     one if its run is not complete.
     """
     if options.folder is not None:
-        folder = Path(options.folder)
-        if (folder / "config.yaml").is_file() and options.resume is False:
-            options.resume = "auto"
-        fitted = _fitted(folder, config, seconds)
-        if seconds is not None and fitted is None and (folder / "config.yaml").is_file():
-            raise ValueError(
-                f"--time {options.time}: the run in {folder} began with another length; give its "
-                f"own, or another --folder"
-            )
-        if _has_other_videos(folder, config):
-            raise ValueError(
-                f"--folder {folder}: its run began with other videos; --resume "
-                f"{shlex.quote(str(folder))} goes on with those, or give another --folder"
-            )
-        return folder, fitted or config, fitted is not None
+        return _in_given_folder(options, config, seconds)
     last = last_run_folder(name)
     if last is not None and (last / "config.yaml").is_file():
         with suppress(ValueError):  # of another version, or damaged: another run
             fitted = _fitted(last, config, seconds)
             if (seconds is None or fitted is not None) and not _differs(last, fitted or config):
-                options.resume = "auto"
-                return last, fitted or config, fitted is not None
+                return _going_on(last, config, fitted)
             if is_first():
                 print(
                     f"{last} is not complete, and began with other settings or videos; "
@@ -63,7 +65,42 @@ def choose_folder(
                 )
     if options.resume is True:
         raise ValueError("--resume: there is no run to go on with; give --resume RUN")
-    return run_folder(name), config, False
+    return ChosenRun(run_folder(name), config, options.resume, seconds)
+
+
+def _in_given_folder(
+    options: argparse.Namespace, config: RunConfig, seconds: float | None
+) -> ChosenRun:
+    """The run in ``--folder``, new or begun. Raises ValueError if that is another one."""
+    folder = Path(options.folder)
+    has_begun = (folder / "config.yaml").is_file()
+    fitted = _fitted(folder, config, seconds)
+    if seconds is not None and fitted is None and has_begun:
+        raise ValueError(
+            f"--time {options.time}: the run in {folder} began with another length; give its "
+            f"own, or another --folder"
+        )
+    if _has_other_videos(folder, config):
+        raise ValueError(
+            f"--folder {folder}: its run began with other videos; --resume "
+            f"{shlex.quote(str(folder))} goes on with those, or give another --folder"
+        )
+    if has_begun:
+        return _going_on(folder, config, fitted, resume=options.resume or "auto")
+    return ChosenRun(folder, config, options.resume, seconds)
+
+
+def _going_on(
+    folder: Path,
+    config: RunConfig,
+    fitted: RunConfig | None,
+    *,
+    resume: bool | Literal["auto"] = "auto",
+) -> ChosenRun:
+    """The run in a folder, with the plan that it was fitted to before."""
+    if fitted is not None and is_first():
+        print(f"{folder}: keeps the plan that it began with")
+    return ChosenRun(folder, fitted or config, resume)
 
 
 def _fitted(folder: Path, config: RunConfig, seconds: float | None) -> RunConfig | None:

@@ -19,7 +19,7 @@ from vcycle.cli.launched import is_first, is_launched, is_one_of_several
 from vcycle.cli.own_data import manifest_of, short_name
 from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.plan import PlanReport, plan_text
-from vcycle.cli.run_folders import choose_folder, locked_folder
+from vcycle.cli.run_folders import ChosenRun, choose_run, locked_folder
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import changed, check_own_code, read_config, read_values
 from vcycle.config.flag_parser import FlagParser
@@ -85,37 +85,40 @@ def run_train_command(options: argparse.Namespace) -> None:
         flag = next(iter(given))
         raise ValueError(f"{flag}: it is for a folder or table of videos; leave it out")
     use_model_of_weights(options)
-    gpus = options.gpus
-    if options.recipe not in USER_RECIPES:
-        options.gpus = None  # the batch is the recipe's, on any number
     name = short_name(videos) if videos is not None else options.recipe or "run"
     if names_its_folder:
-        folder = Path(options.resume)
-        config = _resumed(folder, options)
-        seconds = None
+        run = _resumed(Path(options.resume), options)
     else:
-        config = _absolute(run_config(options))  # what a user got wrong must not wait for torch
-        if options.config is not None:
-            check_own_code(config, options.fields, Path(options.config))
-        config.data.given_manifest()
-        config.grid_range()
-        if options.recipe in USER_RECIPES and "precision" not in options.fields:
-            config = _in_fastest_precision(config, options)
-        folder, config, kept = choose_folder(options, config, name, seconds)
-        if kept and is_first():
-            print(f"{folder}: keeps the plan that it began with")
-        seconds = None if kept else seconds
-        if options.resume is False:
-            check_weights(config)
+        run = choose_run(options, _new_config(options), name, seconds)
+    if run.resume is False:
+        check_weights(run.config)
     if num_gpus is not None and num_gpus > 1:
-        launch(num_gpus, options.words + ([] if names_its_folder else ["--folder", str(folder)]))
-    is_chosen_here = options.folder is None and options.resume is False and not options.dry_run
+        launch(
+            num_gpus,
+            options.words + ([] if names_its_folder else ["--folder", str(run.folder)]),
+        )
+    is_chosen_here = options.folder is None and run.resume is False and not options.dry_run
     with ExitStack() as stack:
         if is_chosen_here and is_first():  # so that another command takes another
             folder, lock = locked_folder(name)
             stack.callback(lock.release)
-        is_own = config.recipe in USER_RECIPES
-        _train(config, folder, options, seconds, is_own=is_own, num_gpus=gpus or 1)
+            run = replace(run, folder=folder)
+        _train(run, options)
+
+
+def _new_config(options: argparse.Namespace) -> RunConfig:
+    """What a new run would be; what a user got wrong is told of before PyTorch starts."""
+    is_own = options.recipe in USER_RECIPES
+    if not is_own:
+        options = argparse.Namespace(**{**vars(options), "gpus": None})  # the batch is the recipe's
+    config = _absolute(run_config(options))
+    if options.config is not None:
+        check_own_code(config, options.fields, Path(options.config))
+    config.data.given_manifest()
+    config.grid_range()
+    if is_own and "precision" not in options.fields:
+        config = _in_fastest_precision(config, options)
+    return config
 
 
 def parse_time(text: str) -> float:
@@ -179,8 +182,8 @@ def _check_before_index(options: argparse.Namespace) -> None:
     changed(replace(recipe("scratch"), multigrid=multigrid), fields)
 
 
-def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
-    """The configuration of a run that is gone on with, with fields changed."""
+def _resumed(folder: Path, options: argparse.Namespace) -> ChosenRun:
+    """A run that is gone on with, with fields of its configuration changed."""
     if options.recipe is not None or options.config is not None or options.folder is not None:
         flag = "--config" if options.config is not None else "--folder"
         other = options.recipe or flag
@@ -192,7 +195,6 @@ def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
     if not (folder / "config.yaml").is_file():
         problem = "no config.yaml in it" if folder.exists() else "not found"
         raise ValueError(f"--resume {folder}: {problem}; give a folder of vcycle train")
-    options.resume = True
     file = folder / "config.yaml"
     config = _absolute(read_config(file, options.fields))
     check_own_code(config, options.fields, file)
@@ -200,7 +202,7 @@ def _resumed(folder: Path, options: argparse.Namespace) -> RunConfig:
         from vcycle.train.same_run import check_config
 
     check_config(read_values(file), config, source=f"--resume {folder}")  # before a plan is shown
-    return config
+    return ChosenRun(folder, config, resume=True)
 
 
 def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> RunConfig:
@@ -249,25 +251,20 @@ def _absolute(config: RunConfig) -> RunConfig:
     return replace(config, data=data, model=model)
 
 
-def _train(
-    config: RunConfig,
-    folder: Path,
-    options: argparse.Namespace,
-    seconds: float | None,
-    *,
-    is_own: bool,
-    num_gpus: int,
-) -> None:
+def _train(run: ChosenRun, options: argparse.Namespace) -> None:
     """Print the plan, train, and say where things are and what comes next."""
+    config, folder = run.config, run.folder
+    is_own = config.recipe in USER_RECIPES
+    needs_time = run.budget_seconds is not None
 
     def plan_of(config: RunConfig) -> str:
-        return f"\n{plan_text(PlanReport(config, config.plan(), options.given))}\n"
+        return f"\n{plan_text(PlanReport(config, options.given))}\n"
 
     if (is_own or options.dry_run) and is_first():
-        if seconds is None:
-            print(plan_of(config))
-        else:
+        if needs_time:
             print(f"\nthe plan is {options.time} long: it comes once its steps are timed")
+        else:
+            print(plan_of(config))
         print(f"run folder {folder}", flush=True)
 
     with starting_pytorch():
@@ -278,15 +275,15 @@ def _train(
         result = train(
             config,
             folder,
-            resume=options.resume,
+            resume=run.resume,
             title=folder.name if is_own else None,
-            budget_seconds=seconds,
+            budget_seconds=run.budget_seconds,
             dry_run=options.dry_run,
-            describe=plan_of if seconds is not None else None,
+            describe=plan_of if needs_time else None,
             exits=True,
         )
     except KeyboardInterrupt as stop:
-        said = _after_stop(folder, stop, config, num_gpus=num_gpus)
+        said = _after_stop(folder, stop, config, num_gpus=options.gpus or 1)
         raise KeyboardInterrupt(said) from None
     destroy_process_group()
     if not is_first():

@@ -7,6 +7,7 @@ a run can be started again from what it saved. Nothing changes it while training
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from vcycle.config.augmentation import Augmentation
@@ -341,6 +342,10 @@ class RunConfig:
         Raises ValueError if it leaves SlowFast no slow frame, or drops tokens of a model that is
         known not to have any.
         """
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> Plan:
         plan = Plan(self.baseline, self.multigrid)
         entry = self.model.entry
         if plan.drops_tokens and entry is not None and not entry.drops_tokens:

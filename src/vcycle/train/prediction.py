@@ -122,7 +122,7 @@ def _waiting_line(run: Run) -> str:
 def _preparing_lines(run: Run) -> list[str]:
     """What preparing the videos would save, as measured on two of them, and the command."""
     saving = measure_preparing(
-        run.config, run.plan, run.times, run.train_videos, val_videos=len(run.val_videos)
+        run.config, run.times, run.train_videos, val_videos=len(run.val_videos)
     )
     if saving is None:
         return []

@@ -17,7 +17,6 @@ from vcycle.data.metadata import Video
 from vcycle.data.request import ClipRequest
 from vcycle.datasets.prepare import prepare_videos
 from vcycle.evaluate.loaders import make_dataset
-from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.measure.timing import StepTimes, predict
 
@@ -38,7 +37,7 @@ class Saving:
 
 
 def measure_preparing(
-    config: RunConfig, plan: Plan, times: StepTimes, videos: Manifest, *, val_videos: int
+    config: RunConfig, times: StepTimes, videos: Manifest, *, val_videos: int
 ) -> Saving | None:
     """Rewrite the beginning of two videos, and decode clips of both forms of them.
 
@@ -63,14 +62,12 @@ def measure_preparing(
             rewritten = make_dataset(config, done.manifest)
             ratios = {
                 shape: _clip_seconds(rewritten, shape) / _clip_seconds(originals, shape)
-                for shape in plan.shapes
+                for shape in config.plan().shapes
             }
         except (ValueError, OSError):  # a video cannot be read, or nothing can be written
             return None
     faster = replace(times, decode={s: each * ratios[s] for s, each in times.decode.items()})
-    before, after = (
-        predict(config, plan, each, val_videos=val_videos).total for each in (times, faster)
-    )
+    before, after = (predict(config, each, val_videos=val_videos).total for each in (times, faster))
     frames = sum(video.num_frames for video in videos.videos) * (1 + val_videos / len(videos))
     per_frame = done.seconds / sum(video.num_frames for video in some.videos)
     return Saving(

@@ -84,7 +84,6 @@ def train(
                 return {}
             files.start(
                 run.config,
-                run.plan,
                 run.manifest,
                 resumed=run.resumed,
                 first_step=run.first_step,

@@ -146,7 +146,6 @@ class RunFolder:
     def start(
         self,
         config: RunConfig,
-        plan: Plan,
         manifest: Manifest,
         *,
         resumed: Path | None,
@@ -172,6 +171,7 @@ class RunFolder:
         write_atomic(self.path / "config.yaml", config_text(config))
         earlier = self.predicted_seconds() if first_step else None
         predicted = predicted_seconds if earlier is None else earlier
+        plan = config.plan()
         values = {"recipe": config.recipe, **plan.to_dict(), "predicted_seconds": predicted}
         write_atomic(self.path / "plan.json", json.dumps(values, indent=1) + "\n")
         first_phase = plan.phase_of(first_step) if first_step < len(plan) else len(plan.phases)

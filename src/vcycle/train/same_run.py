@@ -15,7 +15,6 @@ from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
-from vcycle.schedule.plan import Plan
 
 _FREE = (
     *("threads", "accumulate", "compile", "cuda_graphs", "checkpoint", "nonfinite", "log"),
@@ -40,11 +39,11 @@ def check_config(before: dict[str, Any], config: RunConfig, *, source: str) -> N
 
 
 def check_state(
-    state: dict[str, Any], config: RunConfig, plan: Plan, dataset: dict[str, Any], *, source: str
+    state: dict[str, Any], config: RunConfig, dataset: dict[str, Any], *, source: str
 ) -> None:
-    """Raise ValueError unless a checkpoint is of this configuration, plan and ``identity``."""
+    """Raise ValueError unless a checkpoint is of this configuration and ``identity``."""
     before = {**state["config"], "plan": state["plan"], "manifest": state["manifest"]}
-    now = {**asdict(config), "plan": plan.to_dict(), "manifest": dataset}
+    now = {**asdict(config), "plan": config.plan().to_dict(), "manifest": dataset}
     _check(_differences(before, now, free=_FREE), source=source)
 
 

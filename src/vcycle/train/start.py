@@ -70,7 +70,6 @@ class Run:
     """
 
     config: RunConfig
-    plan: Plan
     fabric: Fabric
     folder: RunFolder
     manifest: Manifest
@@ -91,6 +90,11 @@ class Run:
     first_step: int
     first_seconds: float
     has_norms: bool
+
+    @property
+    def plan(self) -> Plan:
+        """The schedule of the run."""
+        return self.config.plan()
 
     @property
     def decodes_fast(self) -> bool:
@@ -119,7 +123,6 @@ def start(
     that it began with. Raises ValueError for what a user has to change.
     """
     activity.begin(f"building {config.model.name}")
-    plan = config.plan()
     manifest = read_manifest(config, folder.path if resume else None)
     says = resume and fabric.is_global_zero
     if says and has_other_videos(folder.path, config.data.given_manifest()):
@@ -143,31 +146,31 @@ def start(
         fresh=not resume,
         videos=manifest,
     )
-    check_extras(config, plan, manifest, fabric)
+    check_extras(config, manifest, fabric)
     if config.model.freeze:
         frozen, total = freeze(network, config.model.freeze), len(list(network.parameters()))
         fabric.print(f"{config.model.name}: {frozen} of {total} parameters are frozen")
     fused = fuses(fabric.device, config.precision)
     model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer, fused=fused))
     stop_broadcasting_buffers(model)
-    check_batch_division(config, plan, network, fabric)
+    check_batch_division(config, network, fabric)
     average = WeightAverage(network, decay=config.ema_decay) if config.ema_decay else None
     dataset = identity(manifest)
     resumed, first_step, first_seconds, has_norms = None, 0, 0.0, False
     if resume:
         resumed = from_first(fabric, lambda: newest_intact(folder.path, say=fabric.print))
         first_step, first_seconds, has_norms = _restore(
-            resumed, network, average, optimizer, config, plan, dataset, fabric
+            resumed, network, average, optimizer, config, dataset, fabric
         )
 
     # Measure, then fix the plan.
-    left = sum(kind.steps * kind.batch_size for kind in plan.mini_batches(first_step=first_step))
-    kept = kept_frames(config.data, train_videos, num_clips=left // fabric.world_size)
+    left = config.plan().mini_batches(first_step=first_step)
+    num_clips = sum(kind.steps * kind.batch_size for kind in left)
+    kept = kept_frames(config.data, train_videos, num_clips=num_clips // fabric.world_size)
     if None in gathered(kept, fabric):
         kept = None
     measured = measure(
         config,
-        plan,
         network,
         model,
         inner_optimizer(optimizer),
@@ -178,15 +181,15 @@ def start(
         budget_seconds=None if budget is None else budget.seconds,
     )
     if config.compile and average is not None:  # validations then run the same code
-        compile_blocks(average.module, num_kinds=len(plan.mini_batches()))
+        compile_blocks(average.module, num_kinds=len(config.plan().mini_batches()))
     if budget is not None and not resume:
         config = fitted(config, measured.times, budget, fabric, num_val_videos=len(val_videos))
-        plan = config.plan()
-    loader = make_train_loader(config, plan, train_videos, fabric, kept=kept, first_step=first_step)
+    loader = make_train_loader(
+        config, config.plan(), train_videos, fabric, kept=kept, first_step=first_step
+    )
     val_loader = make_eval_loader(config, val_videos, fabric)
     return Run(
         config=config,
-        plan=plan,
         fabric=fabric,
         folder=folder,
         manifest=manifest,
@@ -201,7 +204,7 @@ def start(
         pieces=measured.pieces,
         peak_bytes=measured.peak_bytes,
         times=measured.times,
-        prediction=predict(config, plan, measured.times, val_videos=len(val_videos)),
+        prediction=predict(config, measured.times, val_videos=len(val_videos)),
         dataset=dataset,
         resumed=resumed,
         first_step=first_step,
@@ -230,7 +233,6 @@ def _restore(
     average: WeightAverage | None,
     optimizer: torch.optim.Optimizer,
     config: RunConfig,
-    plan: Plan,
     dataset: dict[str, Any],
     fabric: Fabric,
 ) -> tuple[int, float, bool]:
@@ -239,7 +241,7 @@ def _restore(
     Raises ValueError unless the checkpoint is of this run.
     """
     state, source = load_checkpoint(checkpoint), f"checkpoint {checkpoint}"
-    check_state(state, config, plan, dataset, source=source)
+    check_state(state, config, dataset, source=source)
     check_network(state, network, source=source)
     network.load_state_dict(state["model"])
     load_optimizer(optimizer, state["optimizer"])
@@ -250,14 +252,14 @@ def _restore(
     return state["next_step"], state["seconds"], state["has_norms"]
 
 
-def check_batch_division(config: RunConfig, plan: Plan, network: nn.Module, fabric: Fabric) -> None:
+def check_batch_division(config: RunConfig, network: nn.Module, fabric: Fabric) -> None:
     """Raise ValueError unless processes and micro-batches share every batch in whole norm groups.
 
     A group may also be split evenly over processes, but not over micro-batches. A model without
     batch norm has no groups.
     """
     has_groups = any(isinstance(module, SubBatchNorm3d) for module in network.modules())
-    for kind in plan.mini_batches():
+    for kind in config.plan().mini_batches():
         clips, rest = divmod(kind.batch_size, config.micro_batches)
         if rest:
             raise ValueError(
@@ -279,9 +281,9 @@ def check_batch_division(config: RunConfig, plan: Plan, network: nn.Module, fabr
             check_norm_group(kind.norm_group, batch_clips=clips, num_parts=fabric.world_size)
 
 
-def check_extras(config: RunConfig, plan: Plan, manifest: Manifest, fabric: Fabric) -> None:
+def check_extras(config: RunConfig, manifest: Manifest, fabric: Fabric) -> None:
     """Raise ValueError if augmentation or the loss do not fit the videos or the processes."""
-    sizes = [kind.batch_size for kind in plan.mini_batches()]
+    sizes = [kind.batch_size for kind in config.plan().mini_batches()]
     check_pairs(config.augmentation, sizes, num_parts=fabric.world_size * config.micro_batches)
     if config.label_smoothing and manifest.multi_label:
         raise ValueError(

@@ -41,7 +41,7 @@ def test_a_short_run_decodes_an_eighth_of_its_clips_before(
     dataset = make_dataset(config, videos)
     fabric = Fabric(accelerator="cpu", devices=1)
     with Activity(Console(file=io.StringIO())) as activity:
-        found = decode_seconds(config, plan, dataset, fabric, activity=activity)
+        found = decode_seconds(config, dataset, fabric, activity=activity)
     assert set(found) == set(plan.shapes)
     assert min(found.values()) > 0
     drawn = Counter[Shape]()
@@ -74,9 +74,9 @@ def test_kept_frames_are_timed_without_their_decoding(
     monkeypatch.setattr(dataset_module, "stored_frames", counted)
     fabric = Fabric(accelerator="cpu", devices=1)
     with Activity(Console(file=io.StringIO())) as activity:
-        found = decode_seconds(config, config.plan(), few, fabric, activity=activity)
+        found = decode_seconds(config, few, fabric, activity=activity)
         alone = config.plan().shapes[:1]
-        one = decode_seconds(config, config.plan(), few, fabric, activity=activity, shapes=alone)
+        one = decode_seconds(config, few, fabric, activity=activity, shapes=alone)
     assert set(found) == set(config.plan().shapes)
     assert set(one) == set(alone)
     assert len(decoded) == len(set(decoded)) == 4

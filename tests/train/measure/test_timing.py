@@ -40,18 +40,19 @@ FINAL_SECONDS = 50 * 10 * 3 * 0.01
 @pytest.mark.parametrize("schedule", ["anneal", "paper"])
 def test_a_prediction_is_the_sum_over_steps(schedule: str) -> None:
     """The paper's has a short cycle, which phases begin and end anywhere."""
-    plan = replace(CONFIG, multigrid=CONFIG.multigrid.with_schedule(schedule)).plan()
-    prediction = predict(CONFIG, plan, TIMES, val_videos=50)
+    config = replace(CONFIG, multigrid=CONFIG.multigrid.with_schedule(schedule))
+    plan = config.plan()
+    prediction = predict(config, TIMES, val_videos=50)
     steps = [TIMES.step(Kind.of(step)) for step in plan[:]]
     assert prediction.steps == pytest.approx(sum(steps))
     assert prediction.phases == pytest.approx(
         [sum(steps[phase.first_step : phase.end_step]) for phase in plan.phases]
     )
     assert prediction.validations == pytest.approx(20 * 50 * 0.01)
-    with_final = predict(WITH_FINAL, plan, TIMES, val_videos=50)
+    with_final = predict(WITH_FINAL, TIMES, val_videos=50)
     assert with_final.validations == pytest.approx(20 * 50 * 0.01 + FINAL_SECONDS)
-    more = replace(CONFIG, evaluation=replace(CONFIG.evaluation, times=10**6))
-    assert predict(more, plan, TIMES, val_videos=50).validations == pytest.approx(
+    more = replace(config, evaluation=replace(config.evaluation, times=10**6))
+    assert predict(more, TIMES, val_videos=50).validations == pytest.approx(
         len(plan) * 50 * 0.01  # one after each step
     )
 
@@ -102,7 +103,7 @@ def test_the_shape_that_is_slowest_to_decode_is_named_with_both_speeds() -> None
 @pytest.mark.parametrize("seconds", [100.0, 300.0, 7200.0, 1e5])
 def test_a_budget_is_used_and_not_exceeded(seconds: float, config: RunConfig, final: float) -> None:
     fitted = fit_budget(config, TIMES, seconds, val_videos=50)
-    prediction = predict(fitted, fitted.plan(), TIMES, val_videos=50)
+    prediction = predict(fitted, TIMES, val_videos=50)
     assert 0.9 * seconds < prediction.total <= seconds
     assert prediction.validations - final <= 0.1 * seconds
     assert "asked for" in fitted.steps_note
@@ -145,7 +146,7 @@ def test_a_budget_for_few_steps_is_the_baselines_unless_a_schedule_was_asked_for
         evaluation=replace(CONFIG.evaluation, times=1),
     )
     fitted = fit_budget(recipe, TIMES, seconds, val_videos=50)
-    assert 0.9 * seconds < predict(fitted, fitted.plan(), TIMES, val_videos=50).total <= seconds
+    assert 0.9 * seconds < predict(fitted, TIMES, val_videos=50).total <= seconds
     assert fitted.schedule_notes[0].startswith("schedule off" if is_off else "schedule anneal")
     assert len(fitted.plan().shapes) == (1 if is_off else 3)
     asked = fit_budget(replace(recipe, schedule_notes=()), TIMES, seconds, val_videos=50)
@@ -200,7 +201,7 @@ def test_a_budget_that_is_too_short_names_one_that_is_not(slower: int) -> None:
         fit_budget(CONFIG, times, 0.6, val_videos=50, spent=60.0)
     advised = parse_time(re.findall(r"give --time (\w+)", str(caught.value))[0])
     fitted = fit_budget(CONFIG, times, advised - 60, val_videos=50, spent=60.0)
-    assert predict(fitted, fitted.plan(), times, val_videos=50).total <= advised - 60
+    assert predict(fitted, times, val_videos=50).total <= advised - 60
 
 
 def test_what_is_left_of_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +317,6 @@ def test_what_is_measured_says_who_shares_the_work(monkeypatch: pytest.MonkeyPat
     for first_step in (len(PLAN) - 200, len(PLAN) - 100):
         found = measuring.measure(
             config,
-            PLAN,
             network,
             network,
             nothing,

@@ -75,7 +75,6 @@ class Parts:
             return slowdown(
                 gradients,
                 self.optimizer,
-                self.config.plan(),
                 self.config,
                 make_dataset(self.config, self.videos),
                 times=times,

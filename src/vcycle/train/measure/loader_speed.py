@@ -20,7 +20,6 @@ from vcycle.data.request import ClipRequest
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import num_workers
 from vcycle.schedule.messages import counted
-from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 
@@ -45,7 +44,6 @@ def for_timing(dataset: ClipDataset, *, seed: int) -> ClipDataset:
 
 def decode_seconds(
     config: RunConfig,
-    plan: Plan,
     dataset: ClipDataset,
     fabric: Fabric,
     *,
@@ -57,6 +55,7 @@ def decode_seconds(
     ``shapes`` are the plan's unless given.
     Videos that cannot be read are nobody's fault here: the run will count them.
     """
+    plan = config.plan()
     shapes = shapes or plan.shapes
     activity.begin(f"timing the loader: clips of {counted(len(shapes), 'shape')}")
     workers = num_workers(config.data)

@@ -19,7 +19,7 @@ from vcycle.devices.agreement import from_first
 from vcycle.devices.cores import CoreUse, allowed_cores, process_cores
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import num_workers
-from vcycle.schedule.plan import MiniBatch, Plan
+from vcycle.schedule.plan import MiniBatch
 from vcycle.train.activity import Activity
 from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.measure.loader_speed import decode_seconds, for_timing
@@ -57,7 +57,6 @@ class Measured:
 
 def measure(
     config: RunConfig,
-    plan: Plan,
     network: nn.Module,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -83,7 +82,6 @@ def measure(
     rehearsed = rehearse(
         gradients,
         optimizer,
-        plan,
         config,
         videos=videos,
         activity=activity,
@@ -92,15 +90,14 @@ def measure(
     )
     if fabric.device.type == "cpu" and fabric.world_size == 1:
         _say_busy(CoreUse.now().others_since(before), activity)
-    times = _times(config, plan, dataset, rehearsed, fabric, activity=activity)
+    times = _times(config, dataset, rehearsed, fabric, activity=activity)
     if budget_seconds is None:
-        left = plan.mini_batches(first_step=first_step)
+        left = config.plan().mini_batches(first_step=first_step)
         steps = sum(kind.steps * times.step(Kind.of(kind)) for kind in left)
         limit = min(limit, _MEASURING_SHARE * steps)
     slower = slowdown(
         gradients,
         optimizer,
-        plan,
         config,
         for_timing(dataset, seed=config.seed),
         times=times,
@@ -124,7 +121,6 @@ def fitted(
 
 def _times(
     config: RunConfig,
-    plan: Plan,
     dataset: ClipDataset,
     rehearsed: Rehearsed,
     fabric: Fabric,
@@ -133,11 +129,11 @@ def _times(
 ) -> StepTimes:
     """What was measured, the same in all processes."""
     few = for_timing(dataset, seed=config.seed)
-    decode = decode_seconds(config, plan, few, fabric, activity=activity)
+    decode = decode_seconds(config, few, fabric, activity=activity)
     views = None
     if dataset.kept is not None:  # views are read from files
-        files, shape = replace(dataset, kept=None), plan.baseline.shape
-        found = decode_seconds(config, plan, files, fabric, activity=activity, shapes=[shape])
+        files, shape = replace(dataset, kept=None), config.baseline.shape
+        found = decode_seconds(config, files, fabric, activity=activity, shapes=[shape])
         views = found[shape]
     on_cpu = fabric.device.type == "cpu"
     times = StepTimes(

@@ -29,7 +29,7 @@ from vcycle.evaluate.checkpoint import weights_bytes
 from vcycle.models import check_model, discard_statistics, memory_format, set_token_share
 from vcycle.models.buffers import restored_buffers
 from vcycle.schedule.messages import duration
-from vcycle.schedule.plan import MiniBatch, Plan
+from vcycle.schedule.plan import MiniBatch
 from vcycle.schedule.shape import Shape
 from vcycle.train.activity import Activity
 from vcycle.train.compiling import compile_blocks
@@ -57,7 +57,6 @@ class Rehearsed:
 def rehearse(
     gradients: Gradients,
     optimizer: Optimizer,
-    plan: Plan,
     config: RunConfig,
     *,
     videos: Manifest,
@@ -78,14 +77,15 @@ def rehearse(
     cannot keep the state, a buffer that it keeps changes its size, or, with several processes, a
     parameter is not used.
     """
+    plan = config.plan()
     kinds = plan.mini_batches()
     network, fabric = gradients.network, gradients.fabric
-    steps = RehearsedSteps(gradients, plan, config, videos)
+    steps = RehearsedSteps(gradients, config, videos)
     shape, clips = plan.baseline.shape, 0
     with unchanged(network, optimizer, config.model.name) as before:
         try:
             if warn_if_long and steps.on_cpu:
-                _warn_of_a_long_run(steps, plan, config, activity=activity)
+                _warn_of_a_long_run(steps, config, activity=activity)
                 discard_statistics(network)
             for number, shape in enumerate(plan.shapes, 1):
                 begin_count(activity, "checking", "shape", number, len(plan.shapes))
@@ -171,15 +171,14 @@ def begin_count(
         activity.update(text)
 
 
-def _warn_of_a_long_run(
-    steps: RehearsedSteps, plan: Plan, config: RunConfig, *, activity: Activity
-) -> None:
+def _warn_of_a_long_run(steps: RehearsedSteps, config: RunConfig, *, activity: Activity) -> None:
     """Say so at once if a CPU will take long, by two clips of the smallest shape."""
     activity.begin(f"estimating how long {config.model.name} takes on a CPU")
-    smallest = min(plan.mini_batches(), key=lambda each: each.shape.num_pixels * each.token_share)
+    kinds = config.plan().mini_batches()
+    smallest = min(kinds, key=lambda each: each.shape.num_pixels * each.token_share)
     check_model(steps.network, [smallest.shape], num_classes=steps.videos.num_classes, num_clips=2)
     pair = replace(smallest, batch_size=2, norm_group=None)
-    pixels = sum(each.steps * Kind.of(each).num_pixels for each in plan.mini_batches())
+    pixels = sum(each.steps * Kind.of(each).num_pixels for each in kinds)
     seconds = steps.seconds(pair, 2) * pixels / Kind.of(pair).num_pixels
     if seconds > MANY_SECONDS:
         flags = smaller(config)

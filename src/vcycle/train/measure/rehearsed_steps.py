@@ -21,7 +21,7 @@ from vcycle.data.request import StepPart
 from vcycle.devices.agreement import in_all
 from vcycle.devices.fabric import Fabric
 from vcycle.models import set_norm_group, set_token_share
-from vcycle.schedule.plan import MiniBatch, Plan
+from vcycle.schedule.plan import MiniBatch
 from vcycle.schedule.shape import Shape
 from vcycle.train.augment import augment
 from vcycle.train.clock import clock_of
@@ -40,7 +40,6 @@ class RehearsedSteps:
     """Forward and backward passes on random clips."""
 
     gradients: Gradients
-    plan: Plan
     config: RunConfig
     videos: Manifest
 
@@ -144,7 +143,6 @@ class RehearsedSteps:
         # Nothing here keeps the clips as they were before augmentation.
         batch = as_of_the_run(
             random_pixels(clips, kind.shape, self.fabric.device),
-            self.plan,
             self.config,
             self.videos,
         )
@@ -154,8 +152,9 @@ class RehearsedSteps:
                 flat.average(world_size=self.fabric.world_size)
 
 
-def as_of_the_run(pixels: torch.Tensor, plan: Plan, config: RunConfig, videos: Manifest) -> Batch:
+def as_of_the_run(pixels: torch.Tensor, config: RunConfig, videos: Manifest) -> Batch:
     """(N, 3, T, H, W) uint8 as a batch of the plan, of the first class, augmented as others are."""
+    plan = config.plan()
     step = replace(plan[0], shape=Shape(*pixels.shape[2:]), batch_size=len(pixels))
     labels = label_tensor(
         [(0,)] * len(pixels), num_classes=videos.num_classes, multi_label=videos.multi_label

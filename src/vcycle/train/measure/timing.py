@@ -158,8 +158,9 @@ class Prediction:
         return self.steps + self.validations
 
 
-def predict(config: RunConfig, plan: Plan, times: StepTimes, *, val_videos: int) -> Prediction:
+def predict(config: RunConfig, times: StepTimes, *, val_videos: int) -> Prediction:
     """What a run will take by measured times."""
+    plan = config.plan()
     one, final = _validation_seconds(config, times, val_videos)
     phases = tuple(times.phase(phase) for phase in plan.phases)
     return Prediction(phases, one * min(config.evaluation.times, len(plan)) + final)

@@ -20,7 +20,7 @@ from vcycle.data.loader import Loader
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
-from vcycle.schedule.plan import MiniBatch, Plan
+from vcycle.schedule.plan import MiniBatch
 from vcycle.train.activity import Activity
 from vcycle.train.gradients import Gradients
 from vcycle.train.measure.rehearsal import unchanged
@@ -33,7 +33,6 @@ _MOST_ROUNDS = 4
 def slowdown(
     gradients: Gradients,
     optimizer: Optimizer,
-    plan: Plan,
     config: RunConfig,
     dataset: ClipDataset,
     *,
@@ -47,7 +46,7 @@ def slowdown(
     as before afterwards. 1 if nothing is shared: without workers, with several processes or on a
     GPU; and if two rounds of steps would take longer than ``limit_seconds``.
     """
-    network, fabric, kinds = gradients.network, gradients.fabric, plan.mini_batches()
+    network, fabric, kinds = gradients.network, gradients.fabric, config.plan().mini_batches()
     expected = sum(times.step(Kind.of(kind)) for kind in kinds)
     rounds = min(_MOST_ROUNDS, int(limit_seconds / expected))
     is_shared = times.shared_cores and times.workers and fabric.world_size == 1
@@ -78,7 +77,7 @@ def slowdown(
                 set_norm_group(network, kind.norm_group)
                 set_token_share(network, kind.token_share)
                 clips = next(batches).to(fabric.device).clips
-                gradients.batch(kind, as_of_the_run(clips, plan, config, videos), seed=0)
+                gradients.batch(kind, as_of_the_run(clips, config, videos), seed=0)
                 commit_statistics(network)
                 if updates:
                     optimizer.step()
