@@ -217,7 +217,9 @@ def test_a_time_for_the_baseline_alone_goes_on_with_it(
     (Path("runs/strokes-1") / "result.json").unlink()
     config.write_text(f"{config.read_text()}old_field: 1\n")
     assert main([*command, "--dry-run"]) == 0
-    assert "run folder runs/strokes-2" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "run folder runs/strokes-2" in out
+    assert "runs/strokes-1 is not complete, and is not gone on with (runs/strokes-1/config" in out
     assert main([*command, "--folder", "runs/strokes-1"]) == 2
     assert "runs/strokes-1/config.yaml: old_field: no such field" in capsys.readouterr().err
 

@@ -199,6 +199,20 @@ def test_a_folder_for_reading_only_serves_what_it_has(tmp_path, monkeypatch):
         assert read(cache, 0) == content(0)
 
 
+def test_a_disk_that_loses_its_locks_is_read_past(tmp_path, monkeypatch):
+    cache = VideoCache(tmp_path, 10 * SIZE)
+    assert read(cache, 0) == content(0)
+
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with cache.local(place(0)) as near:
+        assert near.content == content(0)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_files_that_are_not_its_own_stay(tmp_path):
     others = [tmp_path / name for name in ("a.mp4", ".hidden", ".a.mp4.123", "folder/b.mp4")]
     for file in others:

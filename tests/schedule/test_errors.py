@@ -45,6 +45,10 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: LearningRate(1, warmup_start=-1), "warmup_start -1: give a rate of 0 or more"),
     (
+        lambda: LearningRate(0.1, warmup_steps=2, warmup_start=0.5),
+        "warmup_start 0.5: the rate rises from it to 0.1; give no more than that",
+    ),
+    (
         lambda: LearningRate(1, decay="one-cycle", warmup_steps=5),
         "warmup_steps 5: a one-cycle rate has its own rise; use 0",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -315,3 +316,22 @@ def test_a_damaged_row_costs_a_run_that_goes_on_no_other(tmp_path: Path) -> None
         read_rows(tmp_path / "metrics.jsonl")
     RunFolder(tmp_path).start(*BEGUN, first_step=3, **NEW)
     assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [0, 2]
+
+
+def test_best_weights_that_cannot_be_read_just_now_are_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worse validation would replace them."""
+    folder = RunFolder(tmp_path)
+    (tmp_path / "validation.jsonl").write_text('{"step": 4, "top1": 0.9}\n')
+    assert folder.is_best({"top1": 0.1})
+    file = tmp_path / "best.safetensors"
+    file.write_bytes(b"damaged")
+    assert folder.is_best({"top1": 0.1})
+
+    def unreachable(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(file))
+
+    monkeypatch.setattr("vcycle.train.checkpoint.read_trained_model", unreachable)
+    with pytest.raises(OSError, match="Input/output error"):
+        folder.is_best({"top1": 0.1})

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import glob
 import shlex
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -54,15 +53,19 @@ def choose_run(
         return _in_given_folder(options, config, seconds)
     last = last_run_folder(name)
     if last is not None and (last / "config.yaml").is_file():
-        with suppress(ValueError):  # of another version, or damaged: another run
+        try:
             fitted = _fitted(last, config, seconds)
             if (seconds is None or fitted is not None) and not _differs(last, fitted or config):
                 return _going_on(last, config, fitted)
-            if is_first():
-                print(
-                    f"{last} is not complete, and began with other settings or videos; "
-                    f"--resume {shlex.quote(str(last))} goes on with it"
-                )
+        except ValueError as error:  # of another version, or damaged
+            said = f"{last} is not complete, and is not gone on with ({error})"
+        else:
+            said = (
+                f"{last} is not complete, and began with other settings or videos; "
+                f"--resume {shlex.quote(str(last))} goes on with it"
+            )
+        if is_first():
+            print(said)
     if options.resume is True:
         raise ValueError("--resume: there is no run to go on with; give --resume RUN")
     return ChosenRun(run_folder(name), config, options.resume, seconds)

@@ -153,7 +153,11 @@ def _lock(file: Path, num_bytes: int) -> int | None:
             held = os.open(file, os.O_RDONLY)
         except OSError:  # not there, or not for this user
             return None
-        fcntl.flock(held, fcntl.LOCK_SH)
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH)
+        except OSError:  # a disk that has no locks any more
+            os.close(held)
+            return None
         with suppress(FileNotFoundError):
             status = os.fstat(held)
             if os.path.samestat(status, file.stat()):

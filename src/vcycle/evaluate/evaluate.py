@@ -6,7 +6,8 @@ every run, so that curves can be compared (paper, section 3.1: one shape for the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -19,6 +20,21 @@ from vcycle.devices.fabric import Fabric
 from vcycle.devices.processes import Stopped
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.models import memory_format
+
+
+@contextmanager
+def evaluating(network: nn.Module, fabric: Fabric) -> Iterator[None]:
+    """The network in evaluation mode, without gradients, in the run's precision; then in training.
+
+    Not in inference mode: what a network keeps from here, such as a table of positions, serves the
+    next training step too.
+    """
+    network.eval()
+    try:
+        with torch.no_grad(), fabric.autocast():
+            yield
+    finally:
+        network.train()
 
 
 def score_videos(
@@ -41,11 +57,8 @@ def score_videos(
     collected = VideoScores(
         num_videos=len(videos), num_classes=videos.num_classes, multi_label=videos.multi_label
     )
-    network.eval()
     layout = memory_format(network)
-    # Not in inference mode: what a network keeps from here, such as a table of positions, serves
-    # the next training step too.
-    with torch.no_grad(), fabric.autocast():
+    with evaluating(network, fabric):
         for number, batch in enumerate(loader, 1):
             clips = normalize(batch.to(fabric.device).clips, memory_format=layout)
             scores = network(clips)  # (N, classes)
@@ -54,7 +67,6 @@ def score_videos(
             collected.add(indices, scores[read.to(scores.device)], labels)
             if vote(number, asked_to_stop()):
                 raise Stopped
-    network.train()
     collected.gather(fabric)
     return collected
 

@@ -6,9 +6,8 @@ interval over videos: the videos that were scored stand for all such videos.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 
 from vcycle.evaluate.metric_names import BY_CLASS
 from vcycle.evaluate.metrics import (
@@ -22,28 +21,39 @@ from vcycle.evaluate.metrics import (
 RESAMPLES = 1000
 
 
-def details(collected: VideoScores) -> dict[str, Any]:
-    """The confusion matrix (rows: true class), if each video has one label.
+def intervals(collected: VideoScores) -> dict[str, list[float]]:
+    """Metric -> its 2.5% and 97.5% quantiles over resampled videos; empty if none was scored.
 
-    And ``intervals``: metric -> the 2.5% and 97.5% quantiles over resampled videos. Classes without
-    a video do not count. Empty if no video was scored.
+    Classes without a video do not count.
     """
-    seen = (collected.num_views > 0).numpy()
-    scores = collected.scores.numpy()[seen].astype(np.float64)
-    labels = collected.labels.numpy()[seen]
+    scores, labels = _scored(collected)
     if not len(labels):
         return {}
     rng = np.random.default_rng(0)  # the same videos always have the same intervals
     counts = rng.multinomial(len(labels), np.full(len(labels), 1 / len(labels)), size=RESAMPLES)
     if collected.multi_label:
-        return {"intervals": {"map": _interval(mean_average_precision(scores, labels, counts))}}
-    num_classes = scores.shape[1]
+        return {"map": _interval(mean_average_precision(scores, labels, counts))}
     correct = hits(scores, labels)
-    intervals = {name: _interval(counts @ right / len(labels)) for name, right in correct.items()}
-    intervals[BY_CLASS] = _interval(mean_class_accuracy(correct["top1"], labels, counts))
-    confusion = np.zeros((num_classes, num_classes), dtype=int)
-    np.add.at(confusion, (labels, scores.argmax(1)), 1)
-    return {"intervals": intervals, "confusion": confusion.tolist()}
+    found = {name: _interval(counts @ right / len(labels)) for name, right in correct.items()}
+    found[BY_CLASS] = _interval(mean_class_accuracy(correct["top1"], labels, counts))
+    return found
+
+
+def confusion(collected: VideoScores) -> list[list[int]]:
+    """How many videos of each true class (rows) were taken for each (columns).
+
+    Of videos with one label each.
+    """
+    scores, labels = _scored(collected)
+    found = np.zeros((scores.shape[1], scores.shape[1]), dtype=int)
+    np.add.at(found, (labels, scores.argmax(1)), 1)
+    return [[int(count) for count in row] for row in found]
+
+
+def _scored(collected: VideoScores) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Scores (videos, classes) and labels of the videos that were."""
+    seen = (collected.num_views > 0).numpy()
+    return collected.scores.numpy()[seen].astype(np.float64), collected.labels.numpy()[seen]
 
 
 def _interval(samples: Floats) -> list[float]:

@@ -22,9 +22,9 @@ from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
 from vcycle.devices.processes import ending_together, united
 from vcycle.evaluate.checkpoint import find_trained_model, read_trained_model
-from vcycle.evaluate.evaluate import score_videos, summary
+from vcycle.evaluate.evaluate import evaluating, score_videos, summary
 from vcycle.evaluate.frontier import mark_frontiers
-from vcycle.evaluate.intervals import details
+from vcycle.evaluate.intervals import confusion, intervals
 from vcycle.evaluate.load_model import find_checkpoint
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.metrics import VideoScores
@@ -93,7 +93,8 @@ def evaluate_run(
         "views": config.evaluation.num_clips * config.evaluation.num_crops,
         "steps": trained.steps if trained is not None else None,
         **summary(scored, videos),
-        **details(scored),
+        "intervals": intervals(scored),
+        **({} if scored.multi_label else {"confusion": confusion(scored)}),
         "bad_videos": bad,
     }
     return {**result, **({"shapes": mark_frontiers(rows)} if rows else {})}
@@ -111,13 +112,9 @@ def _check_split(manifest: Manifest, split: str) -> None:
 def _check_shape(network: nn.Module, shape: Shape, fabric: Fabric) -> None:
     """Raise ValueError unless the network takes a clip of this shape."""
     clip = torch.zeros((1, 3, shape.frames, shape.height, shape.width), device=fabric.device)
-    network.eval()
     refused = refused_shape(f"--shapes {shape}", clip, fix="give a larger one")
-    try:
-        with refused, torch.no_grad(), fabric.autocast():
-            network(clip)
-    finally:
-        network.train()
+    with refused, evaluating(network, fabric):
+        network(clip)
 
 
 def _score(
@@ -142,7 +139,7 @@ def _shape_row(
         "multiply_adds": multiply_adds_or_none(network, shape),
         "milliseconds": _milliseconds(network, shape, config.evaluation.batch_size, fabric),
         **summary(scored, videos),
-        "intervals": details(scored).get("intervals", {}),
+        "intervals": intervals(scored),
     }
 
 
@@ -151,13 +148,11 @@ def _milliseconds(network: nn.Module, shape: Shape, num_clips: int, fabric: Fabr
     size = (num_clips, 3, shape.frames, shape.height, shape.width)
     clips = torch.zeros(size, device=fabric.device).to(memory_format=memory_format(network))
     seconds = []
-    network.eval()
-    with torch.no_grad(), fabric.autocast():
+    with evaluating(network, fabric):
         for _ in range(_TIMED + 1):
             began = time.perf_counter()
             network(clips)
             if fabric.device.type == "cuda":
                 torch.cuda.synchronize()
             seconds.append(time.perf_counter() - began)
-    network.train()
     return 1000 * statistics.median(seconds[1:]) / num_clips

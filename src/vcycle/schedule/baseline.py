@@ -62,6 +62,11 @@ class LearningRate:
             )
         if not (math.isfinite(self.warmup_start) and self.warmup_start >= 0):
             raise ValueError(f"warmup_start {self.warmup_start}: give a rate of 0 or more")
+        if self.warmup_steps and self.warmup_start > self.base:
+            raise ValueError(
+                f"warmup_start {self.warmup_start}: the rate rises from it to {self.base}; give no "
+                f"more than that"
+            )
         if self.decay == "one-cycle" and self.warmup_steps:
             raise ValueError(
                 f"warmup_steps {self.warmup_steps}: a one-cycle rate has its own rise; use 0"

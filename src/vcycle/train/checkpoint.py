@@ -103,12 +103,13 @@ def _steps(folder: Path) -> dict[Path, int]:
 
 
 def best_steps(folder: Path) -> int:
-    """The steps of ``best.safetensors``; 0 without one that can be read."""
+    """The steps of ``best.safetensors``; 0 without one, or with a damaged one."""
     file = folder / "best.safetensors"
-    try:
-        return read_trained_model(file).steps
-    except (OSError, ValueError):
+    if not file.is_file():
         return 0
+    with suppress(ValueError):
+        return read_trained_model(file).steps
+    return 0
 
 
 def clear_after(folder: Path, *, next_step: int, resumed: Path | None) -> None:

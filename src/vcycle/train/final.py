@@ -11,7 +11,7 @@ from typing import Any
 
 from vcycle.devices.processes import united
 from vcycle.evaluate.evaluate import score_videos, summary
-from vcycle.evaluate.intervals import details
+from vcycle.evaluate.intervals import intervals
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.train.activity import Activity
@@ -35,13 +35,11 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
         loader.add_bad_videos(bad)
     if run.fabric.is_global_zero:
         write_scores(run.folder.path / "scores.csv", scored, run.val_videos)
-    found = details(scored)
-    found.pop("confusion", None)  # vcycle eval gives it; of 400 classes it is 160,000 numbers
     return {
         "protocol": config.protocol,
         "num_clips": config.evaluation.num_clips,
         "num_crops": config.evaluation.num_crops,
         "shape": str(config.baseline.shape),
         **summary(scored, run.val_videos),
-        **found,
+        "intervals": intervals(scored),
     }
