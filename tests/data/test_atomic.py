@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,19 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
         be_killed()
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_an_error_of_a_disk_that_removes_nothing_is_the_first_one(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+
+    def read_only(partial, *_, **__):
+        raise OSError(errno.EROFS, "Read-only file system", str(partial))
+
+    monkeypatch.setattr(Path, "write_text", read_only)
+    monkeypatch.setattr(Path, "unlink", read_only)
+    with pytest.raises(OSError, match="Read-only file system") as caught:
+        write_atomic(path, "new")
+    assert caught.value.filename == str(path)
 
 
 def test_an_error_that_names_no_file_names_this_one(tmp_path):

@@ -71,6 +71,15 @@ def test_a_state_is_of_one_run_and_continues_it_once():
         PlanSampler(plan, 12, 1).load_state_dict(sampler.state_dict())
 
 
+def test_a_state_of_another_plan_of_as_many_clips_is_refused():
+    baseline = Baseline(Shape(8, 64, 64), 8, 100, 100, LearningRate(0.1), (50,))
+    state = PlanSampler(Plan(baseline, Multigrid()), 100, 0).state_dict()
+    smaller = Plan(replace(baseline, shape=Shape(8, 32, 32)), Multigrid())
+    assert (smaller.num_clips, len(smaller)) == (state["clips"], state["steps"])
+    with pytest.raises(ValueError, match="state: it is of another plan of as many steps and clips"):
+        PlanSampler(smaller, 100, 0).load_state_dict(state)
+
+
 def same(request: ClipRequest) -> ClipRequest:
     """A request without the part of the batch that it is in."""
     return replace(request, part=None)

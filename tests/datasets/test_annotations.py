@@ -38,6 +38,12 @@ def test_kinetics(put, tmp_path):
     assert paths(listing, "train") == ["train/abseiling/_4YTwq0-73Y_000044_000054.mp4"]
     assert paths(listing, "val") == ["val/x/--Ab.mkv"]
     assert listing.missing == (("gone1234567_000010_000020", "train"),)
+    assert listing.notes == ()
+    with table.open("a") as file:
+        file.write("abseiling,--Ab,0,10,validate,0\n")
+    again = list_kinetics(root, table)
+    assert again.entries == listing.entries
+    assert again.notes == ("1 row left out as one before says the same",)
     table.write_text("label,split\n")
     with pytest.raises(ValueError, match="no column youtube_id"):
         list_kinetics(root, table)

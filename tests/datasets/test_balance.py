@@ -58,7 +58,7 @@ def test_a_long_table_is_cut():
 
 
 def test_nothing_to_say():
-    assert split_warnings(manifest_of(("run", "sit"), *FINE)) == []
+    assert split_warnings(manifest_of(("run", "sit"), *FINE), divided=True) == []
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_nothing_to_say():
     ],
 )
 def test_warnings(classes, rows, warning):
-    assert split_warnings(manifest_of(classes, *rows)) == [warning]
+    assert split_warnings(manifest_of(classes, *rows), divided=True) == [warning]
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,16 @@ def test_names_that_are_nearly_the_same(train, val):
     first, second = (f"{train}.mp4", f"{val}.mp4")
     if train == val:
         first, second = (f"train/{first}", f"val/{second}")
-    assert split_warnings(manifest_of(("run", "sit"), *rows)) == [
+    assert split_warnings(manifest_of(("run", "sit"), *rows), divided=True) == [
         f"1 pair of nearly the same name in train and val, such as {first} and "
         f"{second}; if they show one scene or person, keep them together"
     ]
+    assert split_warnings(manifest_of(("run", "sit"), *rows), divided=False) == [
+        f"1 pair of nearly the same name in train and val, such as {first} and {second}; if they "
+        f"show one scene or person, the splits that come with the videos give too good a score"
+    ]
     other = [(path, 1 if path.startswith("val/") else label, split) for path, label, split in rows]
-    assert split_warnings(manifest_of(("run", "sit"), *other)) == []
+    assert split_warnings(manifest_of(("run", "sit"), *other), divided=True) == []
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ def test_names_that_are_nearly_the_same(train, val):
 )
 def test_the_pattern_that_a_warning_names_keeps_the_pair_together(first, second, group):
     rows = [*FINE, (first, 0, "train"), (second, 0, "val")]
-    (warning,) = split_warnings(manifest_of(("run", "sit"), *rows))
+    (warning,) = split_warnings(manifest_of(("run", "sit"), *rows), divided=True)
     (pattern,) = re.findall(r"keep them together, as with --group-pattern '(.*)'$", warning)
     others = ["my_clips/other 1.mp4", "a-b/d-1.mp4"]
     assert groups_by_pattern([first, second, *others], pattern)[:2] == [group, group]
@@ -146,18 +150,18 @@ def test_numbered_videos_of_a_class_are_not_nearly_the_same():
         for n, c in enumerate("ab")
         for k in range(40)
     ]
-    assert split_warnings(manifest_of(("a", "b"), *rows)) == []
+    assert split_warnings(manifest_of(("a", "b"), *rows), divided=True) == []
     rows.append(("a_005 (2).mp4", 0, "train"))
-    (warning,) = split_warnings(manifest_of(("a", "b"), *rows))
+    (warning,) = split_warnings(manifest_of(("a", "b"), *rows), divided=True)
     assert "such as a_005 (2).mp4 and a_005.mp4" in warning
 
 
 def test_a_video_on_both_sides_is_called_so():
-    rows = [*FINE, ("a/one.mp4", 0, "train"), ("a/one.mp4", 0, "val")]
-    [warning] = split_warnings(manifest_of(("run", "sit"), *rows))
+    rows = [*FINE, ("a/one.mp4", 0, "train"), ("a/one.mp4", 1, "val")]  # of parts of it
+    [warning] = split_warnings(manifest_of(("run", "sit"), *rows), divided=True)
     assert warning.startswith("1 video in train and in val, such as a/one.mp4; take them out of")
 
 
 def test_a_class_without_a_video_is_told_of():
-    warnings = split_warnings(manifest_of(("run", "sit", "gone"), *FINE))
+    warnings = split_warnings(manifest_of(("run", "sit", "gone"), *FINE), divided=True)
     assert warnings == ["no video of gone is here and can be read; replace them, or leave it out"]

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from PIL import Image
 from tests.encode import encode, numbered_frames
 from tests.processes import PATIENCE
 from vcycle.cli.main import main
+from vcycle.cli.own_data import manifest_of
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import UnreadableVideo
 from vcycle.data.workers.lifetime import process_context
@@ -283,6 +285,26 @@ def test_a_choice_of_mirroring_is_kept(put, tmp_path):
     shutil.rmtree(root / "left_hook")
     assert index() == (False, "clips are not mirrored, as chosen with --no-flip")
     assert index(True) == index() == (True,)
+
+
+def test_an_index_stopped_before_its_manifest_is_taken_up_with_its_choices(
+    videos, tmp_path, monkeypatch, capsys
+):
+    """One with a manifest and no choices would be taken for that of a table."""
+    root = tmp_path / "videos"
+    shutil.copytree(videos / "train", root)
+    shutil.copytree(root / "run", root / "sit")
+
+    def full(manifest, *_):
+        raise OSError(28, "No space left on device", str(manifest.root / "manifest.csv"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Manifest, "write", full)
+        assert main(["data", "index", "folder", str(root), "--val-share", "0.4"]) == 2
+    capsys.readouterr()
+    assert manifest_of(root) == root
+    counts = Counter(video.split for video in Manifest.read(root).videos)
+    assert counts == {"train": 7, "val": 3}  # of a share of 0.1 there would be two
 
 
 def test_frames_that_were_extracted_anew_are_probed_anew(tmp_path):

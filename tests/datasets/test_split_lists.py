@@ -49,6 +49,58 @@ def test_names_of_classes_and_folders_of_frames(put, tmp_path, mark):
     assert (listing.classes, listing.entries[0].labels) == (("run", "walk fast"), (1,))
 
 
+@pytest.mark.parametrize("mark", [" ", ",", ", ", ";"])
+def test_words_in_quotes(put, tmp_path, mark):
+    """As Python's csv and pandas write those with the mark in them."""
+    root = put("air drumming/0.mp4", "a, b.mp4", "c.mp4", 'say "hi".mp4', '"quoted".mp4')
+    (root / "frames; 1").mkdir()
+    train = tmp_path / "train.txt"
+    lines = [
+        f'"air drumming/0.mp4"{mark}"air drumming"',
+        f'"a, b.mp4"{mark}abseiling',
+        f'c.mp4{mark}"say ""hi"", twice"',
+        f'"say ""hi"".mp4"{mark}abseiling',
+        f'"quoted".mp4{mark}abseiling',
+        f'"frames; 1"{mark}120{mark}abseiling',
+        f'"gone, 1.mp4"{mark}abseiling',
+    ]
+    train.write_text("\n".join(lines))
+    listing = list_splits(root, {"train": train})
+    assert listing.classes == ("abseiling", "air drumming", 'say "hi", twice')
+    assert [(each.path, each.labels) for each in listing.entries] == [
+        ("air drumming/0.mp4", (1,)),
+        ("a, b.mp4", (0,)),
+        ("c.mp4", (2,)),
+        ('say "hi".mp4', (0,)),
+        ('"quoted".mp4', (0,)),
+        ("frames; 1", (0,)),
+    ]
+    assert listing.missing == (("gone, 1.mp4", "train"),)
+
+
+def test_a_mark_that_is_in_all_paths_parts_nothing(put, tmp_path):
+    root = put("x, y/a.mp4", "x, y/b.mp4")
+    train = tmp_path / "train.txt"
+    train.write_text("x, y/gone.mp4 0\nx, y/a.mp4 0\nx, y/b.mp4 1\n")
+    listing = list_splits(root, {"train": train})
+    assert [(each.path, each.labels) for each in listing.entries] == [
+        ("x, y/a.mp4", (0,)),
+        ("x, y/b.mp4", (1,)),
+    ]
+
+
+@pytest.mark.parametrize(("listed", "noted"), [(3, False), (2, True), (4, True)])
+def test_another_number_of_frames_than_is_listed_is_said(put, tmp_path, listed, noted):
+    root = put(*(f"frames/img_{k}.jpg" for k in range(3)), "empty/x.txt")
+    train = tmp_path / "train.txt"
+    train.write_text(f"empty 7 0\nframes {listed} 0\n")
+    notes = list_splits(root, {"train": train}).notes
+    said = (
+        f"folders hold another number of images than is listed, such as frames 3 and not {listed}"
+    )
+    assert [note.partition(":")[0] for note in notes] == ([said] if noted else [])
+
+
 @pytest.mark.parametrize(
     ("text", "names", "message"),
     [

@@ -126,6 +126,26 @@ def test_rows_of_a_group_or_of_a_video_stay_on_one_side(put):
     assert splits.count("val") == 8
 
 
+def test_groups_that_share_a_video_are_one(put):
+    """Two people in one video, of whom one is in another, too."""
+    root = put(*(f"{k}.mp4" for k in range(9)))
+    rows = [
+        "0.mp4,x,ann,0,1",
+        "0.mp4,x,bob,1,2",
+        "1.mp4,x,bob,0,1",
+        "2.mp4,x,,0,1",
+        "2.mp4,x,cid,1,2",
+    ]
+    rows += [f"{k}.mp4,x,p{k},0,1" for k in range(3, 9)]
+    (root / "t.csv").write_text("path,label,group,start,end\n" + "\n".join(rows))
+    for share in (0.1, 0.2, 0.3, 0.4, 0.5):
+        entries = list_table(root / "t.csv", val_share=share).entries
+        assert len({entry.group for entry in entries}) == 8
+        sides = [entry.split for entry in entries]
+        assert (len(set(sides[:3])), len(set(sides[3:5]))) == (1, 1)
+        assert {"train", "val"} == set(sides)
+
+
 def test_what_is_not_used_of_a_table_is_said(put):
     root = put("a.mp4", "b.mp4")
 

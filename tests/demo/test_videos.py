@@ -7,9 +7,11 @@ from dataclasses import fields
 import av
 import pytest
 
+from vcycle.cli.main import main
 from vcycle.data.decode.probe import probe
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import VideoInfo
+from vcycle.datasets.parallel import Failed
 from vcycle.demo.videos import write_videos
 
 
@@ -41,6 +43,19 @@ def test_the_manifest_states_what_the_files_hold(tmp_path):
             assert stream.codec_context.name == video.codec == "h264"
     for field in ("frame_rate", "width", "height", "num_frames"):
         assert len({getattr(video, field) for video in manifest.videos}) > 3
+
+
+def test_a_worker_that_is_killed_is_told_of_in_a_line(tmp_path, monkeypatch, capsys):
+    def killed(*_, **__):
+        yield ("train", 2), Failed("it ended the process that read it (signal SIGKILL)")
+
+    monkeypatch.setattr("vcycle.demo.videos.run_jobs", killed)
+    out = str(tmp_path / "videos")
+    assert main(["data", "synth", out, "--train-videos", "4", "--val-videos", "4"]) == 2
+    error = capsys.readouterr().err
+    assert "videos/train: video 2 was not written (it ended the process" in error
+    assert "give the same command again" in error
+    assert error.count("\n") == 1
 
 
 def test_writing_again_is_free_and_other_settings_are_refused(tmp_path):

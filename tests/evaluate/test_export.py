@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -55,6 +56,18 @@ def test_torch_round_trip(model: LoadedModel, tmp_path: Path) -> None:
     clips = torch.randn(3, 3, 5, 40, 33)
     with torch.no_grad():
         torch.testing.assert_close(program(clips), model.module(clips), rtol=1e-4, atol=1e-5)
+
+
+def test_a_full_disk_ends_an_export_with_an_error(model: LoadedModel, tmp_path: Path) -> None:
+    """And not the process, as torch's own writer does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+        with pytest.raises(OSError, match=r"model\.pt2"):
+            export_model(model, tmp_path / "model.pt2", format="torch")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("format", ["torch", "onnx"])

@@ -10,7 +10,7 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PARTIAL = re.compile(r"\.(.+)\.\d+", re.DOTALL)
@@ -25,7 +25,8 @@ def atomic(path: Path) -> Iterator[Path]:
             yield partial
             partial.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # of a disk for reading only, which would hide the first error
+            partial.unlink(missing_ok=True)
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -162,7 +162,7 @@ class PlanSampler(Sampler[list[ClipRequest]]):
         a plain ``DataLoader`` of workers it is ahead of the training: resume by ``first_step``.
         """
         step, micro_batch = divmod(self._next, self.micro_batches)
-        return {"step": step, "micro_batch": micro_batch, **self._run()}
+        return {"step": step, "micro_batch": micro_batch, **self._run(), "plan": self._number}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Let the next iteration go on where ``state`` was taken.
@@ -176,6 +176,11 @@ class PlanSampler(Sampler[list[ClipRequest]]):
                     f"{name} {value}: the state to resume from has {state.get(name)}; give "
                     f"PlanSampler the plan, videos and seed that the run began with"
                 )
+        if state.get("plan") != self._number:
+            raise ValueError(
+                "state: it is of another plan of as many steps and clips; give PlanSampler the "
+                "plan that the run began with"
+            )
         if state["micro_batch"] and state["micro_batches"] != self.micro_batches:
             raise ValueError(
                 f"micro_batches {self.micro_batches}: the state is within a step, after "

@@ -30,6 +30,7 @@ from vcycle.datasets.listing import (
     dataset_folder,
     is_there,
     make_listing,
+    note_on_repeats,
     split_name,
 )
 from vcycle.schedule.messages import counted, quoted
@@ -47,7 +48,10 @@ def list_kinetics(root: str | os.PathLike[str], *tables: str | os.PathLike[str])
     top = dataset_folder(root)
     fix = "give DeepMind's CSV files that have labels, as published"
     columns = ("label", "youtube_id", "split")
-    rows = [row for table in tables for row in parse_table(table, columns, _kinetics_row, fix=fix)]
+    listed = [
+        row for table in tables for row in parse_table(table, columns, _kinetics_row, fix=fix)
+    ]
+    rows = list(dict.fromkeys(listed))
     classes = tuple(sorted({row.label for row in rows}))
     numbers = {label: i for i, label in enumerate(classes)}
     files: dict[str, Path] = {}
@@ -70,13 +74,15 @@ def list_kinetics(root: str | os.PathLike[str], *tables: str | os.PathLike[str])
         else:
             found.append((row.segment, row.split))
     listing = make_listing(top, classes, found)
-    if not others:
-        return listing
-    note = (
-        f"{counted(len(others), 'file')} of a name that another has left out, such as "
-        f"{plain_name(others[0], top)} for {plain_name(files[others[0].stem], top)}"
-    )
-    return replace(listing, notes=(note,))
+    notes = []
+    if len(rows) < len(listed):
+        notes.append(note_on_repeats(len(listed) - len(rows)))
+    if others:
+        notes.append(
+            f"{counted(len(others), 'file')} of a name that another has left out, such as "
+            f"{plain_name(others[0], top)} for {plain_name(files[others[0].stem], top)}"
+        )
+    return replace(listing, notes=tuple(notes))
 
 
 class _KineticsRow(NamedTuple):

@@ -47,8 +47,11 @@ def split_table(manifest: Manifest) -> str:
     return "\n".join([*lines, f"{'all classes':<{width}}{total}"])
 
 
-def split_warnings(manifest: Manifest) -> list[str]:
-    """What would spoil training or its score: a line each."""
+def split_warnings(manifest: Manifest, *, divided: bool) -> list[str]:
+    """What would spoil training or its score: a line each.
+
+    ``divided`` is whether train and val were drawn, and may be drawn again.
+    """
     counts = _counts(manifest)
     lines = []
     if manifest.num_classes == 1:
@@ -63,7 +66,8 @@ def split_warnings(manifest: Manifest) -> list[str]:
     lines += _without_videos(manifest, counts)
     if {"train", "val"} <= set(counts):
         lines += _missing_classes(manifest, counts)
-        lines += _near_identical(manifest)
+        lines += _in_both(manifest)
+        lines += _near_identical(manifest, divided=divided)
     return [*lines, *_imbalance(manifest, counts.get("train", Counter()))]
 
 
@@ -113,7 +117,20 @@ def _some(names: list[str]) -> str:
     return f"{len(names)} classes ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
 
 
-def _near_identical(manifest: Manifest) -> Iterable[str]:
+def _in_both(manifest: Manifest) -> Iterable[str]:
+    """A line if files are on both sides, whole or in parts."""
+    sides: dict[str, set[str]] = {"train": set(), "val": set()}
+    for video in manifest.videos:
+        if video.split in sides and not video.num_bytes:  # a shard's name is not a video's
+            sides[video.split].add(video.path)
+    if same := sorted(sides["train"] & sides["val"]):
+        yield (
+            f"{counted(len(same), 'video')} in train and in val, such as {same[0]}; take them out "
+            f"of one of the two"
+        )
+
+
+def _near_identical(manifest: Manifest, *, divided: bool) -> Iterable[str]:
     """Names on both sides that differ only by a counter at the end, or are copies."""
     by_class: dict[tuple[int, ...], list[tuple[str, Video]]] = defaultdict(list)
     for video in manifest.videos:
@@ -126,21 +143,20 @@ def _near_identical(manifest: Manifest) -> Iterable[str]:
         num_names = len({name for name, _ in kept})
         is_numbered = num_names < 2 or len(kept) > _VIDEOS_PER_NAME * num_names
         pairs += _on_both_sides(bare if is_numbered else kept)
-    if same := sorted(first for first, second in pairs if first == second):
-        yield (
-            f"{counted(len(same), 'video')} in train and in val, such as {same[0]}; take them out "
-            f"of one of the two"
-        )
     pairs = [(first, second) for first, second in pairs if first != second]
     if pairs:
         first, second = min(pairs)
         pattern = _pattern_of(first, second)
-        fix = f", as with --group-pattern '{pattern}'" if pattern else ""
+        fix = "keep them together"
+        if not divided:
+            fix = "the splits that come with the videos give too good a score"
+        elif pattern:
+            fix += f", as with --group-pattern '{pattern}'"
         if PurePosixPath(first).name != PurePosixPath(second).name:
             first, second = PurePosixPath(first).name, PurePosixPath(second).name
         yield (
             f"{counted(len(pairs), 'pair')} of nearly the same name in train and val, such as "
-            f"{first} and {second}; if they show one scene or person, keep them together{fix}"
+            f"{first} and {second}; if they show one scene or person, {fix}"
         )
 
 

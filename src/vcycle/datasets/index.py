@@ -50,6 +50,7 @@ class Indexed:
     missing: tuple[tuple[str, str], ...]  # (name, split)
     bad: dict[str, str]  # path -> reason
     notes: tuple[str, ...] = ()  # what the user should know, one line each
+    divided: bool = False  # whether train and val were drawn here, from all of it or from train
 
     def __str__(self) -> str:
         listed = len(self.manifest) + len(self.missing) + len(self.bad)
@@ -64,7 +65,8 @@ class Indexed:
 
     def report(self) -> str:
         """The videos of each class in each split, then the notes and warnings, a line each."""
-        warnings = (f"warning: {text}" for text in split_warnings(self.manifest))
+        found = split_warnings(self.manifest, divided=self.divided)
+        warnings = (f"warning: {text}" for text in found)
         return "\n".join([split_table(self.manifest), *self.notes, *warnings])
 
 
@@ -106,8 +108,9 @@ def index_videos(
         )
         mirrored, note = mirroring(listing.classes, choices.flip)
         notes = (*listing.notes, *([note] if note else ()))
-        indexed = _write(listing, out, found, flip=mirrored, notes=notes)
-        choices.keep(out)
+        indexed = _indexed(listing, out, found, flip=mirrored, notes=notes)
+        choices.keep(out)  # before the manifest, which without them would be taken for another's
+        indexed.manifest.write()
         return indexed
 
 
@@ -172,7 +175,7 @@ def _known(journal: Journal) -> dict[str, tuple[object, VideoInfo | Failed]]:
     return known
 
 
-def _write(
+def _indexed(
     listing: Listing,
     out: Path,
     found: dict[str, VideoInfo | Failed],
@@ -180,7 +183,7 @@ def _write(
     flip: bool,
     notes: tuple[str, ...],
 ) -> Indexed:
-    """Write the manifest, ``bad.csv`` and ``missing.csv``."""
+    """The manifest, which is not yet written; ``bad.csv`` and ``missing.csv`` are."""
     bad: dict[str, str] = {}
     good: list[tuple[Entry, VideoInfo]] = []
     listed = Counter(split for _, split in listing.missing)
@@ -211,8 +214,8 @@ def _write(
         raise ValueError(_nothing(listing, out, num_bad=len(bad)))
     listed.update(video.split for video in videos)
     manifest = Manifest(out, listing.classes, tuple(videos), listed=tuple(sorted(listed.items())))
-    manifest.write()
-    return Indexed(manifest, listing.missing, bad, notes)
+    divided = any(entry.group is not None for entry, _ in good)
+    return Indexed(manifest, listing.missing, bad, notes, divided)
 
 
 def _cut(entry: Entry, duration: float) -> Entry:

@@ -6,9 +6,9 @@ and is then ignored.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import sys
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,18 +79,12 @@ def wait_for_others(path: Path) -> None:
         try:
             _lock(file, path)
         except JournalInUse:
-            import fcntl
-
             print(f"{path.parent}: another run is indexing it; waiting for that", flush=True)
             fcntl.lockf(file, fcntl.LOCK_EX)
 
 
 def _lock(file: TextIO, path: Path) -> None:
     """Lock the file until this process ends; workers do not inherit the lock."""
-    if sys.platform == "win32":
-        return
-    import fcntl
-
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):

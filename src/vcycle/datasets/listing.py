@@ -105,6 +105,11 @@ def notes_on_labels(names: Sequence[str], labels: Sequence[Sequence[object]]) ->
     )
 
 
+def note_on_repeats(number: int) -> str:
+    """That rows were left out."""
+    return f"{counted(number, 'row')} left out as one before says the same"
+
+
 def dataset_folder(path: str | os.PathLike[str]) -> Path:
     """The folder that holds a dataset. Raises ValueError if it does not exist."""
     folder = Path(path)

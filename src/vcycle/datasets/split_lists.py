@@ -1,22 +1,25 @@
 """A list of videos for each split, as MMAction, PyTorchVideo and VideoMAE have them.
 
 The lists go in, a ``Listing`` comes out. A line is a path, then the number or the name of its
-class; of a folder of frames the number of these may stand between. All lines of a file are parted
-alike: by tabs, semicolons or commas, or else by spaces.
+class, each in quotes if need be; of a folder of frames the number of these may stand between. All
+lines of a file are parted alike: by tabs, semicolons or commas, or else by spaces.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from vcycle.data.decode.frame_folder import frame_files
 from vcycle.data.manifest import check_class, check_path, locate, read_classes
-from vcycle.data.metadata import Location
+from vcycle.data.metadata import Location, UnreadableVideo
 from vcycle.data.tables import parse_lines, read_text
 from vcycle.datasets.listing import (
     Entry,
@@ -31,16 +34,22 @@ from vcycle.datasets.listing import (
 from vcycle.schedule.messages import counted, quoted
 
 _MARKS = ("\t", ";", ",")
+_QUOTED = re.compile(r'"(?:[^"]|"")+"')
 _MOST_CLASSES = 1_000_000
+_LINES_TRIED = 20
+_FOLDERS_COUNTED = 20
 _FIX_CLASSES = "give each class a line"
 _FIX = "give a path and a class on each line"
 
 
 class _Line(NamedTuple):
+    """``frames`` is how many images of a folder are listed, if that is."""
+
     path: str
     label: str
     split: str
     exists: bool
+    frames: int | None = None
 
 
 def list_splits(
@@ -74,35 +83,76 @@ def list_splits(
     times = Counter(line.path for line in lines)
     again = [path for path in times if times[path] > 1]
     notes = [f"{counted(len(again), 'video')} on several lines, such as {p}" for p in again[:1]]
+    notes += _notes_on_frames(lines, top)
     return replace(make_listing(top, names, found), notes=tuple(notes))
+
+
+def _notes_on_frames(lines: Sequence[_Line], top: Path) -> Iterable[str]:
+    """A line if some of the folders hold another number of images than is listed."""
+    folders = [line for line in lines if line.frames is not None]
+    for line in folders[:: max(1, len(folders) // _FOLDERS_COUNTED)]:
+        with suppress(UnreadableVideo):  # indexing tells of it
+            held = len(frame_files(locate(top, Location(line.path)).uri))
+            if held != line.frames:
+                yield (
+                    f"folders hold another number of images than is listed, such as {line.path} "
+                    f"{held} and not {line.frames}: all of them are taken for its frames"
+                )
+                return
 
 
 def _read(file: str | os.PathLike[str], split: str, top: Path) -> list[_Line]:
     texts = [text for text in read_text(file, fix=_FIX).split("\n") if text.strip()]
-    mark = next((mark for mark in _MARKS if all(mark in text for text in texts)), None)
+    marks = [mark for mark in _MARKS if all(mark in text for text in texts)] + [None]
+    some = texts[:: max(1, len(texts) // _LINES_TRIED)]
+    mark = next((each for each in marks if _finds_one(some, each, top)), marks[0])
     return parse_lines(file, partial(_line, mark=mark, split=split, top=top), fix=_FIX)
+
+
+def _finds_one(texts: Sequence[str], mark: str | None, top: Path) -> bool:
+    """Whether a video of some lines that are parted so is there."""
+    for text in texts:
+        with suppress(ValueError):
+            if _line(text, mark=mark, split="", top=top).exists:
+                return True
+    return False
 
 
 def _line(text: str, *, mark: str | None, split: str, top: Path) -> _Line:
     words, label = _parted(text, mark)
+    label = _unquoted(label)
     check_class(label)
-    path = local_path(words, top)
+    path, frames = _found(words, top), None
     if not is_there(path, top) and len(words.split(mark)) > 1:
         before, number = _parted(words, mark)
-        before = local_path(before, top)
+        before = _found(before, top)
         if number.isdecimal() and is_there(before, top):
             if not Path(locate(top, Location(before)).uri).is_dir():
                 raise ValueError(
                     f"{quoted(text)} names several classes, which `vcycle data index table` takes"
                 )
-            path = before  # a folder of so many frames
+            path, frames = before, int(number)
     check_path(path)
-    return _Line(path, label, split, is_there(path, top))
+    return _Line(path, label, split, is_there(path, top), frames)
+
+
+def _found(word: str, top: Path) -> str:
+    """The path that a word names: as it stands if that is there, else without its quotes."""
+    path = local_path(word, top)
+    return path if is_there(path, top) else local_path(_unquoted(word), top)
+
+
+def _unquoted(word: str) -> str:
+    """A word in quotes, as tables write one with a mark in it, without them."""
+    return word[1:-1].replace('""', '"') if _QUOTED.fullmatch(word) else word
 
 
 def _parted(text: str, mark: str | None) -> tuple[str, str]:
-    """All but the last word, and that."""
-    parts = text.strip().rsplit(mark, 1)
+    """All but the last word, which may be in quotes, and that."""
+    text = text.strip()
+    between = r"\s" if mark is None else rf"{re.escape(mark)}\s*"
+    last = re.search(rf"{between}({_QUOTED.pattern})$", text)
+    parts = [text[: last.start()], last[1]] if last else text.rsplit(mark, 1)
     if len(parts) < 2 or not all(part.strip() for part in parts):
         raise ValueError(f"{quoted(text)} is one word")
     return parts[0].strip(), parts[1].strip()

@@ -27,6 +27,7 @@ from vcycle.datasets.listing import (
     is_there,
     local_path,
     make_listing,
+    note_on_repeats,
     notes_on_labels,
     sorted_classes,
     split_name,
@@ -119,7 +120,7 @@ def _listing(
     labels = [tuple(numbers[name] for name in row.labels) for row in rows]
     notes += (*_notes_on_columns(others), *_notes_on_classes(classes))
     notes += notes_on_labels([row.path for row in rows], [row.labels for row in rows])
-    paths, groups = [row.path for row in rows], [row.group or f"/{row.path}" for row in rows]
+    paths, groups = [row.path for row in rows], _groups(rows)
     if any(row.split for row in rows):
         if without := [row.path for row in rows if not row.split]:
             raise ValueError(
@@ -167,6 +168,24 @@ def _notes_on_classes(classes: Sequence[str]) -> tuple[str, ...]:
     return (f"class {quoted(joined[0])} is one class; for several, call the column labels",)
 
 
+def _groups(rows: Sequence[_Listed]) -> list[str]:
+    """The group of each row, or its video's name; groups that share a video are one."""
+    first: dict[str, str] = {}  # group of a video
+    other: dict[str, str] = {}  # group -> the one that it belongs to
+
+    def whole(group: str) -> str:
+        while group in other:
+            group = other[group]
+        return group
+
+    named = [row.group or f"/{row.path}" for row in rows]
+    for row, name in zip(rows, named, strict=True):
+        group, known = whole(name), whole(first.setdefault(row.path, name))
+        if group != known:
+            other[group] = known
+    return [whole(name) for name in named]
+
+
 def _once(rows: Sequence[_Listed]) -> tuple[list[_Listed], tuple[str, ...]]:
     """Each row once, and notes on those that were there again, or name another class."""
     kept = list(dict.fromkeys(rows))
@@ -174,9 +193,7 @@ def _once(rows: Sequence[_Listed]) -> tuple[list[_Listed], tuple[str, ...]]:
     again = [path for (path, *_), number in parts.items() if number > 1]
     notes = []
     if len(kept) < len(rows):
-        notes.append(
-            f"{counted(len(rows) - len(kept), 'row')} left out as one before says the same"
-        )
+        notes.append(note_on_repeats(len(rows) - len(kept)))
     if again:
         notes.append(
             f"{counted(len(again), 'video')} in several rows that differ, such as {again[0]}: give "

@@ -18,7 +18,7 @@ from vcycle.datasets.parallel import Failed, run_jobs
 from vcycle.demo.scenes import CLASSES, SPLITS, draw_scene, render
 
 _SETTINGS_FILE = "synthetic.json"
-_FORMAT_VERSION = 2  # goes up if frames change: files of an older version are written again
+_FORMAT_VERSION = 2  # goes up if frames change: files of another version are refused
 
 
 def write_videos(
@@ -34,7 +34,7 @@ def write_videos(
 
     ``progress(done, total)`` is called as files appear. A directory that these arguments filled
     before is left as it is. Raises ValueError if a count is below one, or the directory holds
-    anything else; RuntimeError if a video cannot be written.
+    anything else, or if a video cannot be written.
     """
     root = Path(directory)
     for name, count in (("train_videos", train_videos), ("val_videos", val_videos)):
@@ -55,7 +55,10 @@ def write_videos(
     write = partial(_write_video, root, seed)
     for job, video in run_jobs(write, jobs, num_workers=num_workers if num_workers > 1 else 0):
         if isinstance(video, Failed):
-            raise RuntimeError(f"{root}/{job[0]}: video {job[1]} was not written ({video.reason})")
+            raise ValueError(
+                f"{root}/{job[0]}: video {job[1]} was not written ({video.reason}); "
+                f"give the same command again"
+            )
         videos[job] = video
         if progress is not None:
             progress(len(videos), len(jobs))

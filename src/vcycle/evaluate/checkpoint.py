@@ -1,6 +1,6 @@
 """Reading a checkpoint of ``vcycle train``, and what it says of the model in it; its weights file.
 
-In: a file, or a run folder. Out: a plain dictionary of tensors and numbers; the TrainedModel, which
+In: a file. Out: a plain dictionary of tensors and numbers; the TrainedModel, which
 is all that predicting takes beside the weights. ``vcycle.train.checkpoint`` writes both.
 """
 

@@ -108,9 +108,11 @@ def export_model(
             run = _onnx_runner(partial)
         else:
             extra = {"vcycle.json": json.dumps(model.trained.to_dict())}
-            with partial.open("wb") as out:
-                torch.export.save(program, out, extra_files=extra)
-            loaded = torch.export.load(io.BytesIO(partial.read_bytes()))
+            content = io.BytesIO()  # on a full disk the writer would end this process
+            torch.export.save(program, content, extra_files=extra)
+            partial.write_bytes(content.getvalue())
+            content.seek(0)
+            loaded = torch.export.load(content)
             run = loaded.module(check_guards=False)
         for number, shape in enumerate((example, *others)):
             _check(module, run, shape, num_clips=1 + number % 3, pixels=normalise)

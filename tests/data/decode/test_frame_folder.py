@@ -44,6 +44,21 @@ def test_hidden_images_are_none_of_a_video(frames, tmp_path):
     assert probe_frames(str(tmp_path), frame_rate=10).num_frames == 1
 
 
+def test_optical_flow_beside_images_is_no_frame(frames, tmp_path):
+    """MMAction's rawframes have both in one folder."""
+    for k, rgb in enumerate(frames[:3]):
+        for name in ("img", "flow_x", "flow_y"):
+            image = av.VideoFrame.from_ndarray(rgb if name == "img" else 0 * rgb, format="rgb24")
+            image.save(str(tmp_path / f"{name}_{k + 1:05d}.png"))
+    grid = Grid((0, 1, 2, 3), Box(0, 0, 64, 96), 64, 96, False)
+    clip = read_frames(str(tmp_path), grid)
+    assert [frame_number(frame, 20) for frame in clip] == [0, 1, 2, 2]
+    assert probe_frames(str(tmp_path), frame_rate=10).num_frames == 3
+    for k in range(3):
+        (tmp_path / f"img_{k + 1:05d}.png").unlink()
+    assert probe_frames(str(tmp_path), frame_rate=10).num_frames == 6  # flow, if that is all
+
+
 def test_names_without_leading_zeros_are_in_order(frames, tmp_path):
     for k, rgb in enumerate(frames[:12]):
         av.VideoFrame.from_ndarray(rgb, format="rgb24").save(str(tmp_path / f"img_{k + 1}.png"))

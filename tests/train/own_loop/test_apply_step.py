@@ -320,14 +320,6 @@ def test_a_run_that_goes_on_with_another_plan_or_other_videos_is_refused(
     train(model, optimizer, batches(Plan(BASELINE, PLAN.multigrid), 24, 1))
 
 
-def test_a_checkpoint_from_before_runs_had_a_number_goes_on():
-    model = network()
-    optimizer = optimizer_of(model, 0.1)
-    train(model, optimizer, [batch_of(PLAN[0], run=7)])
-    del optimizer.param_groups[0]["plan_place"][-1]
-    train(model, optimizer, [batch_of(PLAN[1], run=8)])
-
-
 @pytest.mark.parametrize("forgets", ["to commit", "the new optimizer"])
 def test_statistics_that_nobody_applies_are_refused_before_long(forgets):
     model = network()

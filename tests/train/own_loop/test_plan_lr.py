@@ -169,8 +169,6 @@ def test_a_state_resumes_and_belongs_to_one_plan():
     assert (len(smaller), smaller.num_clips) == (len(PLAN), PLAN.num_clips)
     with pytest.raises(ValueError, match="state: it is of another plan of as many steps and clips"):
         vcycle.PlanLR(optimizer_of(network(), 0.1), smaller).load_state_dict(state)
-    del state["plan"]  # as it once was
-    vcycle.PlanLR(optimizer_of(network(), 0.1), smaller).load_state_dict(state)
 
 
 def test_the_end_of_the_plan_is_told_from_an_earlier_one():

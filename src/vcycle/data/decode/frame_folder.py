@@ -25,12 +25,14 @@ from vcycle.schedule.messages import one_line
 
 _CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
 _NUMBER = re.compile("[0-9]+")
+_FLOW = re.compile("(flow|x|y)_", re.IGNORECASE)
 
 
 def frame_files(folder: str) -> list[str]:
     """The image files' paths in the order of their names, in which 2 comes before 10.
 
-    Hidden ones are none of them: archives of other systems add some.
+    Hidden ones are none of them: archives of other systems add some. Nor are those of optical flow
+    (``flow_x_00001.jpg``, ``x_00001.jpg``) beside others.
 
     Raises UnreadableVideo if the folder cannot be listed, or holds no image file.
     """
@@ -47,7 +49,8 @@ def frame_files(folder: str) -> list[str]:
     ]
     if not images:
         raise UnreadableVideo(folder, "holds no .jpg or .png file")
-    return [f"{folder}/{name}" for name in sorted(images, key=_in_order)]
+    frames = [name for name in images if not _FLOW.match(name)] or images
+    return [f"{folder}/{name}" for name in sorted(frames, key=_in_order)]
 
 
 def _in_order(name: str) -> tuple[str, str]:

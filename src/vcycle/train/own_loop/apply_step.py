@@ -230,12 +230,12 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> bool:
     pace = _paces.setdefault(optimizer, _Pace())
     place = _place(optimizer)
     if place is not None:
-        last, micro_batch, micro_batches, first_sample, end_sample, seed, *run = place
+        last, micro_batch, micro_batches, first_sample, end_sample, seed, run = place
         if seed != part.seed:
             raise ValueError(
                 f"batch of seed {part.seed}: the run's is {seed}; give PlanSampler that one"
             )
-        if run not in ([], [part.run]):  # a checkpoint may be older than this number
+        if run != part.run:
             raise ValueError(
                 f"batch of {part}: it is of another plan, or drawn from another number of videos, "
                 f"than the run's; give PlanSampler those that the run began with (for another run: "

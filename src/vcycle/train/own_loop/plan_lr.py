@@ -130,7 +130,7 @@ class PlanLR(LRScheduler):
                     f"{name} {value} of the plan: the state has {state_dict.get(name)}; resume "
                     f"with the plan that the run began with"
                 )
-        if state_dict.get("plan") not in (None, run_number(self.plan, 0)):
+        if state_dict.get("plan") != run_number(self.plan, 0):
             raise ValueError(
                 "state: it is of another plan of as many steps and clips; resume with the plan "
                 "that the run began with"
