@@ -302,7 +302,7 @@ def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
 ) -> None:
     small = [word for word in SMALL if word not in ("--epochs", "16", "--schedule", "paper")]
     # The anneal, however slow the machine is at steps and at decoding.
-    monkeypatch.setattr("vcycle.train.measure.timing.timed", lambda config, *_, **__: config)
+    monkeypatch.setattr("vcycle.train.measure.budget.timed", lambda config, *_, **__: config)
     command = ["train", "strokes", *small, "--time", "15s", "--folder", str(tmp_path / "run")]
     assert main(command) == 0
     out = capsys.readouterr().out

@@ -15,7 +15,7 @@ from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags
 from vcycle.config.from_flags import run_config
 from vcycle.config.recipes import FIXED_RECIPES, recipe
-from vcycle.config.sizing import Asked, fitted_span, rescaled
+from vcycle.config.sizing import Asked, rescaled
 from vcycle.config.user_recipes import scratch
 from vcycle.data.manifest import Manifest
 
@@ -106,20 +106,6 @@ def test_epochs_are_of_the_videos_given() -> None:
     assert "2,000 steps of the baseline instead of 1,000" in again.steps_note
     by_root = rescaled(recipe("demo"), Asked(batch_size=32)).notes
     assert "learning rate 0.016 instead of 0.008, by the square root of the batch" in by_root
-
-
-@pytest.mark.parametrize(
-    ("video_frames", "stride"), [(126, 4), (125, 4), (124, 3), (63, 2), (62, 1), (20, 1)]
-)
-def test_clips_span_no_more_than_a_typical_video(video_frames: int, stride: int) -> None:
-    """32 frames from the first to the last, 31 strides on; with fewer there is no fitting one."""
-    config = scratch(num_videos=300)
-    config = replace(config, data=replace(config.data, stride=4))
-    assert config.baseline.shape.frames == 32
-    fitted = fitted_span(config, video_frames, given=(), is_own=True)
-    assert fitted.data.stride == stride
-    spans_more = any(note.startswith("clips span") for note in fitted.notes)
-    assert spans_more == (31 * stride + 1 > video_frames)
 
 
 def test_frames_of_videos_are_counted_as_strides_are(synthetic_videos: Path) -> None:

@@ -14,18 +14,11 @@ from statistics import median
 from typing import Any
 
 from vcycle.config.fields import changed, config_from, read_config
+from vcycle.config.fitting import fitted_cycle, fitted_span, noted_grids, noted_side
 from vcycle.config.flags import check_flags
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
-from vcycle.config.sizing import (
-    Asked,
-    fitted_cycle,
-    fitted_span,
-    noted_grids,
-    noted_side,
-    rescaled,
-    reshaped,
-)
+from vcycle.config.sizing import Asked, rescaled, reshaped
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.multigrid import Multigrid
 

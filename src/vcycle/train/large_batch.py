@@ -16,7 +16,28 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 
-class Lars(Optimizer):
+class _ByGroup(Optimizer):
+    """Changes the parameters of one group after the other."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Change the parameters that have a gradient; returns what ``closure`` returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            params = [param for param in group["params"] if param.grad is not None]
+            if params:
+                self._change(group, params)
+        return loss
+
+    def _change(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        """Change parameters of a group, each of which has a gradient."""
+        raise NotImplementedError
+
+
+class Lars(_ByGroup):
     """SGD with momentum and layer-wise rates (You, Gitman and Ginsburg, 2017, algorithm 1).
 
     v <- m v + lr r (g + b w) and w <- w - v, with momentum m, weight decay b and
@@ -36,29 +57,21 @@ class Lars(Optimizer):
         settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}
         super().__init__(params, settings)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Change the parameters that have a gradient; returns what ``closure`` returns."""
-        loss = _evaluated(closure)
-        for group in self.param_groups:
-            params = _with_gradients(group)
-            if not params:
-                continue
-            grads, decay, rate = _gradients(params), group["weight_decay"], float(group["lr"])
-            weights, lengths = _norms(params), _norms(grads)
-            ratios = _ratios(params, group["trust"] * weights, lengths + decay * weights, lengths)
-            steps = list(torch._foreach_add(grads, params, alpha=decay))
-            torch._foreach_mul_(steps, (rate * ratios).unbind())
-            if group["momentum"]:
-                (moved,) = _state(self, params, ("momentum_buffer",))
-                torch._foreach_mul_(moved, group["momentum"])
-                torch._foreach_add_(moved, steps)
-                steps = moved
-            torch._foreach_sub_(params, steps)
-        return loss
+    def _change(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        grads, decay, rate = _gradients(params), group["weight_decay"], float(group["lr"])
+        weights, lengths = _norms(params), _norms(grads)
+        ratios = _ratios(params, group["trust"] * weights, lengths + decay * weights, lengths)
+        steps = list(torch._foreach_add(grads, params, alpha=decay))
+        torch._foreach_mul_(steps, (rate * ratios).unbind())
+        if group["momentum"]:
+            (moved,) = _state(self, params, ("momentum_buffer",))
+            torch._foreach_mul_(moved, group["momentum"])
+            torch._foreach_add_(moved, steps)
+            steps = moved
+        torch._foreach_sub_(params, steps)
 
 
-class Lamb(Optimizer):
+class Lamb(_ByGroup):
     """Adam with layer-wise rates (You et al., ICLR 2020, algorithm 2).
 
     m and v are Adam's moments, corrected for their bias; u = m / (sqrt(v) + eps) + b w, with weight
@@ -78,24 +91,16 @@ class Lamb(Optimizer):
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, settings)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Change the parameters that have a gradient; returns what ``closure`` returns."""
-        loss = _evaluated(closure)
-        for group in self.param_groups:
-            params = _with_gradients(group)
-            if not params:
-                continue
-            steps = _adam_steps(self, group, params)
-            torch._foreach_add_(steps, params, alpha=group["weight_decay"])
-            lengths = _norms(steps)
-            ratios = _ratios(params, _norms(params), lengths, lengths)
-            torch._foreach_mul_(steps, (float(group["lr"]) * ratios).unbind())
-            torch._foreach_sub_(params, steps)
-        return loss
+    def _change(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        steps = _adam_steps(self, group, params)
+        torch._foreach_add_(steps, params, alpha=group["weight_decay"])
+        lengths = _norms(steps)
+        ratios = _ratios(params, _norms(params), lengths, lengths)
+        torch._foreach_mul_(steps, (float(group["lr"]) * ratios).unbind())
+        torch._foreach_sub_(params, steps)
 
 
-class Muon(Optimizer):
+class Muon(_ByGroup):
     """Momentum whose matrices are made orthogonal (Jordan et al., 2024), and AdamW for vectors.
 
     A weight of two or more dimensions is a matrix, an output channel a row. m is the running mean
@@ -118,27 +123,14 @@ class Muon(Optimizer):
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, settings)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Change the parameters that have a gradient; returns what ``closure`` returns."""
-        loss = _evaluated(closure)
-        for group in self.param_groups:
-            params = _with_gradients(group)
-            matrices = [param for param in params if param.ndim > 1]
-            vectors = [param for param in params if param.ndim < 2]
-            for some, steps_of in ((matrices, _orthogonal_steps), (vectors, _adam_steps)):
-                if some:
-                    steps = steps_of(self, group, some)
-                    torch._foreach_add_(steps, some, alpha=group["weight_decay"])
-                    torch._foreach_sub_(some, steps, alpha=float(group["lr"]))
-        return loss
-
-
-def _evaluated(closure: Callable[[], Any] | None) -> Any:
-    if closure is None:
-        return None
-    with torch.enable_grad():
-        return closure()
+    def _change(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        matrices = [param for param in params if param.ndim > 1]
+        vectors = [param for param in params if param.ndim < 2]
+        for some, steps_of in ((matrices, _orthogonal_steps), (vectors, _adam_steps)):
+            if some:
+                steps = steps_of(self, group, some)
+                torch._foreach_add_(steps, some, alpha=group["weight_decay"])
+                torch._foreach_sub_(some, steps, alpha=float(group["lr"]))
 
 
 def _adam_steps(optimizer: Optimizer, group: dict[str, Any], params: list[Tensor]) -> list[Tensor]:
@@ -188,10 +180,6 @@ def _orthogonal(matrix: Tensor) -> Tensor:
         x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
     x = 0.2 * math.sqrt(max(rows, columns)) * x
     return x.T if rows > columns else x
-
-
-def _with_gradients(group: dict[str, Any]) -> list[Tensor]:
-    return [param for param in group["params"] if param.grad is not None]
 
 
 def _gradients(params: list[Tensor]) -> list[Tensor]:

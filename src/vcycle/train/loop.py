@@ -49,7 +49,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     config, plan, fabric, network = run.config, run.plan, run.fabric, run.network
     multi_label = run.manifest.multi_label
     gradients = Gradients(
-        network, run.model, config, run.pieces, fabric=fabric, multi_label=multi_label
+        network, run.model, config, run.measured.pieces, fabric=fabric, multi_label=multi_label
     )
     # What else a model draws is indexed by the micro-batch: with as many a resumed run draws alike.
     positions = np.arange(len(plan) * config.micro_batches)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
+from vcycle.config.fitting import smaller
 from vcycle.config.sizing import epochs_text
 from vcycle.data.decode.kept import decoded_bytes
 from vcycle.data.loader_stats import workers_needed
 from vcycle.evaluate.loaders import num_decoding
 from vcycle.schedule.messages import counted, duration
 from vcycle.train.activity import Activity
-from vcycle.train.measure.timing import MANY_SECONDS, Prediction, smaller
+from vcycle.train.measure.timing import MANY_SECONDS, Prediction
 from vcycle.train.preparing import measure_preparing
 from vcycle.train.start import Run
 
@@ -30,7 +31,7 @@ def say_prediction(run: Run, activity: Activity) -> None:
         return
     for line in prediction_lines(run):
         activity.say(line)
-    if run.times.waiting_share(run.plan) <= _WAITING_SHARE:
+    if run.measured.times.waiting_share(run.plan) <= _WAITING_SHARE:
         return
     activity.say(_waiting_line(run))
     if not run.decodes_fast and run.prediction.total > _LONG_SECONDS:
@@ -75,7 +76,7 @@ def _beside_baseline(run: Run) -> list[str]:
         plan = replace(run.config, multigrid=off).plan()
     except ValueError:  # norm groups divide the plan's batches, and not the baseline's
         return []
-    seconds, own = run.times.plan(plan), run.prediction.steps
+    seconds, own = run.measured.times.plan(plan), run.prediction.steps
     line = f"The {len(plan):,} steps of its baseline would take {duration(seconds)}"
     if own < seconds:
         return [f"{line}, {seconds / own:.1f} times as long"]
@@ -101,7 +102,7 @@ def _smaller_is(run: Run) -> str:
 
 def _waiting_line(run: Run) -> str:
     """Where decoding cannot keep up, and what to do about it."""
-    times = run.times
+    times = run.measured.times
     shape, taken, decoded = times.slowest_to_decode(run.plan)
     can = f"{times.workers} workers decode" if times.workers > 1 else "one process decodes"
     share = f"{times.waiting_share(run.plan):.0%} of that"
@@ -122,7 +123,7 @@ def _waiting_line(run: Run) -> str:
 def _preparing_lines(run: Run) -> list[str]:
     """What preparing the videos would save, as measured on two of them, and the command."""
     saving = measure_preparing(
-        run.config, run.times, run.train_videos, val_videos=len(run.val_videos)
+        run.config, run.measured.times, run.train_videos, val_videos=len(run.val_videos)
     )
     if saving is None:
         return []
@@ -142,11 +143,11 @@ def memory_lines(run: Run) -> list[str]:
     """Batches that are cut in pieces to fit, the memory of a GPU by batch, that of kept frames."""
     lines = [
         f"{kind.batch_size} x {kind.shape} goes through the model in {count} pieces, to fit"
-        for kind, count in run.pieces.found(run.plan).items()
+        for kind, count in run.measured.pieces.found(run.plan).items()
     ]
     peaks = [
         f"{kind.batch_size} x {kind.shape} {num_bytes / 2**30:.3g}"
-        for kind, num_bytes in run.peak_bytes.items()
+        for kind, num_bytes in run.measured.peak_bytes.items()
     ]
     lines += [f"Peak memory, GiB: {', '.join(peaks)}"] if peaks else []
     if run.loader.dataset.kept is not None:

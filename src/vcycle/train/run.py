@@ -26,7 +26,7 @@ from vcycle.train.activity import Activity
 from vcycle.train.final import final_evaluation
 from vcycle.train.live_logs import check_installed
 from vcycle.train.loop import loop, share_bad_videos
-from vcycle.train.measure.measuring import Budget
+from vcycle.train.measure.budget import Budget
 from vcycle.train.origin import origin
 from vcycle.train.prediction import say_prediction
 from vcycle.train.progress import Display
@@ -96,7 +96,7 @@ def train(
         fabric.barrier()  # the first process alone measured and wrote: no part of a step
         display = Display(
             run.plan,
-            run.times.step,
+            run.measured.times.step,
             title=title,
             first_step=run.first_step,
             console=console,

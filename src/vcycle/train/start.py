@@ -6,8 +6,8 @@ the step at which it starts or goes on. No phase rebuilds any of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,15 @@ from vcycle.evaluate.run_manifest import has_other_videos
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
 from vcycle.models.wrapped import inner_optimizer
-from vcycle.schedule.plan import MiniBatch, Plan
+from vcycle.schedule.plan import Plan
 from vcycle.train.activity import Activity
 from vcycle.train.augment import check_pairs
 from vcycle.train.checkpoint import newest_intact
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.ema import WeightAverage
-from vcycle.train.gradients import Pieces
-from vcycle.train.measure.measuring import Budget, fitted, measure
-from vcycle.train.measure.timing import Prediction, StepTimes, predict
+from vcycle.train.measure.budget import Budget, fit_budget
+from vcycle.train.measure.measuring import Measured, measure
+from vcycle.train.measure.timing import Prediction, predict
 from vcycle.train.optim import fuses, load_optimizer, make_optimizer
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state, identity
@@ -58,10 +58,8 @@ class Run:
         average: of the network's weights; None without ``ema_decay``.
         loader: this process's batches from ``first_step`` on.
         val_loader: this process's views of the validation videos.
-        pieces: in how many pieces a batch passes through the network, to fit into memory.
-        peak_bytes: of a GPU's memory, by batch, as measured before step 0; empty on a CPU.
-        times: seconds of each kind of step, as measured before step 0.
-        prediction: what the whole run will take by them.
+        measured: before step 0.
+        prediction: what the whole run will take by that.
         dataset: what a checkpoint keeps of the manifest, see ``identity``.
         resumed: the checkpoint that the run goes on from; None for a new run.
         first_step: steps that were done before; 0 for a new run.
@@ -81,9 +79,7 @@ class Run:
     optimizer: torch.optim.Optimizer
     loader: Loader
     val_loader: Loader
-    pieces: Pieces
-    peak_bytes: Mapping[MiniBatch, int]
-    times: StepTimes
+    measured: Measured
     prediction: Prediction
     dataset: dict[str, Any]
     resumed: Path | None
@@ -139,20 +135,8 @@ def start(
         )
 
     # The network, with the same weights in all processes, and its optimizer.
-    network = make_network(
-        config,
-        num_classes=manifest.num_classes,
-        fabric=fabric,
-        fresh=not resume,
-        videos=manifest,
-    )
     check_extras(config, manifest, fabric)
-    if config.model.freeze:
-        frozen, total = freeze(network, config.model.freeze), len(list(network.parameters()))
-        fabric.print(f"{config.model.name}: {frozen} of {total} parameters are frozen")
-    fused = fuses(fabric.device, config.precision)
-    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer, fused=fused))
-    stop_broadcasting_buffers(model)
+    network, model, optimizer = _network(config, manifest, fabric, fresh=not resume)
     check_batch_division(config, network, fabric)
     average = WeightAverage(network, decay=config.ema_decay) if config.ema_decay else None
     dataset = identity(manifest)
@@ -183,7 +167,8 @@ def start(
     if config.compile and average is not None:  # validations then run the same code
         compile_blocks(average.module, num_kinds=len(config.plan().mini_batches()))
     if budget is not None and not resume:
-        config = fitted(config, measured.times, budget, fabric, num_val_videos=len(val_videos))
+        fit = partial(fit_budget, config, measured.times, budget.left, spent=budget.spent)
+        config = from_first(fabric, partial(fit, val_videos=len(val_videos)))
     loader = make_train_loader(
         config, config.plan(), train_videos, fabric, kept=kept, first_step=first_step
     )
@@ -201,9 +186,7 @@ def start(
         optimizer=optimizer,
         loader=loader,
         val_loader=val_loader,
-        pieces=measured.pieces,
-        peak_bytes=measured.peak_bytes,
-        times=measured.times,
+        measured=measured,
         prediction=predict(config, measured.times, val_videos=len(val_videos)),
         dataset=dataset,
         resumed=resumed,
@@ -211,6 +194,22 @@ def start(
         first_seconds=first_seconds,
         has_norms=has_norms,
     )
+
+
+def _network(
+    config: RunConfig, manifest: Manifest, fabric: Fabric, *, fresh: bool
+) -> tuple[nn.Module, nn.Module, torch.optim.Optimizer]:
+    """The network, as Fabric runs it, and its optimizer; ``fresh`` as of ``make_network``."""
+    network = make_network(
+        config, num_classes=manifest.num_classes, fabric=fabric, fresh=fresh, videos=manifest
+    )
+    if config.model.freeze:
+        frozen, total = freeze(network, config.model.freeze), len(list(network.parameters()))
+        fabric.print(f"{config.model.name}: {frozen} of {total} parameters are frozen")
+    fused = fuses(fabric.device, config.precision)
+    model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer, fused=fused))
+    stop_broadcasting_buffers(model)
+    return network, model, optimizer
 
 
 def _say_uncached(config: RunConfig, manifest: Manifest, fabric: Fabric) -> None:

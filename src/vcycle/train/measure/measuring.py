@@ -1,4 +1,4 @@
-"""What a run's steps take, measured before step 0, and the plan that fits into a budget by it.
+"""What a run's steps take, measured before step 0.
 
 In: a run's model, optimizer and videos. Out: seconds of each kind of step beside its workers, the
 memory that it needs, and in how many pieces it fits. What was measured leaves no trace.
@@ -6,7 +6,6 @@ memory that it needs, and in how many pieces it fits. What was measured leaves n
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -24,31 +23,22 @@ from vcycle.train.activity import Activity
 from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.measure.loader_speed import decode_seconds, for_timing
 from vcycle.train.measure.rehearsal import Rehearsed, rehearse
-from vcycle.train.measure.timing import Kind, StepTimes, fit_budget
+from vcycle.train.measure.timing import Kind, StepTimes
 from vcycle.train.measure.together import slowdown
 
 _MEASURING_SHARE = 0.08
 """Of a budget, on a CPU; of a run without one, for timing its steps beside its workers."""
-_START_SECONDS = 3.0
-"""Of starting workers and writing the last checkpoint, which a budget leaves room for."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """So many seconds for a run, since ``began`` on the monotonic clock."""
-
-    seconds: float
-    began: float
-
-    @property
-    def left(self) -> float:
-        """Seconds that steps and validations may take."""
-        return self.seconds - (time.monotonic() - self.began) - _START_SECONDS
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured: see the arguments of ``Run`` of these names."""
+    """What was measured before step 0.
+
+    Args:
+        pieces: in how many pieces a batch passes through the network, to fit into memory.
+        peak_bytes: of a GPU's memory, by batch; empty on a CPU.
+        times: seconds of each kind of step.
+    """
 
     pieces: Pieces
     peak_bytes: Mapping[MiniBatch, int]
@@ -105,18 +95,6 @@ def measure(
         limit_seconds=limit,
     )
     return Measured(pieces, rehearsed.peak_bytes, replace(times, slowdown=slower))
-
-
-def fitted(
-    config: RunConfig, times: StepTimes, budget: Budget, fabric: Fabric, *, num_val_videos: int
-) -> RunConfig:
-    """The configuration whose plan fits into what is left of the budget, alike in all processes."""
-    left = budget.left
-    spent = budget.seconds - left
-    return from_first(
-        fabric,
-        lambda: fit_budget(config, times, left, val_videos=num_val_videos, spent=spent),
-    )
 
 
 def _times(

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vcycle.config.fitting import smaller
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import normalize
 from vcycle.data.manifest import Manifest
@@ -35,7 +36,7 @@ from vcycle.train.activity import Activity
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.gradients import Gradients
 from vcycle.train.measure.rehearsed_steps import RehearsedSteps, random_pixels, repeated
-from vcycle.train.measure.timing import MANY_SECONDS, Kind, smaller
+from vcycle.train.measure.timing import MANY_SECONDS, Kind
 
 
 @dataclass(frozen=True)

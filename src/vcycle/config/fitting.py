@@ -1,0 +1,158 @@
+"""Whether a configuration fits its network, its videos and the machine, and what would.
+
+In: a configuration, and what is known of the videos. Out: the configuration with what does not fit
+changed where that is ours to choose, and a note on it; or flags of a smaller one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+
+from vcycle.config.run import RunConfig
+from vcycle.schedule.shape import Shape
+
+_LARGER_CLIPS = "clips are larger than videos"
+_SMALLEST = Shape(2, 34, 34)
+"""The smallest grid of the study."""
+_LEAST_SIDE = 32
+"""Pixels that every network takes, and of which the sides that are proposed are multiples."""
+
+
+def fitted_cycle(config: RunConfig) -> RunConfig:
+    """A configuration whose coarse shapes have no fewer frames or pixels than its network takes.
+
+    Frames are doubled and sides made sqrt(2) times as large, up to those of the baseline, until
+    they are enough; a note says so. For a schedule that a recipe chose.
+    """
+    cycle, rule, shape = config.multigrid.long_cycle, config.multigrid.rule, config.baseline.shape
+    if cycle is None:
+        return config
+
+    def accepts(frames: float, side: float) -> bool:
+        try:
+            rule.scale(shape, frames=frames, side=side)
+        except ValueError:
+            return False
+        return True
+
+    def raised(frames: float, side: float) -> tuple[float, float]:
+        while frames < 1 and not accepts(frames, 1.0):
+            frames = min(1.0, 2 * frames)
+        while side < 1 and not accepts(1.0, side):
+            side = min(1.0, side * math.sqrt(2))
+        return frames, side
+
+    factors = tuple(raised(*each) for each in cycle.factors)
+    if factors == cycle.factors:
+        return config
+    frames, side = factors[0]
+    note = (
+        f"the pass begins at {frames:g} of the frames and {side:.3g} of the side: "
+        f"{config.model.name} takes no smaller clips at {shape}"
+    )
+    multigrid = replace(config.multigrid, long_cycle=replace(cycle, factors=factors))
+    return replace(config, multigrid=multigrid, schedule_notes=(*config.schedule_notes, note))
+
+
+def noted_grids(config: RunConfig) -> RunConfig:
+    """A configuration with a note if a schedule that its recipe chose has grids that nobody tried.
+
+    They have fewer frames or pixels than the smallest of the study (docs/which_schedule.md).
+    """
+    cycle, rule = config.multigrid.long_cycle, config.multigrid.rule
+    if cycle is None:
+        return config
+    frames, side = cycle.factors[0]
+    first = rule.scale(config.baseline.shape, frames=frames, side=side)
+    least_side = min(_SMALLEST.height, _SMALLEST.width)
+    if first.frames >= _SMALLEST.frames and min(first.height, first.width) >= least_side:
+        return config
+    note = (
+        f"grids of {first} are smaller than any that was tried ({_SMALLEST}): compare with "
+        f"--schedule off"
+    )
+    notes = dict.fromkeys((*config.schedule_notes, note))  # a run's own file has it
+    return replace(config, schedule_notes=tuple(notes))
+
+
+def fitted_span(
+    config: RunConfig, video_frames: int | None, *, given: Collection[str], is_own: bool
+) -> RunConfig:
+    """A configuration whose clips span no more than ``video_frames``, those of a typical video.
+
+    They are counted as strides are, at ``data.frame_rate`` if it is set.
+
+    One's own videos get a smaller stride, unless it is ``given``; a published recipe is left as it
+    is. A note says what was done, or what to do if the clips still span more: the sampling grid
+    then begins at the first frame and repeats the last.
+    """
+    frames, stride = config.baseline.shape.frames, config.data.stride
+    if config.data.segments or video_frames is None:
+        return config
+    if (frames - 1) * stride < video_frames:
+        return config
+    notes = list(config.notes)
+    fitting = max(1, (video_frames - 1) // max(1, frames - 1))
+    if is_own and "data.stride" not in given and fitting < stride:
+        notes.append(
+            f"stride {fitting} instead of {stride}: {frames} frames would span "
+            f"{(frames - 1) * stride + 1}, and half of the videos have {video_frames} or fewer"
+        )
+        stride = fitting
+    if (frames - 1) * stride >= video_frames:
+        shape = config.baseline.shape
+        fewer = 2 ** int(math.log2(max(1, video_frames)))
+        advice = "--data.stride 1" if stride > 1 and frames <= video_frames else ""
+        if frames > video_frames:
+            advice = f"--shape {fewer}x{shape.height}x{shape.width} --data.stride 1"
+        advice = advice or f"--data.stride {fitting}"
+        notes.append(
+            f"clips span {(frames - 1) * stride + 1} frames, but half of the videos have "
+            f"{video_frames} or fewer, whose last frame is repeated; {advice} fits them"
+        )
+    notes = list(dict.fromkeys(notes))  # a run's own file has them
+    return replace(config, data=replace(config.data, stride=stride), notes=tuple(notes))
+
+
+def noted_side(config: RunConfig, video_side: int | None) -> RunConfig:
+    """A configuration with a note if its clips have more pixels than the videos fill.
+
+    ``video_side`` is the short side of a typical video, in pixels.
+    """
+    notes = tuple(note for note in config.notes if not note.startswith(_LARGER_CLIPS))
+    shape = config.baseline.shape
+    side = min(shape.height, shape.width)
+    if video_side is not None and side > video_side:
+        note = (
+            f"{_LARGER_CLIPS}: the short side of half of these has {video_side} pixels or fewer, "
+            f"that of clips {side}"
+        )
+        ratio = video_side / side
+        height, width = (
+            max(_LEAST_SIDE, int(each * ratio) // _LEAST_SIDE * _LEAST_SIDE)
+            for each in (shape.height, shape.width)
+        )
+        share = height * width / (shape.height * shape.width)
+        if share < 1:
+            note += f"; --shape {shape.frames}x{height}x{width} has {share:.0%} of the pixels"
+        notes = (*notes, note)
+    return replace(config, notes=notes)
+
+
+def smaller(config: RunConfig) -> str | None:
+    """Flags of a smaller model or shape than a run's; None if there is none to speak of."""
+    old = config.baseline.shape
+    if config.model.name != "resnet3d_tiny":
+        shape = Shape(8, 112, 112)
+        return f"--model resnet3d_tiny --shape {shape if _fits_in(shape, old) else old}"
+    frames, side = max(4, old.frames // 2), max(32, min(old.height, old.width) // 3 * 2 // 16 * 16)
+    shape = Shape(frames, side, side)
+    return f"--shape {shape}" if _fits_in(shape, old) and shape != old else None
+
+
+def _fits_in(shape: Shape, other: Shape) -> bool:
+    return (
+        shape.frames <= other.frames and shape.height <= other.height and shape.width <= other.width
+    )
