@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from vcycle.models.buffers import restored_buffers
+from vcycle.models.buffers import as_it_was
 from vcycle.models.norm import SubBatchNorm3d, ranks_per_group
 
 
@@ -43,14 +43,10 @@ def precise_bn(
     layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not layers:
         return 0
-    with restored_buffers(model), _as_it_was(model, layers):
+    with as_it_was(model):
         model.eval()
-        for layer in layers:
-            layer.train()
-            layer.momentum = None  # running statistics then average all that was seen
-            if isinstance(layer, SubBatchNorm3d):
-                layer._pending = None
-        measured = _measure(model, layers, islice(batches, num_batches))
+        with _averaging(layers):
+            measured = _measure(model, layers, islice(batches, num_batches))
     for layer, (mean, var) in zip(layers, measured, strict=True):
         assert layer.running_mean is not None
         assert layer.running_var is not None
@@ -60,18 +56,19 @@ def precise_bn(
 
 
 @contextmanager
-def _as_it_was(model: nn.Module, layers: list[_BatchNorm]) -> Iterator[None]:
-    settings = [(layer.momentum, getattr(layer, "_pending", None)) for layer in layers]
-    modes = [(module, module.training) for module in model.modules()]
+def _averaging(layers: list[_BatchNorm]) -> Iterator[None]:
+    """Within this, running statistics are the averages of all that was seen."""
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.train()
+        layer.momentum = None
+        if isinstance(layer, SubBatchNorm3d):
+            layer._pending = None
     try:
         yield
     finally:
-        for layer, (momentum, pending) in zip(layers, settings, strict=True):
+        for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
-            if isinstance(layer, SubBatchNorm3d):
-                layer._pending = pending
-        for module, training in modes:
-            module.training = training
 
 
 def _measure(

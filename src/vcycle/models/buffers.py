@@ -1,7 +1,7 @@
-"""Leave a model's buffers as they were.
+"""Leave a model as it was.
 
-In: a model that is about to run on clips that do not count. Out: the same tensors, with the same
-values, in the same places.
+In: a model that is about to run on clips that do not count. Out: its buffers are the same tensors,
+with the same values, in the same places; its modes and what its norms collect are as before.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+
+from vcycle.models.norm import SubBatchNorm3d
 
 
 @contextmanager
@@ -33,3 +35,22 @@ def restored_buffers(model: nn.Module) -> Iterator[None]:
                 now = getattr(layer, key, None)
                 if now is not None and now.shape == value.shape:
                     setattr(layer, key, buffer.copy_(value))
+
+
+@contextmanager
+def as_it_was(model: nn.Module) -> Iterator[None]:
+    """Within this, the model may also change its modes, norm groups, and what norms collect."""
+    modes = [(module, module.training) for module in model.modules()]
+    norms = [
+        (module, module.norm_group, module._pending)
+        for module in model.modules()
+        if isinstance(module, SubBatchNorm3d)
+    ]
+    try:
+        with restored_buffers(model):
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for norm, norm_group, pending in norms:
+            norm.norm_group, norm._pending = norm_group, pending

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from vcycle.models.buffers import restored_buffers
+from vcycle.models.buffers import as_it_was
 from vcycle.models.memory_layout import memory_format
 from vcycle.models.norm import SubBatchNorm3d
 from vcycle.models.out_of_memory import out_of_memory_by_name
@@ -112,7 +112,7 @@ def check_model(
             raise TypeError(
                 f"shapes of {type(shape).__name__}: give plan.shapes, or a list of vcycle.Shape"
             )
-        with _as_it_was(model):
+        with _tried_out(model):
             clips = _random_clips(model, shape, num_clips)
             model.train()
             where = f"at shape {shape}"
@@ -266,31 +266,23 @@ def _in_bfloat16(scores: Tensor, clips: Tensor) -> str:
 
 
 @contextmanager
-def _as_it_was(model: nn.Module) -> Iterator[None]:
-    training = [(module, module.training) for module in model.modules()]
-    norms = [
-        (module, module.norm_group, module._pending)
-        for module in model.modules()
-        if isinstance(module, SubBatchNorm3d)
-    ]
+def _tried_out(model: nn.Module) -> Iterator[None]:
+    """Within this, the model runs without norm groups; it is as it was afterwards."""
     # A classifier that starts at zero passes no gradient back before its first step, so parameters
     # of zeros hold random values during the check.
     zeros = [p for p in model.parameters() if p.ndim > 1 and not p.any()]
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     try:
         cuda = [device.index for device in devices]
-        with torch.random.fork_rng(cuda), restored_buffers(model):
+        with torch.random.fork_rng(cuda), as_it_was(model):
             torch.manual_seed(0)
             for parameter in zeros:
                 nn.init.normal_(parameter, std=0.01)
-            for norm, *_ in norms:
-                norm.norm_group, norm._pending = None, None
+            for module in model.modules():
+                if isinstance(module, SubBatchNorm3d):
+                    module.norm_group, module._pending = None, None
             yield
     finally:
         with torch.no_grad():
             for parameter in zeros:
                 parameter.zero_()
-        for module, mode in training:
-            module.training = mode
-        for norm, norm_group, pending in norms:
-            norm.norm_group, norm._pending = norm_group, pending
