@@ -279,7 +279,7 @@ def test_windows_are_no_more_than_a_million() -> None:
     assert len(windows(0, 10, window=1, every=0.5)) == 19
     for window, every in ((1e-9, 1e-9), (1, 1e-12)):
         with pytest.raises(
-            ValueError, match=r"windows of 10.0 s; give numbers that make 1,000,000"
+            ValueError, match=r"windows of 10.0 s of video; give numbers that make 1,000,000"
         ):
             windows(0, 10, window=window, every=every)
 

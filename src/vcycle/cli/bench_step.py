@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -84,6 +85,8 @@ def run_bench_step(options: argparse.Namespace) -> None:
     file = Path(options.out)
     if not file.parent.is_dir():
         raise ValueError(f"--out {file}: no such folder; make it, or give another file")
+    if not os.access(file.parent, os.W_OK):
+        raise ValueError(f"--out {file}: its folder cannot be written to; give another file")
     _check_replaces(file)
 
     from vcycle.bench.batches import batch_factors, check_devices

@@ -58,15 +58,14 @@ def read_values(file: Path) -> dict[str, Any]:
 
 def read_saved(file: Path) -> dict[str, Any]:
     """What the ``config.yaml`` of a run says. Raises ValueError unless it can be one."""
+    problem = f"{file}: no configuration of a run; restore it, or start anew in another folder"
     try:
         values = read_values(file)
         if all(isinstance(values[name], dict) for name in ("data", "model")):
             return values
-    except (FileNotFoundError, LookupError, ValueError):
-        pass
-    raise ValueError(
-        f"{file}: no configuration of a run; restore it, or start anew in another folder"
-    )
+    except (FileNotFoundError, LookupError, ValueError) as error:
+        raise ValueError(problem) from error
+    raise ValueError(problem)
 
 
 def config_text(config: RunConfig) -> str:

@@ -108,8 +108,8 @@ def windows(
     count = math.ceil((end - start - window) / every - 1e-9)
     if count >= _MOST_WINDOWS:
         raise ValueError(
-            f"--window {window:g}, --every {every:g}: {count:,} windows of {end - start:.1f} s; "
-            f"give numbers that make {_MOST_WINDOWS:,} at most"
+            f"a window of {window:g} s every {every:g} s: {count:,} windows of {end - start:.1f} s "
+            f"of video; give numbers that make {_MOST_WINDOWS:,} at most"
         )
     starts = [start + k * every for k in range(count)]
     return [(each, each + window) for each in starts] + [(end - window, end)]

@@ -162,9 +162,12 @@ def _write(path: Path, write: Callable[[Path], object], check: Callable[[Path], 
             write(partial)
             _forget_cached(partial)
             check(partial)
-        except (RuntimeError, ValueError) as error:
-            # The error of torch's writer names a place in its file, not what the disk lacks.
+        except RuntimeError as error:
+            # That of torch's writer names a place in its file, not what the disk lacks.
             reason = "could not be written; make room on the disk"
+            raise OSError(errno.EIO, reason, str(path)) from error
+        except ValueError as error:
+            reason = "the disk does not give back what was written; make room, or use another"
             raise OSError(errno.EIO, reason, str(path)) from error
 
 

@@ -6,10 +6,12 @@ converts uncropped frames, so on the CPU a small crop of a large frame costs mor
 
 from __future__ import annotations
 
+import io
 import math
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +22,7 @@ from vcycle.data.decode.encode import encode_frames
 from vcycle.data.decode.resample import crop_and_scale
 from vcycle.data.decode.video import display_positions, read_clip
 from vcycle.data.grid import Grid
-from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo
+from vcycle.data.metadata import Location, TookTooLong
 from vcycle.schedule.messages import one_line
 
 # 0.11 is the first that rotates frames as their files ask. Before 0.17 NVDEC gives wrong pixels,
@@ -58,10 +60,6 @@ def _decode(
     place: Location, grid: Grid, out: Tensor, *, all_key_frames: bool, deadline: float
 ) -> bool:
     """Whether torchcodec decoded the clip, each frame with its packet's time."""
-    from torchcodec.decoders import (  # type: ignore[import-not-found, unused-ignore]
-        VideoDecoder,
-    )
-
     source = source_of(place)
     # Of a Matroska file with a varying rate NVDEC gives a later frame for the one asked for.
     wanted = display_positions(
@@ -70,34 +68,47 @@ def _decode(
         all_key_frames=all_key_frames,
         evenly_spaced=out.device.type == "cuda",
     )
-    if not wanted:
+    decoder = _opened(source, out.device) if wanted else None
+    if decoder is None:
         return False
+    for i, (position, seconds) in enumerate(wanted):
+        if i and position == wanted[i - 1][0]:
+            out[i] = out[i - 1]
+            continue
+        if time.monotonic() > deadline:
+            raise TookTooLong(str(place))
+        try:
+            # One by one: a clip of uncropped frames may be gigabytes.
+            frame = decoder.get_frame_at(position)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # PyAV tells what is wrong with the file, if anything is
+            return False
+        if not math.isclose(frame.pts_seconds, seconds, abs_tol=1e-9):
+            return False
+        out[i] = crop_and_scale(frame.data[None], grid)[0]
+    return True
+
+
+def _opened(source: str | io.BytesIO, device: torch.device) -> Any:
+    """A decoder on this device; None if torchcodec or the GPU cannot decode the file."""
+    from torchcodec.decoders import (  # type: ignore[import-not-found, unused-ignore]
+        VideoDecoder,
+    )
+
     try:
         decoder = VideoDecoder(
             source if isinstance(source, str) else source.getvalue(),
             dimension_order="NHWC",
             num_ffmpeg_threads=1,
-            device=str(out.device),
+            device=str(device),
             seek_mode="exact",
         )
-        if decoder.cpu_fallback:
-            return False
-        for i, (position, seconds) in enumerate(wanted):
-            if i and position == wanted[i - 1][0]:
-                out[i] = out[i - 1]
-                continue
-            if time.monotonic() > deadline:
-                raise TookTooLong(str(place))
-            # One by one: a clip of uncropped frames may be gigabytes.
-            frame = decoder.get_frame_at(position)
-            if not math.isclose(frame.pts_seconds, seconds, abs_tol=1e-9):
-                return False
-            out[i] = crop_and_scale(frame.data[None], grid)[0]
-    except (UnreadableVideo, torch.OutOfMemoryError):
+    except torch.OutOfMemoryError:
         raise
     except Exception:  # PyAV tells what is wrong with the file, if anything is
-        return False
-    return True
+        return None
+    return None if decoder.cpu_fallback else decoder
 
 
 def check_decoder(decoder: str, device: torch.device) -> None:
