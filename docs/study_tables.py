@@ -99,9 +99,9 @@ def in_all(values: Row) -> str:
         f"took {ours[0]:.0f} s to {100 * ours[1]:.1f}{beaten}. Of these factors "
         f"{plain[0] / fast[0]:.1f} is no schedule's but that of bfloat16 in channels-last, in "
         f"which a plain loop took {fast[0]:.0f} s to {100 * fast[1]:.1f} (`--precision "
-        f"bf16-mixed`, or by itself with `--time`); half of the baseline's steps under Muon, "
-        f"without a schedule, took {muon[0]:.0f} s to {100 * muon[1]:.1f} "
-        f"([each form](docs/which_schedule.md#end-to-end))."
+        f"bf16-mixed`; with `--time` by itself, on a CPU that has instructions for it); half of "
+        f"the baseline's steps under Muon, without a schedule, took {muon[0]:.0f} s to "
+        f"{100 * muon[1]:.1f} ([each form](docs/which_schedule.md#end-to-end))."
     )
 
 

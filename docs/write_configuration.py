@@ -31,7 +31,8 @@ Every field of a run's configuration, as `config.yaml` in a run folder has them.
 unless it is about training alone; lists and mappings are written as in YAML:
 `--data.short_side '[128, 170]'`. A section that may be null is
 made by setting one of its fields. A recipe sets the fields without a default, and others too:
-`vcycle plan RECIPE` prints what it makes of them.
+`vcycle plan RECIPE` prints what it makes of them. Some flags move other fields along, such as
+that of the batch size the rate and the steps ([which ones](plans.md#the-papers-runs)).
 """
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 

@@ -26,12 +26,17 @@ from vcycle.schedule.shape import Shape
 
 _OF_BATCHES = ("seed", "data.inverse_uniform", "multigrid.norm_group")
 """Fields of training batches, which an evaluation draws for its norm statistics alone."""
+_OF_TRAINING = (
+    *("baseline.learning_rate.base", "log", "model.freeze", "model.weights"),
+    *("baseline.batch_size", "multigrid.epoch_factor"),
+)
+"""Short flags of training, which are refused or decide the shapes of ``--shapes all`` alone."""
 
 
 def add_eval_flags(parser: FlagParser) -> None:
     """Add the flags of ``vcycle eval``, and those of fields."""
     parser.usage = f"{parser.prog} RUN [RUN ...] [flags]"
-    add_field_flags(parser)
+    add_field_flags(parser, unlisted=_OF_TRAINING)
     parser.add_argument(
         "folders",
         nargs="+",

@@ -104,8 +104,9 @@ def short_flag(field: str) -> str | None:
     return _SHORT_NAMES[field][0] if field in _SHORT_NAMES else None
 
 
-def add_field_flags(parser: FlagParser) -> None:
-    """Add a flag for every field, and the short names."""
+def add_field_flags(parser: FlagParser, *, unlisted: Iterable[str] = ()) -> None:
+    """Add a flag for every field, and the short names; ``--help`` lists these but some fields'."""
+    hidden = dict.fromkeys(unlisted, argparse.SUPPRESS)
     parser.set_defaults(fields={}, given=())
     for field, hint in field_types().items():
         short, text = _SHORT_NAMES.get(field, (None, argparse.SUPPRESS))
@@ -115,7 +116,7 @@ def add_field_flags(parser: FlagParser) -> None:
             hint=hint,
             store=lambda value, field=field: {field: value},
             metavar=field.rpartition(".")[2].upper(),
-            help=text,
+            help=hidden.get(field, text),
         )
     parser.add_argument(
         "--shape",
@@ -131,7 +132,9 @@ def add_field_flags(parser: FlagParser) -> None:
         hint=str,
         store=lambda text: {"model.freeze": tuple(text.split(","))},
         metavar="LAYERS",
-        help="layers that are not trained, such as s1,s2 or 's1.*,*_bn'",
+        help=hidden.get(
+            "model.freeze", "layers that are not trained, such as s1,s2 or 's1.*,*_bn'"
+        ),
     )
 
 

@@ -248,8 +248,8 @@ class RunConfig:
             trains in contiguous memory.
         nonfinite: a loss that is not finite stops the run, or a step whose loss or gradients are
             not is skipped and counted; skipping reads them before every update, which waits for
-            the device. No checkpoint has weights that are not finite. A run of which a scaler of
-            gradients (16-mixed) takes no step for 50 in a row ends.
+            the device, and 20 in a row end the run. No checkpoint has weights that are not finite.
+            A run of which a scaler of gradients (16-mixed) takes no step for 50 in a row ends.
         log: live logs beside ``metrics.jsonl``: tensorboard and wandb, if they are installed.
         threads: CPU threads of the training process; 0 leaves it to torch.
         notes: what the recipe chose and why, a line each, printed with the plan.
