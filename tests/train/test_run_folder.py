@@ -329,9 +329,9 @@ def test_best_weights_that_cannot_be_read_just_now_are_not_taken_for_none(
     file.write_bytes(b"damaged")
     assert folder.is_best({"top1": 0.1})
 
-    def unreachable(_: Path) -> None:
-        raise OSError(errno.EIO, "Input/output error", str(file))
+    def unreachable(path: Path, *_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(path))
 
-    monkeypatch.setattr("vcycle.train.checkpoint.read_trained_model", unreachable)
+    monkeypatch.setattr(Path, "open", unreachable)
     with pytest.raises(OSError, match="Input/output error"):
         folder.is_best({"top1": 0.1})

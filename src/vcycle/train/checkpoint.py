@@ -107,6 +107,8 @@ def best_steps(folder: Path) -> int:
     file = folder / "best.safetensors"
     if not file.is_file():
         return 0
+    with file.open("rb") as opened:
+        opened.read(1)  # an error of the disk says nothing of what is in the file
     with suppress(ValueError):
         return read_trained_model(file).steps
     return 0
