@@ -187,10 +187,10 @@ def rates_table(values: Row, titles: dict[str, str]) -> str:
     return "\n".join(
         [
             f"Of {edges} of these {len(places)} the best is the least or the largest rate that was "
-            f"tried so far: the next one is still to be, if the study has one.",
+            f"tried: one beyond it might have been better.",
             "",
             table(
-                "task | method | length | loss on the tuning people at each rate | best so far",
+                "task | method | length | loss on the tuning people at each rate | the best is",
                 "llrll",
                 lines,
             ),
@@ -214,17 +214,18 @@ def steps_table(values: Row, titles: dict[str, str]) -> str:
 
 
 def quiet_table(values: Row, titles: dict[str, str]) -> str:
-    """Whole runs on an idle machine beside the seconds that their steps' timings add up to."""
+    """Whole runs by themselves beside the seconds that their steps' timings add up to."""
     lines = [
         f"{task_name(row)} | {titles[row['method']]} | {row['steps']:,} "
         f"| {seconds_text(row['seconds'])} | {seconds_text(row['took_seconds'])} "
-        f"| {row['took_seconds'] / row['seconds']:.2f} | {100 * row['top1']:.1f} "
-        f"| {100 * row['top1_before']:.1f}"
+        f"| {row['took_seconds'] / row['seconds']:.2f} | {row['load']:.1f} "
+        f"| {100 * row['top1']:.1f} | {100 * row['top1_before']:.1f}"
         for row in values["quiet"]
     ]
     return table(
-        "task | method | steps | seconds, by the steps | took | ratio | top-1 | the first time",
-        "llrrrrrr",
+        "task | method | steps | seconds, by the steps | took | ratio | load | top-1 "
+        "| the first time",
+        "llrrrrrrr",
         lines,
     )
 

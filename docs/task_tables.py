@@ -157,7 +157,13 @@ def longer_baselines(values: Row) -> str:
             saving = found[task]
             gained = 100 * (point["top1"] - point["whole_baseline"]["top1"])
             if saving["factor"]:
-                reached = f"the anneal came to that with {saving_text(saving)} fewer multiply-adds"
+                times, _, interval = saving_text(saving).partition("x ")
+                interval, _, reached_in = interval.partition(" in ")
+                if reached_in:
+                    interval += f"; in {reached_in} of the resamples"
+                reached = (
+                    f"the anneal came to that with {times} times fewer multiply-adds ({interval})"
+                )
             else:
                 reached = (
                     "no length of the anneal that ran in as many folds came to that, at one rate "

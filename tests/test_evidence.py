@@ -67,9 +67,7 @@ def anneal_of(task: str, share: float) -> tuple[dict[str, Any], dict[str, Any]]:
 def test_many_videos(model: str, note: str, tasks: list[str]) -> None:
     optimizer = "sgd" if "isl_emergency8/sgd" in tasks else "adamw"
     config = scratch(num_videos=300, model=model, optimizer=optimizer, asked=LONG)
-    assert (f"under {'SGD' if optimizer == 'sgd' else 'AdamW'}" in config.schedule_notes[0]) == (
-        model == RESNET
-    )
+    assert f"under {'SGD' if optimizer == 'sgd' else 'AdamW'}" in config.schedule_notes[0]
     share = share_of(config, f"{note} the baseline's accuracy")
     assert share == 3 / 8
     for anneal, baseline in (anneal_of(task, share) for task in tasks):
@@ -79,10 +77,10 @@ def test_many_videos(model: str, note: str, tasks: list[str]) -> None:
 
 def test_few_videos() -> None:
     config = scratch(num_videos=60, model=RESNET, optimizer="adamw", asked=LONG)
-    share = share_of(config, "it came to the baseline's accuracy")
+    share = share_of(config, "it passed the baseline's accuracy on average")
     assert share == pytest.approx(5 / 9, abs=1e-3)
     anneal, baseline = anneal_of("weizmann10/scratch", share)
-    assert anneal["top1"] >= baseline["top1"]
+    assert anneal["top1"] > baseline["top1"] + 0.05
     shorter, baseline = anneal_of("weizmann10/scratch", 3 / 8)
     assert shorter["top1"] < baseline["top1"]
     as_long, baseline = anneal_of("weizmann10/scratch", 1)

@@ -43,11 +43,11 @@ _MUON = Evidence(
 _TRANSFORMER = Evidence(
     Fraction(3, 8),
     "it passed the baseline's accuracy",
-    "a small transformer from random weights, 300 videos",
+    "a small transformer from random weights under AdamW, 300 videos",
 )
 _FEW_VIDEOS = Evidence(
     Fraction(5, 9),
-    "it came to the baseline's accuracy on average",
+    "it passed the baseline's accuracy on average",
     "a 3D ResNet from random weights under AdamW, 60 to 70 videos",
     timed="it was ahead of the baseline on average",
 )
@@ -60,7 +60,7 @@ _FEW_VIDEOS_SGD = Evidence(
 _FEW_VIDEOS_TRANSFORMER = Evidence(
     Fraction(5, 9),
     "it passed the baseline's accuracy on average",
-    "a small transformer from random weights, 60 to 70 videos",
+    "a small transformer from random weights under AdamW, 60 to 70 videos",
 )
 _FEW_OTHERS = Evidence(
     Fraction(5, 9),
