@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from vcycle.devices.fabric import Fabric
-from vcycle.devices.processes import gathered
 
 T = TypeVar("T")
 
@@ -36,6 +35,20 @@ def from_first(fabric: Fabric, read: Callable[[], T]) -> T:
     if message is not None:
         raise ValueError(message)
     return cast(T, value)
+
+
+def gathered(own: T, fabric: Fabric) -> list[T]:
+    """What each process has, by rank."""
+    if fabric.world_size == 1:
+        return [own]
+    found: list[Any] = [None] * fabric.world_size
+    torch.distributed.all_gather_object(found, own)
+    return found
+
+
+def united(own: dict[str, str], fabric: Fabric) -> dict[str, str]:
+    """The entries of all processes."""
+    return {key: value for each in gathered(own, fabric) for key, value in each.items()}
 
 
 def mean_losses(losses: Tensor, fabric: Fabric) -> Tensor:

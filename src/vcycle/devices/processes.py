@@ -1,4 +1,4 @@
-"""Several processes tell each other what they have, and end together.
+"""Several processes end together.
 
 In: the body of a command, in each of the processes that torchrun started. Out: if it fails in one,
 that one raises its error, and the others print what it was and exit, even from inside an exchange
@@ -14,14 +14,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
-import torch.distributed
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from vcycle.devices.fabric import Fabric
-
-T = TypeVar("T")
 
 _POLL_SECONDS = 0.5
 _GRACE_SECONDS = 3.0  # for a process to come to its own end, with its own message
@@ -104,17 +101,3 @@ def _exit(message: str) -> NoReturn:
         sys.stdout.flush()
     finally:
         os._exit(1)
-
-
-def gathered(own: T, fabric: Fabric) -> list[T]:
-    """What each process has, by rank."""
-    if fabric.world_size == 1:
-        return [own]
-    found: list[Any] = [None] * fabric.world_size
-    torch.distributed.all_gather_object(found, own)
-    return found
-
-
-def united(own: dict[str, str], fabric: Fabric) -> dict[str, str]:
-    """The entries of all processes."""
-    return {key: value for each in gathered(own, fabric) for key, value in each.items()}

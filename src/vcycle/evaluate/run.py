@@ -18,9 +18,10 @@ from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
+from vcycle.devices.agreement import united
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
-from vcycle.devices.processes import ending_together, united
+from vcycle.devices.processes import ending_together
 from vcycle.evaluate.checkpoint import find_trained_model, read_trained_model
 from vcycle.evaluate.evaluate import evaluating, score_videos, summary
 from vcycle.evaluate.frontier import mark_frontiers

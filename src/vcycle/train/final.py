@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-from vcycle.devices.processes import united
+from vcycle.devices.agreement import united
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.intervals import intervals
 from vcycle.evaluate.loaders import make_eval_loader

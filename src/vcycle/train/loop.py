@@ -21,8 +21,8 @@ from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.batch import Batch
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.randomness import indexed_seeds
-from vcycle.devices.agreement import Votes, from_first
-from vcycle.devices.processes import Stopped, united
+from vcycle.devices.agreement import Votes, from_first, united
+from vcycle.devices.processes import Stopped
 from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.norms import estimate_norms

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from vcycle.data.request import StepPart
 from vcycle.data.sampler import video_indices
-from vcycle.devices.agreement import in_all
+from vcycle.devices.agreement import gathered, in_all
 from vcycle.devices.fabric import Fabric
-from vcycle.devices.processes import gathered
 from vcycle.models import discard_statistics
 from vcycle.train.start import Run
 from vcycle.train.step_log import StepLoss

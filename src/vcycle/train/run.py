@@ -15,10 +15,10 @@ from rich.console import Console
 from torch import nn
 
 from vcycle.config.run import RunConfig
-from vcycle.devices.agreement import from_first
+from vcycle.devices.agreement import from_first, gathered
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
-from vcycle.devices.processes import Stopped, ending_together, gathered
+from vcycle.devices.processes import Stopped, ending_together
 from vcycle.models.count import multiply_adds_or_none
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape

@@ -18,10 +18,9 @@ from vcycle.config.run import RunConfig
 from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import PREPARED_FILE, Manifest
-from vcycle.devices.agreement import from_first
+from vcycle.devices.agreement import from_first, gathered
 from vcycle.devices.buffers import stop_broadcasting_buffers
 from vcycle.devices.fabric import Fabric
-from vcycle.devices.processes import gathered
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.loaders import (
     kept_frames,
