@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,8 +24,11 @@ from vcycle.bench.peers import PEERS, is_usable
 from vcycle.bench.videos import prepare_intact
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import ClipDataset
+from vcycle.data.decode.clock import stream_clock
+from vcycle.data.decode.container import open_video
+from vcycle.data.decode.frame_search import MissedFrame, wanted_frames
 from vcycle.data.decode.resample import keep_freed_memory
-from vcycle.data.decode.video import decode_only
+from vcycle.data.decode.video import WAYS
 from vcycle.data.grid import Grid, GridRange
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import UnreadableVideo, VideoInfo
@@ -156,12 +159,19 @@ def _memory(shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _decode_only(dataset: ClipDataset, requests: list[ClipRequest]) -> None:
+    """Decode the frames of clips and drop them: the least that reading them can cost."""
     for request in requests:
         video = dataset.manifest.videos[request.index]
-        grid = request.grid(video, PAPER_RANGE, flip=video.flip)
-        place = dataset.manifest.locate(video)
+        place, frames = dataset.manifest.locate(video), dataset.grid(video, request).frames
         try:
-            decode_only(place, grid, all_key_frames=video.key_interval == 1)
+            for way in WAYS:
+                with (
+                    suppress(MissedFrame),
+                    open_video(place, all_key_frames=video.key_interval == 1) as (file, stream),
+                ):
+                    for _ in wanted_frames(file, stream, stream_clock(file, stream), frames, **way):
+                        pass
+                    break
         except UnreadableVideo as error:  # a substitute would be a different clip for each source
             raise ValueError(f"{error}; remove it from the folder") from None
 
@@ -171,7 +181,7 @@ def _peer_batch(read_clip: Callable[[str, VideoInfo, Grid], NDArray[np.uint8]]) 
         clips = []
         for request in requests:
             video = dataset.manifest.videos[request.index]
-            grid = request.grid(video, PAPER_RANGE, flip=video.flip)
+            grid = dataset.grid(video, request)
             clips.append(read_clip(dataset.manifest.locate(video).uri, video, grid))
         return torch.from_numpy(np.stack(clips))
 

@@ -8,7 +8,7 @@ anything does not fit, the model is unchanged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -82,11 +82,20 @@ def load_weights(
     places = model.state_dict().items()
     target = {without_wrappers(key): place for key, place in places if isinstance(place, Tensor)}
     layout, names = _names(path, state, target)
-    matching = _Matching(str(path), layout, target, _head_prefix(model), num_classes, partial)
-    matching.keep_classifier = keep_classifier
+    file_classes = None
     if num_classes is not None:
         given = {name: state[key] for key, name in names.items() if name in target}
-        matching.file_classes = _file_classes(model, given, target, num_classes)
+        file_classes = _file_classes(model, given, target, num_classes)
+    matching = _Matching(
+        path=str(path),
+        layout=layout,
+        target=target,
+        head=_head_prefix(model),
+        num_classes=num_classes,
+        file_classes=file_classes,
+        accept_partial=partial,
+        keep_classifier=keep_classifier,
+    )
     for key, value in state.items():
         matching.add(key, names[key], value)
     matching.dropped += others
@@ -135,27 +144,23 @@ def _file_classes(
     return found
 
 
+@dataclass(kw_only=True)
 class _Matching:
     """Matches tensors of the file to tensors of the model, one at a time."""
 
-    def __init__(
-        self,
-        path: str,
-        layout: str,
-        target: dict[str, Tensor],
-        head: str,
-        num_classes: int | None,
-        partial: bool,
-    ) -> None:
-        self.path, self.layout, self.target, self.head = path, layout, target, head
-        self.num_classes, self.accept_partial = num_classes, partial
-        self.file_classes: int | None = None
-        self.keep_classifier = True
-        self.fresh: set[str] = set()
-        self.filled: dict[str, Tensor] = {}
-        self.partial: list[str] = []
-        self.dropped: list[str] = []
-        self.head_text = "classifier loaded"
+    path: str
+    layout: str
+    target: dict[str, Tensor]
+    head: str
+    num_classes: int | None
+    file_classes: int | None
+    accept_partial: bool
+    keep_classifier: bool
+    fresh: set[str] = field(default_factory=set)
+    filled: dict[str, Tensor] = field(default_factory=dict)
+    partial: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    head_text: str = "classifier loaded"
 
     def add(self, key: str, name: str | None, value: Tensor) -> None:
         place = None if name is None else self.target.get(name)

@@ -91,18 +91,6 @@ def cut_clip(frames: Sequence[Any], grid: Grid, *, out: NDArray[np.uint8]) -> No
         mirror(out)
 
 
-def decode_only(place: Location, grid: Grid, *, all_key_frames: bool = False) -> int:
-    """Decode the frames of a grid and drop them: the least that ``read_clip`` can cost."""
-    for way in WAYS:
-        with (
-            suppress(MissedFrame),
-            open_video(place, all_key_frames=all_key_frames) as (container, stream),
-        ):
-            clock = stream_clock(container, stream)
-            return sum(1 for _ in wanted_frames(container, stream, clock, grid.frames, **way))
-    return 0
-
-
 def display_positions(
     place: Location,
     numbers: tuple[int, ...],
