@@ -55,7 +55,11 @@ def test_optical_flow_beside_images_is_no_frame(frames, tmp_path):
     assert [frame_number(frame, 20) for frame in clip] == [0, 1, 2, 2]
     assert probe_frames(str(tmp_path), frame_rate=10).num_frames == 3
     for k in range(3):
+        (tmp_path / f"flow_y_{k + 1:05d}.png").rename(tmp_path / f"{k}.png")
+    assert probe_frames(str(tmp_path), frame_rate=10).num_frames == 9  # of x alone it is no flow
+    for k in range(3):
         (tmp_path / f"img_{k + 1:05d}.png").unlink()
+        (tmp_path / f"{k}.png").rename(tmp_path / f"flow_y_{k + 1:05d}.png")
     assert probe_frames(str(tmp_path), frame_rate=10).num_frames == 6  # flow, if that is all
 
 

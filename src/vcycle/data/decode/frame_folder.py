@@ -25,14 +25,14 @@ from vcycle.schedule.messages import one_line
 
 _CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
 _NUMBER = re.compile("[0-9]+")
-_FLOW = re.compile("(flow|x|y)_", re.IGNORECASE)
+_FLOW = re.compile("(?:flow_)?([xy])_")
 
 
 def frame_files(folder: str) -> list[str]:
     """The image files' paths in the order of their names, in which 2 comes before 10.
 
     Hidden ones are none of them: archives of other systems add some. Nor are those of optical flow
-    (``flow_x_00001.jpg``, ``x_00001.jpg``) beside others.
+    in x and y (``flow_x_00001.jpg``, ``y_00001.jpg``) beside others.
 
     Raises UnreadableVideo if the folder cannot be listed, or holds no image file.
     """
@@ -49,8 +49,10 @@ def frame_files(folder: str) -> list[str]:
     ]
     if not images:
         raise UnreadableVideo(folder, "holds no .jpg or .png file")
-    frames = [name for name in images if not _FLOW.match(name)] or images
-    return [f"{folder}/{name}" for name in sorted(frames, key=_in_order)]
+    flow = {name: match[1] for name in images if (match := _FLOW.match(name))}
+    if len(set(flow.values())) == 2:  # both directions: a video may be called x alone
+        images = [name for name in images if name not in flow] or images
+    return [f"{folder}/{name}" for name in sorted(images, key=_in_order)]
 
 
 def _in_order(name: str) -> tuple[str, str]:
