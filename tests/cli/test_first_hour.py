@@ -219,7 +219,7 @@ def test_a_time_for_the_baseline_alone_goes_on_with_it(
     assert main([*command, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "run folder runs/strokes-2" in out
-    assert "runs/strokes-1 is not complete, and is not gone on with (runs/strokes-1/config" in out
+    assert "runs/strokes-1 is not complete, and cannot be gone on with (runs/strokes-1/c" in out
     assert main([*command, "--folder", "runs/strokes-1"]) == 2
     assert "runs/strokes-1/config.yaml: old_field: no such field" in capsys.readouterr().err
 

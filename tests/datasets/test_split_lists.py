@@ -62,6 +62,7 @@ def test_words_in_quotes(put, tmp_path, mark):
         f'"say ""hi"".mp4"{mark}abseiling',
         f'"quoted".mp4{mark}abseiling',
         f'"frames; 1"{mark}120{mark}abseiling',
+        f'"frames; 1"{mark}"120"{mark}"abseiling"',
         f'"gone, 1.mp4"{mark}abseiling',
     ]
     train.write_text("\n".join(lines))
@@ -74,8 +75,12 @@ def test_words_in_quotes(put, tmp_path, mark):
         ('say "hi".mp4', (0,)),
         ('"quoted".mp4', (0,)),
         ("frames; 1", (0,)),
+        ("frames; 1", (0,)),
     ]
     assert listing.missing == (("gone, 1.mp4", "train"),)
+    names = tmp_path / "names.txt"
+    names.write_text('abseiling\n"air drumming"\n"say ""hi"", twice"\n')
+    assert list_splits(root, {"train": train}, classes=names).classes == listing.classes
 
 
 def test_a_mark_that_is_in_all_paths_parts_nothing(put, tmp_path):
@@ -86,6 +91,18 @@ def test_a_mark_that_is_in_all_paths_parts_nothing(put, tmp_path):
     assert [(each.path, each.labels) for each in listing.entries] == [
         ("x, y/a.mp4", (0,)),
         ("x, y/b.mp4", (1,)),
+    ]
+    put("x")  # a folder of that name, which is no video of every line
+    train.write_text("x,1/a.mp4 0\nx,1/b.mp4 1\n")
+    put("x,1/a.mp4", "x,1/b.mp4")
+    assert [entry.path for entry in list_splits(root, {"train": train}).entries] == [
+        "x,1/a.mp4",
+        "x,1/b.mp4",
+    ]
+    train.write_text("s3://b/a,b/x.mp4 0\ns3://b/a,b/y.mp4 1\n")
+    assert [entry.path for entry in list_splits(root, {"train": train}).entries] == [
+        "s3://b/a,b/x.mp4",
+        "s3://b/a,b/y.mp4",
     ]
 
 

@@ -146,6 +146,16 @@ def test_groups_that_share_a_video_are_one(put):
         assert {"train", "val"} == set(sides)
 
 
+def test_many_groups_that_follow_from_each_other_are_one_soon(put):
+    root = put("0.mp4", "1.mp4")
+    rows = [f"{k // 2}.mp4,x,p{k % 2 + k // 2},{k % 2},{k % 2 + 1}" for k in range(40_000)][::-1]
+    rows += [f"v{k}.mp4,x,q{k % 2},0,1" for k in range(4)]
+    (root / "t.csv").write_text("path,label,group,start,end\n" + "\n".join(rows))
+    entries = list_table(root / "t.csv", val_share=0.5)
+    assert len(entries.missing) == 39_996 + 4
+    assert len({entry.group for entry in entries.entries}) == 1
+
+
 def test_what_is_not_used_of_a_table_is_said(put):
     root = put("a.mp4", "b.mp4")
 

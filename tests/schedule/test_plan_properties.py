@@ -32,13 +32,13 @@ def long_cycles(draw: st.DrawFn) -> LongCycle:
 
 short_cycles = pairs.map(lambda near: ShortCycle(tuple(near)))
 learning_rates = st.builds(
-    LearningRate,
+    lambda base, start, **others: LearningRate(base, warmup_start=start * base, **others),
     base=st.floats(1e-5, 10),
+    start=st.floats(0.0, 1.0),
     decay=st.sampled_from(["step", "cosine"]),
     gamma=st.floats(0.1, 1.0),
     final=st.floats(0.0, 0.5),
     warmup_steps=st.integers(0, 200),
-    warmup_start=st.floats(0.0, 1.0),
 ) | st.builds(LearningRate, base=st.floats(1e-5, 10), decay=st.just("one-cycle"))
 
 

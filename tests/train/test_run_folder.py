@@ -329,9 +329,9 @@ def test_best_weights_that_cannot_be_read_just_now_are_not_taken_for_none(
     file.write_bytes(b"damaged")
     assert folder.is_best({"top1": 0.1})
 
-    def unreachable(path: Path, *_: object) -> None:
-        raise OSError(errno.EIO, "Input/output error", str(path))
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(Path, "open", unreachable)
+    monkeypatch.setattr("vcycle.evaluate.checkpoint.safe_open", unreachable)
     with pytest.raises(OSError, match="Input/output error"):
         folder.is_best({"top1": 0.1})

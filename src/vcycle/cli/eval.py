@@ -26,7 +26,7 @@ from vcycle.schedule.shape import Shape
 
 _OF_BATCHES = ("seed", "data.inverse_uniform", "multigrid.norm_group")
 """Fields of training batches, which an evaluation draws for its norm statistics alone."""
-_OF_TRAINING = (
+_NOT_LISTED = (
     *("baseline.learning_rate.base", "log", "model.freeze", "model.weights"),
     *("baseline.batch_size", "multigrid.epoch_factor"),
 )
@@ -36,7 +36,7 @@ _OF_TRAINING = (
 def add_eval_flags(parser: FlagParser) -> None:
     """Add the flags of ``vcycle eval``, and those of fields."""
     parser.usage = f"{parser.prog} RUN [RUN ...] [flags]"
-    add_field_flags(parser, unlisted=_OF_TRAINING)
+    add_field_flags(parser, unlisted=_NOT_LISTED)
     parser.add_argument(
         "folders",
         nargs="+",

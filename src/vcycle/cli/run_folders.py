@@ -58,7 +58,7 @@ def choose_run(
             if (seconds is None or fitted is not None) and not _differs(last, fitted or config):
                 return _going_on(last, config, fitted)
         except ValueError as error:  # of another version, or damaged
-            said = f"{last} is not complete, and is not gone on with ({error})"
+            said = f"{last} is not complete, and cannot be gone on with ({error})"
         else:
             said = (
                 f"{last} is not complete, and began with other settings or videos; "

@@ -157,7 +157,7 @@ def _stretched(old: Baseline, *, batch_size: int, steps: int, rate: float) -> Ba
             learning_rate,
             base=rate,
             warmup_steps=round(learning_rate.warmup_steps * steps / old.steps),
-            warmup_start=learning_rate.warmup_start * (rate / learning_rate.base),
+            warmup_start=min(rate, learning_rate.warmup_start * (rate / learning_rate.base)),
         ),
     )
 

@@ -178,8 +178,8 @@ class PlanSampler(Sampler[list[ClipRequest]]):
                 )
         if state.get("plan") != self._number:
             raise ValueError(
-                "state: it is of another plan of as many steps and clips; give PlanSampler the "
-                "plan that the run began with"
+                "state: it is of another plan of as many steps and clips, or says none; "
+                "give PlanSampler the plan that the run began with"
             )
         if state["micro_batch"] and state["micro_batches"] != self.micro_batches:
             raise ValueError(

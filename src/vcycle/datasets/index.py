@@ -36,7 +36,7 @@ from vcycle.datasets.splits import repaired_splits
 from vcycle.schedule.messages import counted
 
 JOURNAL = "probes.jsonl"
-_PROBE_VERSION = 2
+_PROBE_VERSION = 3
 """Of what a probe finds; videos that another found are probed again."""
 _CUT_SECONDS = 2.0
 """By which a part that was cut out may be longer than it is listed."""

@@ -105,41 +105,48 @@ def _read(file: str | os.PathLike[str], split: str, top: Path) -> list[_Line]:
     texts = [text for text in read_text(file, fix=_FIX).split("\n") if text.strip()]
     marks = [mark for mark in _MARKS if all(mark in text for text in texts)] + [None]
     some = texts[:: max(1, len(texts) // _LINES_TRIED)]
-    mark = next((each for each in marks if _finds_one(some, each, top)), marks[0])
+    mark = max(marks, key=lambda each: _num_found(some, each, top))
     return parse_lines(file, partial(_line, mark=mark, split=split, top=top), fix=_FIX)
 
 
-def _finds_one(texts: Sequence[str], mark: str | None, top: Path) -> bool:
-    """Whether a video of some lines that are parted so is there."""
+def _num_found(texts: Sequence[str], mark: str | None, top: Path) -> int:
+    """How many videos are there if lines are parted so."""
+    found = set()
     for text in texts:
         with suppress(ValueError):
-            if _line(text, mark=mark, split="", top=top).exists:
-                return True
-    return False
+            line = _line(text, mark=mark, split="", top=top)
+            found |= {line.path} if line.exists else set()
+    return len(found)
 
 
 def _line(text: str, *, mark: str | None, split: str, top: Path) -> _Line:
     words, label = _parted(text, mark)
     label = _unquoted(label)
     check_class(label)
-    path, frames = _found(words, top), None
-    if not is_there(path, top) and len(words.split(mark)) > 1:
+    (path, exists), frames = _found(words, top), None
+    if not exists and len(words.split(mark)) > 1:
         before, number = _parted(words, mark)
-        before = _found(before, top)
-        if number.isdecimal() and is_there(before, top):
+        before, is_folder = _found(before, top)
+        number = _unquoted(number)
+        if number.isdecimal() and is_folder:
             if not Path(locate(top, Location(before)).uri).is_dir():
                 raise ValueError(
                     f"{quoted(text)} names several classes, which `vcycle data index table` takes"
                 )
-            path, frames = before, int(number)
+            path, exists, frames = before, True, int(number)
     check_path(path)
-    return _Line(path, label, split, is_there(path, top), frames)
+    return _Line(path, label, split, exists, frames)
 
 
-def _found(word: str, top: Path) -> str:
-    """The path that a word names: as it stands if that is there, else without its quotes."""
+def _found(word: str, top: Path) -> tuple[str, bool]:
+    """The path that a word names, and whether it is there: as it stands, else without quotes."""
     path = local_path(word, top)
-    return path if is_there(path, top) else local_path(_unquoted(word), top)
+    if is_there(path, top):
+        return path, True
+    if (bare := _unquoted(word)) == word:
+        return path, False
+    path = local_path(bare, top)
+    return path, is_there(path, top)
 
 
 def _unquoted(word: str) -> str:
@@ -177,7 +184,7 @@ def _by_number(lines: Sequence[_Line]) -> tuple[str, ...]:
 
 
 def _named(file: str | os.PathLike[str]) -> tuple[str, ...]:
-    names = read_classes(Path(file), fix=_FIX_CLASSES)
+    names = tuple(map(_unquoted, read_classes(Path(file), fix=_FIX_CLASSES)))
     for name, times in Counter(names).items():
         if times > 1:
             raise ValueError(f"{file}: names class {quoted(name)} {times} times; {_FIX_CLASSES}")

@@ -174,8 +174,9 @@ def _groups(rows: Sequence[_Listed]) -> list[str]:
     other: dict[str, str] = {}  # group -> the one that it belongs to
 
     def whole(group: str) -> str:
-        while group in other:
-            group = other[group]
+        while (up := other.get(group)) is not None:
+            other[group] = other.get(up, up)  # shorter for the next one
+            group = up
         return group
 
     named = [row.group or f"/{row.path}" for row in rows]

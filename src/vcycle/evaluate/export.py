@@ -110,9 +110,9 @@ def export_model(
             extra = {"vcycle.json": json.dumps(model.trained.to_dict())}
             content = io.BytesIO()  # on a full disk the writer would end this process
             torch.export.save(program, content, extra_files=extra)
-            partial.write_bytes(content.getvalue())
-            content.seek(0)
-            loaded = torch.export.load(content)
+            partial.write_bytes(content.getbuffer())
+            del content
+            loaded = torch.export.load(partial)
             run = loaded.module(check_guards=False)
         for number, shape in enumerate((example, *others)):
             _check(module, run, shape, num_clips=1 + number % 3, pixels=normalise)

@@ -105,13 +105,16 @@ def _steps(folder: Path) -> dict[Path, int]:
 def best_steps(folder: Path) -> int:
     """The steps of ``best.safetensors``; 0 without one, or with a damaged one."""
     file = folder / "best.safetensors"
-    if not file.is_file():
-        return 0
-    with file.open("rb") as opened:
-        opened.read(1)  # an error of the disk says nothing of what is in the file
-    with suppress(ValueError):
+    try:
+        file.stat()
         return read_trained_model(file).steps
-    return 0
+    except FileNotFoundError:
+        return 0
+    except ValueError as error:
+        if isinstance(error.__cause__, OSError):  # which says nothing of what is in the file
+            reason = f"it cannot be read ({error.__cause__}); see to the disk"
+            raise OSError(errno.EIO, reason, str(file)) from error
+        return 0
 
 
 def clear_after(folder: Path, *, next_step: int, resumed: Path | None) -> None:

@@ -166,8 +166,10 @@ def start(
     if config.compile and average is not None:  # validations then run the same code
         compile_blocks(average.module, num_kinds=len(config.plan().mini_batches()))
     if budget is not None and not resume:
-        fit = partial(fit_budget, config, measured.times, budget.left, spent=budget.spent)
-        config = from_first(fabric, partial(fit, val_videos=len(val_videos)))
+        left_seconds = budget.left
+        fit = partial(fit_budget, config, measured.times, left_seconds, val_videos=len(val_videos))
+        spent = budget.seconds - left_seconds
+        config = from_first(fabric, partial(fit, spent=spent))
     loader = make_train_loader(
         config, config.plan(), train_videos, fabric, kept=kept, first_step=first_step
     )

@@ -39,14 +39,9 @@ class Budget:
     began: float
 
     @property
-    def spent(self) -> float:
-        """Seconds that are gone, or will be before the first step and after the last."""
-        return time.monotonic() - self.began + _START_SECONDS
-
-    @property
     def left(self) -> float:
         """Seconds that steps and validations may take."""
-        return self.seconds - self.spent
+        return self.seconds - (time.monotonic() - self.began) - _START_SECONDS
 
 
 def fit_budget(

@@ -132,8 +132,8 @@ class PlanLR(LRScheduler):
                 )
         if state_dict.get("plan") != run_number(self.plan, 0):
             raise ValueError(
-                "state: it is of another plan of as many steps and clips; resume with the plan "
-                "that the run began with"
+                "state: it is of another plan of as many steps and clips, or says none; "
+                "resume with the plan that the run began with"
             )
         self.last_epoch = state_dict["last_epoch"]
         self._step_count = state_dict["_step_count"]
