@@ -939,19 +939,26 @@ def test_no_anneal_fell_below_a_baseline_of_as_many_seconds(method: str) -> None
 
 
 def test_how_far_half_a_baseline_is_from_the_line_between_shorter_and_longer_ones() -> None:
-    keys = ("dataset", "regime", "method", "length")
-    points = {tuple(p[key] for key in keys): p for p in POINTS}
+    """On the seeds and folds that all three lengths have."""
+    rows: dict[tuple[str, ...], dict[float, dict[tuple[int, int], dict[str, Any]]]] = {}
+    for row in VALUES["rows"]:
+        if row["method"] in ("baseline", "baseline-muon") and row["role"] == "final":
+            task = rows.setdefault((row["dataset"], row["regime"], row["method"]), {})
+            task.setdefault(row["length"], {})[row["seed"], row["fold"]] = row
     apart = []
-    for (*task, method, length), half in points.items():
-        if method in ("baseline", "baseline-muon") and length == 0.5:
-            ends = [points[(*task, method, end)] for end in (0.294, 1)]
-            seconds = [math.log(end["seconds"]) for end in ends]
-            share = (math.log(half["seconds"]) - seconds[0]) / (seconds[1] - seconds[0])
-            line = ends[0]["top1"] + share * (ends[1]["top1"] - ends[0]["top1"])
-            apart.append(round(100 * (half["top1"] - line)))
+    for lengths in (each for each in rows.values() if {0.294, 0.5, 1} <= each.keys()):
+        three = [lengths[length] for length in (0.294, 0.5, 1)]
+        cells = set.intersection(*map(set, three))
+        top1, seconds = (
+            [statistics.mean(runs[cell][key] for cell in cells) for runs in three]
+            for key in ("top1", "seconds")
+        )
+        low, middle, high = map(math.log, seconds)
+        line = top1[0] + (middle - low) / (high - low) * (top1[2] - top1[0])
+        apart.append(round(100 * (top1[1] - line)))
     assert len(apart) == 13
-    assert (sum(each > 0 for each in apart), sum(each < 0 for each in apart)) == (8, 4)
-    assert (min(apart), max(apart)) == (-6, 14)
+    assert (sum(each > 0 for each in apart), sum(each < 0 for each in apart)) == (9, 4)
+    assert (min(apart), max(apart)) == (-8, 12)
 
 
 def test_lengths_of_one_seed_and_longer_ones_of_the_anneal_fine_tuned_gain_less() -> None:

@@ -734,9 +734,8 @@ def test_the_value_of_a_field_is_no_recipe(
         (
             [KINETICS, "--epoch-factor", "0.0005"],
             "epoch_factor 0.0005 of baseline.steps 112000: none of the plan's is left for "
-            "8x158x158 in learning-rate stage 2 of 4; give more, such as an epoch_factor of 0.0011 "
-            "or baseline.steps 226155 with stage_ends in proportion, or fewer long-cycle shapes, "
-            "or a larger share for it",
+            "8x158x158 in learning-rate stage 2 of 4; give more, such as an epoch_factor of "
+            "0.0011, or fewer long-cycle shapes, or a larger share for it",
         ),
         ([KINETICS, "--epoch-factor", "-1"], "epoch_factor -1.0: give a positive number"),
         (

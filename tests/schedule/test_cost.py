@@ -165,6 +165,16 @@ ROW = {"shape": "8x158x158", "clips": 4, "seconds": 1.5}
         ([{**ROW, "seconds": -1.5}], "seconds -1.5 at 8x158x158: give a positive number"),
         ([{**ROW, "seconds": "x"}], "seconds x at 8x158x158: give a positive number"),
         ([{**ROW, "seconds": math.nan}], "seconds nan at 8x158x158: give a positive number"),
+        ([{**ROW, "seconds": 5e-324}], "seconds 5e-324 at 8x158x158: give a positive number"),
+        ([{**ROW, "seconds": True}], "seconds True at 8x158x158: give a positive number"),
+        (
+            [{**ROW, "seconds": 10**400}],
+            "seconds 10000000000000000000 at 8x158x158: give a positive number",
+        ),
+        (
+            [{**ROW, "clips": 10**400}],
+            "clips 10000000000000000000 at 8x158x158: give a whole number from 1",
+        ),
         ([{**ROW, "bytes": 0}], "bytes 0 at 8x158x158: give a positive number"),
         ([{**ROW, "norm_group": 0}], "norm_group 0 at 8x158x158: give a number of clips, or null"),
         ([{**ROW, "clips": 0}], "clips 0 at 8x158x158: give a whole number from 1"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, strategies as st
 
 from vcycle.schedule.baseline import Baseline, LearningRate
@@ -81,6 +82,11 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: LongCycle().last(5), "long-cycle shapes 5: choose 1 to 4, the shapes of this cycle"),
     (lambda: ShortCycle().last(0), "short-cycle shapes 0: choose 1 to 3, the shapes of this cycle"),
     (lambda: ShapeRule(side_multiple=0), "side_multiple 0: give a whole number of at least 1"),
+    (
+        lambda: Plan(baseline(rate=LearningRate(1e308)), Multigrid()),
+        "learning rate 1e+308: 8 times as much, on a coarse shape, is too large for a number; "
+        "give a lower one",
+    ),
     (lambda: Multigrid(epoch_factor=0), "epoch_factor 0: give a positive number"),
     (lambda: Multigrid(steps=0), "steps 0: give a whole number of at least 1"),
     (lambda: Multigrid(norm_group=0), "norm_group 0: give at least 1 clip, or none"),
@@ -106,14 +112,13 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: Plan(baseline(), Multigrid(epoch_factor=0.05)),
         "epoch_factor 0.05 of baseline.steps 1000: none of the plan's is left for 2x45x45 in "
-        "learning-rate stage 2 of 3; give more, such as an epoch_factor of 0.071 or "
-        "baseline.steps 1419 with stage_ends in proportion, or fewer long-cycle shapes, or a "
-        "larger share for it",
+        "learning-rate stage 2 of 3; give more, such as an epoch_factor of 0.071, or "
+        "fewer long-cycle shapes, or a larger share for it",
     ),
     (
         lambda: Plan(baseline(), Multigrid.off(steps=2)),
         "steps 2: none of the plan's is left for 8x64x64 in learning-rate stage 3 of 3; "
-        "give more, such as 4, or fewer long-cycle shapes, or a larger share for it",
+        "give more, such as 4",
     ),
     (
         lambda: Plan(baseline(shape=Shape(2, 64, 64)), Multigrid()),
@@ -155,6 +160,13 @@ def test_message(action: Callable[[], object], message: str) -> None:
             ValueError,
             "warmup_steps 2.5: give a whole number",
         ),  # type: ignore[arg-type]
+        (
+            lambda: Multigrid(fine_tuning="false"),
+            TypeError,
+            "fine_tuning 'false': give True or Fal",
+        ),  # type: ignore[arg-type]
+        (lambda: LongCycle(once="no"), TypeError, "long_cycle.once 'no': give True or False"),  # type: ignore[arg-type]
+        (lambda: Plan(baseline(), Multigrid())[1.5], TypeError, "step 1.5: give a whole number"),  # type: ignore[call-overload]
         (lambda: Multigrid(epoch_factor="2"), TypeError, "epoch_factor '2': give a number"),  # type: ignore[arg-type]
         (lambda: Multigrid(rate_exponent=None), TypeError, "rate_exponent None: give a number"),  # type: ignore[arg-type]
         (lambda: Plan(baseline(), "anneal"), TypeError, "multigrid 'anneal': give a vcycle.Multi"),
@@ -227,5 +239,24 @@ def test_what_is_named_where_steps_are_few_suffices(steps: int, name: str) -> No
 def test_an_epoch_factor_that_is_named_suffices() -> None:
     with pytest.raises(ValueError, match=r"epoch_factor 0\.05 of") as refused:
         Plan(baseline(), Multigrid(epoch_factor=0.05))
-    (factor,) = re.findall(r"epoch_factor of ([\d.]+) or", str(refused.value))
+    (factor,) = re.findall(r"epoch_factor of ([\d.]+), or", str(refused.value))
     assert len(Plan(baseline(), Multigrid(epoch_factor=float(factor)))) > 10
+
+
+def test_steps_of_other_kinds_of_numbers_are_those_of_whole_ones() -> None:
+    """They are not changed, and count no further than int32."""
+    plan = Plan(baseline(batch_size=2**24), Multigrid())
+    for kind in (np.int16, np.uint32, np.int64, lambda step: torch.tensor(step, dtype=torch.int32)):
+        for step in (1, len(plan) - 1):
+            given = kind(step)
+            assert plan[given] == plan[step]
+            assert type(plan[given].index) is type(plan[given].first_sample) is int
+            assert plan.first_sample(given) == plan.first_sample(step)
+            assert plan.mini_batches(first_step=given) == plan.mini_batches(first_step=step)
+            assert int(given) == step
+    last = torch.tensor(-1)
+    assert plan[last] == plan[-1]
+    assert last == -1
+    assert type(Multigrid(fine_tuning=np.bool_(True)).fine_tuning) is bool
+    with pytest.raises(ValueError, match="num_videos"):
+        replace(baseline(), num_videos=torch.tensor(True))

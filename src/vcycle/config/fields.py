@@ -8,6 +8,7 @@ types in the dataclasses decide what is accepted; nothing is listed a second tim
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,9 +19,11 @@ import yaml
 
 from vcycle.config.run import RunConfig
 from vcycle.schedule.arguments import nearest
+from vcycle.schedule.messages import shortened
 
 T = TypeVar("T")
 
+_MOST_BYTES = 2**18
 _UNIONS = (Union, UnionType)
 _PLAIN = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
@@ -32,6 +35,12 @@ class _PlainLoader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("an alias (*); write the value out")
         return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        names = Counter(each.value for each, _ in node.value if isinstance(each, yaml.ScalarNode))
+        for name in (name for name, times in names.items() if times > 1):
+            raise yaml.YAMLError(f"{shortened(name, 40)!r} is there twice; leave one out")
+        return super().construct_mapping(node, deep)
 
 
 def _loaded(text: str) -> Any:
@@ -46,6 +55,8 @@ def _loaded(text: str) -> Any:
 
 def read_values(file: Path) -> dict[str, Any]:
     """What a configuration file says, not checked beyond being a mapping."""
+    if (size := file.stat().st_size) > _MOST_BYTES:
+        raise ValueError(f"{file}: {size:,} bytes are no configuration; give a run's config.yaml")
     try:
         values = _loaded(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:

@@ -28,8 +28,8 @@ _SIZES = ("steps", "epoch_factor", "batch_exponent")
 _OF_DECAYS = ("decay", "gamma", "final", "rise", "warmup_steps")
 """Fields of a learning rate that an anneal replaces."""
 _EPOCH_FACTOR = "multigrid.epoch_factor"
-_MOST_TRIED = 500
-"""Numbers of epochs, if a given one is too small."""
+_MORE_TIMES = (4, 64, 1024)
+"""As many epochs that are tried, if a given number is too small."""
 
 
 def run_config(options: argparse.Namespace) -> RunConfig:
@@ -107,11 +107,14 @@ def _check_epochs(config: RunConfig, options: argparse.Namespace, videos: Manife
     try:
         config.plan()
     except ValueError as error:
-        few, enough = math.floor(options.epochs), math.ceil(4 * options.epochs)
-        if not _has_plan(options, videos, enough):  # it is not for their number
+        few = math.floor(options.epochs)
+        tried = (math.ceil(options.epochs * times) for times in _MORE_TIMES)
+        enough = next((each for each in tried if _has_plan(options, videos, each)), 0)
+        if not enough:  # it is not for their number
             raise
-        nearer = range(few + 1, min(few + _MOST_TRIED, enough))
-        enough = next((each for each in nearer if _has_plan(options, videos, each)), enough)
+        while enough - few > 1:
+            middle = (few + enough) // 2
+            few, enough = (few, middle) if _has_plan(options, videos, middle) else (middle, enough)
         raise ValueError(
             f"--epochs {options.epochs:g}: {config.baseline.steps} steps are too few for the "
             f"schedule; give --epochs {enough} or more, or --baseline for no cycles"

@@ -21,8 +21,9 @@ def whole_number(name: str, value: Any, *, give: str = "a whole number of at lea
 
     Or if floats could not hold it.
     """
+    plain = _plain(value)
     try:
-        whole = 0 if isinstance(value, bool) else operator.index(value)
+        whole = 0 if isinstance(plain, bool) else operator.index(plain)
     except TypeError:
         whole = 0
     if whole < 1:
@@ -30,6 +31,22 @@ def whole_number(name: str, value: Any, *, give: str = "a whole number of at lea
     if whole > _MOST:
         raise ValueError(f"{name} {str(value)[:20]}...: give a number of at most {_MOST}")
     return whole
+
+
+def truth(name: str, value: Any) -> bool:
+    """``value``, numpy's too, as a bool; raises TypeError for anything else, such as a word."""
+    plain = _plain(value)
+    if not isinstance(plain, bool):
+        raise TypeError(f"{name} {value!r}: give True or False")
+    return plain
+
+
+def step_number(value: Any) -> int:
+    """``value`` as an int, numpy's and torch's too; raises TypeError unless it is whole."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"step {value!r}: give a whole number") from None
 
 
 def keep(value: object, **fields: Any) -> None:
@@ -64,9 +81,11 @@ def number(name: str, value: Any) -> float:
 
 
 def _plain(value: Any) -> Any:
+    if getattr(value, "ndim", None) == 0:  # numpy's and torch's
+        return value.item()
     if isinstance(value, Iterable) and not isinstance(value, str):
         return tuple(_plain(each) for each in value)
-    return value.item() if hasattr(value, "item") else value  # numpy's and torch's
+    return value
 
 
 def _is_of_numbers(value: Any) -> bool:

@@ -14,6 +14,9 @@ from typing import Any
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape, clip_name, stride_range
 
+_LARGEST = 10**18
+"""Of seconds, bytes and clips that somebody may have measured; a fraction of one is the least."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -83,14 +86,18 @@ class MeasuredStep:
     token_share: float = 1.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.clips, int) or self.clips < 1:
-            raise ValueError(f"clips {self.clips} at {self.shape}: give a whole number from 1")
+        if not isinstance(self.clips, int) or not 1 <= self.clips <= _LARGEST:
+            raise ValueError(
+                f"clips {str(self.clips)[:20]} at {self.shape}: give a whole number from 1"
+            )
         figures = {"seconds": self.seconds}
         if self.step_bytes is not None:
             figures["bytes"] = self.step_bytes
         for name, value in figures.items():
-            if not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ValueError(f"{name} {value} at {self.shape}: give a positive number")
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 1 / _LARGEST <= value <= _LARGEST:
+                shown = str(value)[:20]
+                raise ValueError(f"{name} {shown} at {self.shape}: give a positive number")
 
 
 def measured_steps(rows: Any) -> list[MeasuredStep]:

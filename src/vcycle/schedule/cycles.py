@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from vcycle.schedule.arguments import as_tuple, keep
+from vcycle.schedule.arguments import as_tuple, keep, truth
 
 SQRT_HALF = math.sqrt(0.5)
 
@@ -53,6 +53,7 @@ class LongCycle:
 
     def __post_init__(self) -> None:
         keep(self, factors=_factors("long", self.factors))
+        keep(self, once=truth("long_cycle.once", self.once))
         for name in ("shares", "batch_factors", "rate_factors", "tokens"):
             if getattr(self, name) is not None:
                 values = as_tuple(f"long_cycle.{name}", getattr(self, name), example="(0.5, 0.5)")

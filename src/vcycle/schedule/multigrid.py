@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from vcycle.schedule.arguments import check_type, keep, nearest, number, whole_number
+from vcycle.schedule.arguments import check_type, keep, nearest, number, truth, whole_number
 from vcycle.schedule.cycles import SQRT_HALF, Factors, LongCycle, ShortCycle
 from vcycle.schedule.shape import ShapeRule
 
@@ -114,6 +114,7 @@ class Multigrid:
             if getattr(self, name) is not None:
                 check_type(name, getattr(self, name), kind, example=f"{kind.__name__}(), or None")
         check_type("rule", self.rule, ShapeRule, example="ShapeRule(side_multiple=16)")
+        keep(self, fine_tuning=truth("fine_tuning", self.fine_tuning))
         for name in ("epoch_factor", "batch_exponent", "rate_exponent"):
             keep(self, **{name: number(name, getattr(self, name))})
         if not 0 < self.epoch_factor < float("inf"):

@@ -7,6 +7,7 @@ and the sample offset of step i cost O(log phases) (paper, section 3.2).
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, overload
 
-from vcycle.schedule.arguments import check_type, keep
+from vcycle.schedule.arguments import check_type, keep, step_number
 from vcycle.schedule.base_shapes import ShortShape
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.multigrid import Multigrid
@@ -108,6 +109,13 @@ class Plan(Sequence[Step]):
         check_type("multigrid", self.multigrid, Multigrid, example="Multigrid.named('anneal')")
         phases = run_phases(self.baseline, self.multigrid)
         keep(self, phases=phases, _first_steps=tuple(phase.first_step for phase in phases))
+        base = self.baseline.learning_rate.base
+        most = max(phase.base.rate_factor for phase in phases)
+        if not math.isfinite(base * most):
+            raise ValueError(
+                f"learning rate {base:g}: {most:g} times as much, on a coarse shape, is too large "
+                f"for a number; give a lower one"
+            )
         keep(self, anneal_start=self._find_anneal_start())
         keep(self, warmup_steps=self._count_warmup_steps())
 
@@ -134,9 +142,10 @@ class Plan(Sequence[Step]):
     def __getitem__(self, index: int | slice) -> Step | list[Step]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"step {index}: the plan has {len(self)} steps")
-        index %= len(self)
+        given = step_number(index)
+        if not -len(self) <= given < len(self):
+            raise IndexError(f"step {given}: the plan has {len(self)} steps")
+        index = given % len(self)
         number = self.phase_of(index)
         phase = self.phases[number]
         short = phase.base.at(index)
@@ -153,10 +162,11 @@ class Plan(Sequence[Step]):
 
     def phase_of(self, step: int) -> int:
         """The number, from 0, of the phase that ``step`` belongs to."""
-        return bisect_right(self._first_steps, step) - 1
+        return bisect_right(self._first_steps, step_number(step)) - 1
 
     def first_sample(self, step: int) -> int:
         """Clips that the run has consumed before ``step``, from 0 to ``len(self)``."""
+        step = step_number(step)
         if not 0 <= step <= len(self):
             raise IndexError(f"step {step}: the plan has {len(self)} steps")
         return self.phases[self.phase_of(step)].sample_at(step)
@@ -181,6 +191,7 @@ class Plan(Sequence[Step]):
 
         With ``first_step``, of the steps from there on: what remains of a resumed run.
         """
+        first_step = step_number(first_step)
         steps: Counter[tuple[Shape, int, int | None, float]] = Counter()
         for phase in self.phases:
             start = min(max(phase.first_step, first_step), phase.end_step)
@@ -218,7 +229,7 @@ class Plan(Sequence[Step]):
         if index >= self.warmup_steps:
             return self._scheduled_rate(index, phase)
         end = self._scheduled_rate(self.warmup_steps, self.phases[self.phase_of(self.warmup_steps)])
-        start = self.baseline.learning_rate.warmup_start
+        start = min(end, self.baseline.learning_rate.warmup_start)  # it may end after a drop
         return start + (end - start) * index / self.warmup_steps
 
     def _scheduled_rate(self, index: int, phase: Phase) -> float:

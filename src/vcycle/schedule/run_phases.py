@@ -7,8 +7,6 @@ line that names what does not fit, and what would.
 from __future__ import annotations
 
 import math
-from contextlib import suppress
-from dataclasses import replace
 
 from vcycle.schedule.base_shapes import BaseShape, are_cycles, base_shapes
 from vcycle.schedule.baseline import Baseline
@@ -65,31 +63,9 @@ def _too_few(
         few = round(clips / layout.mean_batch_size)
         times = enough_steps(layout, few=few) * layout.mean_batch_size / clips
         given = f"epoch_factor {factor:g} of baseline.steps {baseline.steps}"
-        steps = _longer(baseline, multigrid, shapes, least=math.ceil(baseline.steps * times))
-        more = (
-            f"an epoch_factor of {math.ceil(1e4 * factor * times) / 1e4:g} or baseline.steps "
-            f"{steps} with stage_ends in proportion"
-        )
-    fewer = "fewer long-cycle shapes, or a larger share for it"
-    return f"{given}: {why}; give more, such as {more}, or {fewer}"
-
-
-def _longer(
-    baseline: Baseline, multigrid: Multigrid, shapes: tuple[BaseShape, ...], *, least: int
-) -> int:
-    """The steps of a baseline that suffice, ``least`` or a few more.
-
-    With so few, stage ends in proportion, which are rounded, may leave a phase without a step.
-    """
-    for steps in range(least, 2 * least, math.ceil(least / 100)):
-        ends = tuple(round(end * steps / baseline.steps) for end in baseline.stage_ends)
-        with suppress(ValueError):
-            longer = replace(baseline, steps=steps, stage_ends=ends)
-            layout = _layout(longer, multigrid, shapes)
-            clips = multigrid.epoch_factor * longer.num_clips
-            phases_of_clips(clips, layout, tolerance=longer.batch_size)
-            return steps
-    return 2 * least
+        more = f"an epoch_factor of {math.ceil(1e4 * factor * times) / 1e4:g}"
+    fewer = ", or fewer long-cycle shapes, or a larger share for it" if len(shapes) > 1 else ""
+    return f"{given}: {why}; give more, such as {more}{fewer}"
 
 
 def _layout(baseline: Baseline, multigrid: Multigrid, shapes: tuple[BaseShape, ...]) -> Layout:
