@@ -332,3 +332,12 @@ def test_the_command_says_which_batches_to_take(
     assert main(["plan", "demo", *flags, "--step-seconds", str(file), "--json"]) == 0
     phases = json.loads(capsys.readouterr().out)["phases"]
     assert [phase["batch_size"] // 8 for phase in phases[:4]] == json.loads(found[2])
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_a_step_is_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vcycle.cli.bench_step.os.access", lambda *_: False)
+    file = tmp_path / "steps.json"
+    assert main(["bench", "step", "demo", *FLAGS, "--out", str(file)]) == 2
+    assert f"--out {file}: its folder cannot be written to; give" in capsys.readouterr().err

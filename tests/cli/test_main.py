@@ -278,3 +278,12 @@ def test_of_several_processes_flags_that_end_a_command_end_it_alike(
     )
     assert done.returncode == code
     assert "Traceback" not in done.stderr
+
+
+def test_the_help_of_eval_lists_no_flags_of_training(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["eval", "--help"])
+    text = capsys.readouterr().out
+    assert "--precision" in text
+    for flag in ("--lr", "--epoch-factor", "--log", "--freeze", "--weights", "--batch-size"):
+        assert f"{flag} " not in text

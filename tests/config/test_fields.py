@@ -10,7 +10,14 @@ import pytest
 import yaml
 
 from vcycle.cli.main import main
-from vcycle.config.fields import config_from, config_text, field_types, read_values, typed
+from vcycle.config.fields import (
+    config_from,
+    config_text,
+    field_types,
+    read_saved,
+    read_values,
+    typed,
+)
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags
 from vcycle.config.from_flags import run_config
@@ -159,6 +166,14 @@ def test_files_that_are_no_configuration(
     error = capsys.readouterr().err
     assert re.search(message, error)
     assert error.count("\n") == 1
+
+
+def test_what_is_wrong_with_the_configuration_of_a_run_is_the_cause(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("data: [\n")
+    with pytest.raises(ValueError, match="no configuration of a run; restore it") as caught:
+        read_saved(file)
+    assert "line 2" in str(caught.value.__cause__)
 
 
 def test_a_section_that_may_be_null_is_a_flag() -> None:

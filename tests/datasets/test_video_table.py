@@ -135,14 +135,17 @@ def test_groups_that_share_a_video_are_one(put):
         "1.mp4,x,bob,0,1",
         "2.mp4,x,,0,1",
         "2.mp4,x,cid,1,2",
+        "3.mp4,x,dan,0,1",
+        "4.mp4,x,eve,0,1",
+        "4.mp4,x,dan,1,2",  # both have a video by now
     ]
-    rows += [f"{k}.mp4,x,p{k},0,1" for k in range(3, 9)]
+    rows += [f"{k}.mp4,x,p{k},0,1" for k in range(5, 9)]
     (root / "t.csv").write_text("path,label,group,start,end\n" + "\n".join(rows))
     for share in (0.1, 0.2, 0.3, 0.4, 0.5):
         entries = list_table(root / "t.csv", val_share=share).entries
-        assert len({entry.group for entry in entries}) == 8
+        assert len({entry.group for entry in entries}) == 7
         sides = [entry.split for entry in entries]
-        assert (len(set(sides[:3])), len(set(sides[3:5]))) == (1, 1)
+        assert [len(set(sides[a:b])) for a, b in ((0, 3), (3, 5), (5, 8))] == [1, 1, 1]
         assert {"train", "val"} == set(sides)
 
 

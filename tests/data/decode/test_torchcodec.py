@@ -304,3 +304,42 @@ def test_times_of_a_varying_rate_are_not_even(tmp_path):
     path = str(encode(tmp_path / "v.mkv", numbered_frames(40), times=times))
     assert display_positions(Location(path), (0, 7), source=path)
     assert not display_positions(Location(path), (0, 7), source=path, evenly_spaced=True)
+
+
+@pytest.mark.parametrize("fails", ["opening", "decoding", "resampling"])
+def test_what_the_library_cannot_do_is_pyavs_and_mistakes_of_ours_are_told(
+    tmp_path, monkeypatch, fails
+):
+    path = encode(tmp_path / "v.mp4", numbered_frames(8, 128, 192))
+    grid = Grid((1, 6), Box(20, 8, 80, 100), 30, 20, False)
+    places = dict(display_positions(Location(str(path)), grid.frames, source=str(path)))
+
+    class Decoder:
+        cpu_fallback = False
+
+        def __init__(self, *_, **__):
+            if fails == "opening":
+                raise RuntimeError("this codec is none of ours")
+
+        def get_frame_at(self, position):
+            if fails == "decoding":
+                raise ValueError("a packet is missing")
+            shape = (128, 192, 3)
+            return types.SimpleNamespace(
+                pts_seconds=places[position], data=torch.zeros(shape, dtype=torch.uint8)
+            )
+
+    def mistaken(*_):
+        raise AttributeError("a mistake of ours")
+
+    decoders = types.SimpleNamespace(VideoDecoder=Decoder)
+    monkeypatch.setitem(sys.modules, "torchcodec", types.ModuleType("torchcodec"))
+    monkeypatch.setitem(sys.modules, "torchcodec.decoders", decoders)
+    monkeypatch.setattr("vcycle.data.decode.torchcodec.crop_and_scale", mistaken)
+    out = torch.empty(grid.clip_shape, dtype=torch.uint8)
+    if fails == "resampling":
+        with pytest.raises(AttributeError, match="a mistake of ours"):
+            read_clip_torchcodec(Location(str(path)), grid, out=out)
+    else:
+        read_clip_torchcodec(Location(str(path)), grid, out=out)
+        assert same(out.numpy(), read_clip(Location(str(path)), grid))
