@@ -30,6 +30,8 @@ _OF_DECAYS = ("decay", "gamma", "final", "rise", "warmup_steps")
 _EPOCH_FACTOR = "multigrid.epoch_factor"
 _MORE_TIMES = (4, 64, 1024)
 """As many epochs that are tried, if a given number is too small."""
+_FEWER = 12
+"""Epochs, of which some may have a plan below one that has none: steps of a shape are rounded."""
 
 
 def run_config(options: argparse.Namespace) -> RunConfig:
@@ -112,9 +114,12 @@ def _check_epochs(config: RunConfig, options: argparse.Namespace, videos: Manife
         enough = next((each for each in tried if _has_plan(options, videos, each)), 0)
         if not enough:  # it is not for their number
             raise
+        least = few + 1
         while enough - few > 1:
             middle = (few + enough) // 2
             few, enough = (few, middle) if _has_plan(options, videos, middle) else (middle, enough)
+        nearer = range(max(least, enough - _FEWER), enough)
+        enough = next((each for each in nearer if _has_plan(options, videos, each)), enough)
         raise ValueError(
             f"--epochs {options.epochs:g}: {config.baseline.steps} steps are too few for the "
             f"schedule; give --epochs {enough} or more, or --baseline for no cycles"
