@@ -117,22 +117,21 @@ def test_a_slowfast_and_a_transformer_on_few_videos() -> None:
 
 
 def test_a_slowfast() -> None:
-    note = "it came near the baseline's accuracy, and passed it at a rate chosen for that length"
+    note = "it passed the baseline's accuracy on average, by more at a rate chosen for that length"
     share = share_of(scratch(num_videos=300, model=SLOWFAST, asked=LONG), note)
     anneal, baseline = anneal_of("isl_emergency8/slowfast", share)
-    assert anneal["loss"] <= baseline["loss"]
-    assert baseline["top1"] - 0.03 < anneal["top1"] < baseline["top1"]
+    assert anneal["runs"] == 9
+    assert anneal["loss"] < baseline["loss"]
+    assert 0.005 < anneal["top1"] - baseline["top1"] < 0.015
     shorter, baseline = anneal_of("isl_emergency8/slowfast", 3 / 8)
     assert shorter["loss"] > baseline["loss"]
     assert shorter["top1"] < baseline["top1"]
     lengths = (("anneal", 0.555), ("anneal-retuned", 0.555), ("baseline", 1))
     anneal, retuned, whole = means("isl_emergency8/slowfast", "top1", *lengths)
-    assert 0.045 < retuned - whole < 0.055
-    assert 0.06 < retuned - anneal < 0.07
+    assert 0.035 < retuned - whole < 0.045  # two seeds
+    assert 0.035 < retuned - anneal < 0.045
     _, retuned, whole = means("isl_emergency8/slowfast", "loss", *lengths)
     assert retuned < whole
-    retuned, whole = means("isl_emergency8/slowfast", "top1", *lengths[1:])
-    assert 0.035 < retuned - whole < 0.045  # over both seeds
     task = ("isl_emergency8", "slowfast")
     rates = {p["method"]: p["rate"] for p in POINTS if (p["dataset"], p["regime"]) == task}
     assert rates["anneal-retuned"] == rates["anneal"] / 2 == find_model(SLOWFAST).rates["adamw"]
