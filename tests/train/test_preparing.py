@@ -119,7 +119,7 @@ def test_the_line_says_what_is_gained_and_what_it_takes(
     run = SimpleNamespace(
         config=config,
         plan=config.plan(),
-        times=times,
+        measured=SimpleNamespace(times=times),
         train_videos=(),
         val_videos=(),
         manifest=SimpleNamespace(root=Path("clips")),
@@ -128,7 +128,8 @@ def test_the_line_says_what_is_gained_and_what_it_takes(
     )
     assert "of that is waiting for clips" in prediction._waiting_line(run)
     assert "\n".join(prediction._preparing_lines(run)).endswith(text)
-    shared = SimpleNamespace(plan=run.plan, times=replace(times, shared_cores=2))
+    measured = SimpleNamespace(times=replace(times, shared_cores=2))
+    shared = SimpleNamespace(plan=run.plan, measured=measured)
     assert prediction._waiting_line(shared).endswith("on the cores that the model computes on")
 
 
@@ -140,7 +141,7 @@ def test_more_workers_need_room_for_the_frames_that_they_keep(
     run: Any = SimpleNamespace(
         config=config,
         plan=config.plan(),
-        times=times,
+        measured=SimpleNamespace(times=times),
         train_videos=videos,
         loader=SimpleNamespace(dataset=SimpleNamespace(kept=kept)),
     )
