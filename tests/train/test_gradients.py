@@ -196,7 +196,8 @@ def test_processes_that_exchange_something_by_then_end_with_one_line(
     assert code != 0
     said = r"shape \S+: a batch of \d+ clips does not fit into the memory of cpu"
     assert re.search(f"^vcycle: {said}", error, re.MULTILINE), error
-    assert re.search(f"^vcycle: process 1: {said}", error, re.MULTILINE), error
+    is_told = re.search(f"^vcycle: process 1: {said}", error, re.MULTILINE)
+    assert is_told or "closing signal SIGTERM" in error, error  # torchrun may end it before
 
 
 @pytest.mark.xdist_group("processes")
