@@ -10,7 +10,8 @@ import json
 import math
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from vcycle.config.fields import typed
 from vcycle.config.run import RunConfig
+from vcycle.data.atomic import naming
 from vcycle.data.batch import MEAN, STD
 from vcycle.data.manifest import Manifest
 from vcycle.models.checkpoint_files import is_compressed
@@ -32,7 +34,7 @@ FORMAT = 2
 _GIVE_ANOTHER = "give another file of a run folder, such as one in its checkpoints/"
 _EXTRA_STATE = "vcycle_extra_state"
 _MOST_PIXELS = 2**31  # of a clip
-_DAMAGED = (SafetensorError, OSError, ValueError, LookupError, TypeError, RecursionError)
+_DAMAGED = (SafetensorError, ValueError, LookupError, TypeError, RecursionError)
 """What reading a safetensors file and the JSON in it raises."""
 
 
@@ -148,12 +150,19 @@ def find_trained_model(path: Path) -> TrainedModel | None:
             return TrainedModel.from_dict(state["trained"])
         except ValueError as error:
             raise ValueError(f"weights {path}: it is damaged ({error}); {_GIVE_ANOTHER}") from error
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+    with _opened(path) as file:
+        metadata = file.metadata() or {}
         return (
             TrainedModel.from_dict(json.loads(metadata["vcycle"])) if "vcycle" in metadata else None
         )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A safetensors file. Raises ValueError if it is damaged, OSError if it cannot be read."""
+    try:
+        with naming(path), safe_open(path, framework="pt") as file:
+            yield file
     except _DAMAGED as error:
         reason = shortened(error, 100)
         raise ValueError(f"weights {path}: it is damaged ({reason}); {_GIVE_ANOTHER}") from error
@@ -191,15 +200,11 @@ def _read_weights(file: Path, module: nn.Module, trained: TrainedModel) -> dict[
 
     Raises ValueError if neither has it, the two are of other steps, or the file is damaged.
     """
-    try:
-        with safe_open(file, framework="pt") as opened:
-            state: dict[str, Any] = {k: opened.get_tensor(k) for k in opened.keys()}  # noqa: SIM118
-            extra = json.loads((opened.metadata() or {}).get(_EXTRA_STATE, "{}"))
+    with _opened(file) as opened:
+        state: dict[str, Any] = {k: opened.get_tensor(k) for k in opened.keys()}  # noqa: SIM118
+        extra = json.loads((opened.metadata() or {}).get(_EXTRA_STATE, "{}"))
         if not isinstance(extra, dict) or not extra.keys().isdisjoint(state):
             raise ValueError("its extra state is no dictionary, or names tensors")
-    except _DAMAGED as error:
-        reason = shortened(error, 100)
-        raise ValueError(f"weights {file}: it is damaged ({reason}); {_GIVE_ANOTHER}") from error
     state |= extra
     expected = module.state_dict().items()
     lost = [k for k, value in expected if not isinstance(value, Tensor) and k not in state]
