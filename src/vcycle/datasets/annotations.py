@@ -28,9 +28,9 @@ from vcycle.datasets.listing import (
     Listing,
     Missing,
     dataset_folder,
+    each_once,
     is_there,
     make_listing,
-    note_on_repeats,
     split_name,
 )
 from vcycle.schedule.messages import counted, quoted
@@ -51,7 +51,7 @@ def list_kinetics(root: str | os.PathLike[str], *tables: str | os.PathLike[str])
     listed = [
         row for table in tables for row in parse_table(table, columns, _kinetics_row, fix=fix)
     ]
-    rows = list(dict.fromkeys(listed))
+    rows, notes = each_once(listed)
     classes = tuple(sorted({row.label for row in rows}))
     numbers = {label: i for i, label in enumerate(classes)}
     files: dict[str, Path] = {}
@@ -74,15 +74,13 @@ def list_kinetics(root: str | os.PathLike[str], *tables: str | os.PathLike[str])
         else:
             found.append((row.segment, row.split))
     listing = make_listing(top, classes, found)
-    notes = []
-    if len(rows) < len(listed):
-        notes.append(note_on_repeats(len(listed) - len(rows)))
     if others:
-        notes.append(
+        left_out = (
             f"{counted(len(others), 'file')} of a name that another has left out, such as "
             f"{plain_name(others[0], top)} for {plain_name(files[others[0].stem], top)}"
         )
-    return replace(listing, notes=tuple(notes))
+        notes = (*notes, left_out)
+    return replace(listing, notes=notes)
 
 
 class _KineticsRow(NamedTuple):

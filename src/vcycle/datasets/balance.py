@@ -16,7 +16,6 @@ from vcycle.schedule.messages import counted
 
 _MAX_ROWS = 30  # of classes in the table
 _IMBALANCE = 10  # times as many videos of one class as of another
-_OWN_SPLITS = "the splits that come with the videos give too good a score"
 _VIDEOS_PER_NAME = 20  # more of one name but for a counter are just the videos of a class
 _BEFORE_DIGITS = r"(.+?)[0-9]+[.][^/.]*$"
 _GROUP_PATTERNS = (
@@ -67,7 +66,7 @@ def split_warnings(manifest: Manifest, *, divided: bool) -> list[str]:
     lines += _without_videos(manifest, counts)
     if {"train", "val"} <= set(counts):
         lines += _missing_classes(manifest, counts)
-        lines += _in_both(manifest, divided=divided)
+        lines += _in_both(manifest)
         lines += _near_identical(manifest, divided=divided)
     return [*lines, *_imbalance(manifest, counts.get("train", Counter()))]
 
@@ -118,15 +117,17 @@ def _some(names: list[str]) -> str:
     return f"{len(names)} classes ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
 
 
-def _in_both(manifest: Manifest, *, divided: bool) -> Iterable[str]:
+def _in_both(manifest: Manifest) -> Iterable[str]:
     """A line if files are on both sides, whole or in parts."""
-    fix = "take them out of one of the two" if divided else _OWN_SPLITS
     sides: dict[str, set[str]] = {"train": set(), "val": set()}
     for video in manifest.videos:
         if video.split in sides and not video.num_bytes:  # a shard's name is not a video's
             sides[video.split].add(video.path)
     if same := sorted(sides["train"] & sides["val"]):
-        yield (f"{counted(len(same), 'video')} in train and in val, such as {same[0]}; {fix}")
+        yield (
+            f"{counted(len(same), 'video')} in train and in val, such as {same[0]}, which gives "
+            f"too good a score; take them out of one of the two"
+        )
 
 
 def _near_identical(manifest: Manifest, *, divided: bool) -> Iterable[str]:
@@ -148,7 +149,7 @@ def _near_identical(manifest: Manifest, *, divided: bool) -> Iterable[str]:
         pattern = _pattern_of(first, second)
         fix = "keep them together"
         if not divided:
-            fix = _OWN_SPLITS
+            fix = "the splits that come with the videos give too good a score"
         elif pattern:
             fix += f", as with --group-pattern '{pattern}'"
         if PurePosixPath(first).name != PurePosixPath(second).name:

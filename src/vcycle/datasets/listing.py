@@ -10,12 +10,15 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 from vcycle.data.manifest import check_class, check_path, locate
 from vcycle.data.metadata import FOLDER_FRAME_RATE, Location
 from vcycle.data.tables import check_line, placed
 from vcycle.schedule.messages import counted
+
+T = TypeVar("T")
 
 SPLIT_NAMES = {"train": "train", "val": "val", "validate": "val", "validation": "val"}
 SPLIT_NAMES |= {"test": "test", "training": "train", "valid": "val"}
@@ -105,9 +108,12 @@ def notes_on_labels(names: Sequence[str], labels: Sequence[Sequence[object]]) ->
     )
 
 
-def note_on_repeats(number: int) -> str:
-    """That rows were left out."""
-    return f"{counted(number, 'row')} left out as one before says the same"
+def each_once(rows: Sequence[T]) -> tuple[list[T], tuple[str, ...]]:
+    """The rows, each once, and a note if some were there again."""
+    kept = list(dict.fromkeys(rows))
+    number = len(rows) - len(kept)
+    note = f"{counted(number, 'row')} left out as one before says the same"
+    return kept, (note,) if number else ()
 
 
 def dataset_folder(path: str | os.PathLike[str]) -> Path:

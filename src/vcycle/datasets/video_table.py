@@ -24,10 +24,10 @@ from vcycle.datasets.listing import (
     Listing,
     Missing,
     dataset_folder,
+    each_once,
     is_there,
     local_path,
     make_listing,
-    note_on_repeats,
     notes_on_labels,
     sorted_classes,
     split_name,
@@ -189,18 +189,16 @@ def _groups(rows: Sequence[_Listed]) -> list[str]:
 
 def _once(rows: Sequence[_Listed]) -> tuple[list[_Listed], tuple[str, ...]]:
     """Each row once, and notes on those that were there again, or name another class."""
-    kept = list(dict.fromkeys(rows))
+    kept, notes = each_once(rows)
     parts = Counter((row.path, row.start_seconds, row.end_seconds) for row in kept)
     again = [path for (path, *_), number in parts.items() if number > 1]
-    notes = []
-    if len(kept) < len(rows):
-        notes.append(note_on_repeats(len(rows) - len(kept)))
     if again:
-        notes.append(
+        several = (
             f"{counted(len(again), 'video')} in several rows that differ, such as {again[0]}: give "
             f"each one row, with one split, and semicolons between several labels"
         )
-    return kept, tuple(notes)
+        notes = (*notes, several)
+    return kept, notes
 
 
 def _read(table: Path, folder: Path) -> tuple[list[_Listed], list[str]]:
