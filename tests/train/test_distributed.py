@@ -61,16 +61,20 @@ def losses(folder: Path) -> list[float]:
     return [row["loss"] for row in read_rows(folder / "metrics.jsonl")]
 
 
-def start_two(config: RunConfig, folder: Path, *, name: str) -> subprocess.Popen[str]:
-    return start_processes(config, folder, name=name, number=2)
+def start_two(
+    config: RunConfig, folder: Path, *, name: str, looks_every: float = 0.1
+) -> subprocess.Popen[str]:
+    """As ``start_processes``; torchrun looks every so many seconds for one that has failed."""
+    return start_processes(config, folder, name=name, number=2, looks_every=looks_every)
 
 
 def start_processes(
-    config: RunConfig, folder: Path, *, name: str, number: int
+    config: RunConfig, folder: Path, *, name: str, number: int, looks_every: float = 0.1
 ) -> subprocess.Popen[str]:
     """Processes of ``vcycle train``, in ``folder``, that resume or begin the run ``name``."""
     (folder / "config.yaml").write_text(config_text(config))
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
+    torchrun += ["--monitor-interval", str(looks_every)]
     command = ["-m", "vcycle", "train", "--config", "config.yaml", "--folder", name]
     if ":" in config.model.name:
         command += ["--model", config.model.name]
