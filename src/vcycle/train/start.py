@@ -166,10 +166,16 @@ def start(
     if config.compile and average is not None:  # validations then run the same code
         compile_blocks(average.module, num_kinds=len(config.plan().mini_batches()))
     if budget is not None and not resume:
-        left_seconds = budget.left
-        fit = partial(fit_budget, config, measured.times, left_seconds, val_videos=len(val_videos))
-        spent = budget.seconds - left_seconds
-        config = from_first(fabric, partial(fit, spent=spent))
+        seconds = budget.left
+        fit = partial(
+            fit_budget,
+            config,
+            measured.times,
+            seconds,
+            val_videos=len(val_videos),
+            spent=budget.seconds - seconds,
+        )
+        config = from_first(fabric, fit)
     loader = make_train_loader(
         config, config.plan(), train_videos, fabric, kept=kept, first_step=first_step
     )
