@@ -65,6 +65,10 @@ def test_synth_writes_a_manifest_of_files(
         (["eval", "/no/such/run"], "/no/such/run"),
         (["plan", "demo", "--multigrid.norm_group", "3"], "norm_group 3"),
         (["bench", "loader", "/no/such/folder"], "/no/such/folder: no such folder"),
+        (["train", ""], "train: an empty word after it; give a value, or leave it out"),
+        (["plan", "demo", "--weights", ""], "--weights: an empty word after it"),
+        (["train", "demo", "--data=", "--folder", "x"], "--data=: an empty word after it"),
+        (["plan", "demo", "--data.short_side", "[9,9]"], "short_side (9, 9): give an increasing"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from itertools import pairwise
 
 from vcycle.cli.bench import add_bench_flags
 from vcycle.cli.compare import add_compare_flags
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with lasting_output() as check_output:
         try:
             words = list(sys.argv[1:] if arguments is None else arguments)
+            _check_no_word_is_empty(words)
             options = make_parser().parse_args(words)
             options.words = words
             options.run(options)
@@ -74,6 +76,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt as stop:
             print(f"vcycle: {str(stop) or 'interrupted'}", file=sys.stderr)
             return 130
+
+
+def _check_no_word_is_empty(words: Sequence[str]) -> None:
+    """Raise ValueError for what ``"$NAME"`` leaves of a shell's variable that is not set.
+
+    As a path it would be the folder that one stands in, and as weights none at all.
+    """
+    for before, word in pairwise(("vcycle", *words)):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            what = word or before
+            raise ValueError(f"{what}: an empty word after it; give a value, or leave it out")
 
 
 def _one_line(error: Exception) -> str:

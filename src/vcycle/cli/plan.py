@@ -121,6 +121,8 @@ def _report(options: argparse.Namespace) -> PlanReport:
     use_model_of_weights(options)
     config = run_config(options)
     plan, flags = config.plan(), options.given
+    if "data.short_side" in options.fields:
+        config.grid_range()  # which takes numpy, as a plan does not
     if options.step_seconds is None:
         return PlanReport(config, flags, hint=_DECODING_HINT if config.data.manifest else "")
     num_devices = 1 if options.num_devices is None else options.num_devices
