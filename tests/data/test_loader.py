@@ -147,6 +147,30 @@ def test_bad_videos_are_listed_and_too_many_stop_the_run(train, tmp_path):
         list(loader)
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_clips_that_a_decoder_leaves_to_pyav_are_counted(train, monkeypatch, num_workers):
+    """Every other video here; the pixels are PyAV's."""
+    files = sorted(train.manifest.locate(video).uri for video in train.manifest.videos)
+    cannot = set(files[::2])
+    monkeypatch.setattr("vcycle.data.loader.check_decoder", lambda decoder, device: None)
+    monkeypatch.setattr(
+        "vcycle.data.decode.torchcodec._decode", lambda place, *_, **__: place.uri not in cannot
+    )
+    sampler = PlanSampler(PLAN, len(train), seed=0)
+    dataset = dataclasses.replace(train, decoder="torchcodec")
+    indices = [i for parts in sampler for i in (part.index for part in parts)]
+    videos = [train.manifest.locate(train.manifest.videos[i]).uri for i in indices]
+    loader = train_loader(dataset, sampler, num_workers=num_workers)
+    assert len(list(loader)) == 3
+    left = sum(path in cannot for path in videos)
+    assert 0 < left < len(videos)
+    assert loader.take_left_share() == left / len(videos)
+    assert loader.take_left_share() == 0
+    by_pyav = train_loader(train, sampler, num_workers=num_workers)
+    assert len(list(by_pyav)) == 3
+    assert by_pyav.take_left_share() == 0
+
+
 def test_a_sampler_of_another_number_of_videos_is_refused(train):
     for num_videos in (11, 13):
         with pytest.raises(

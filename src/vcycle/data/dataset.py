@@ -41,6 +41,7 @@ class ClipFacts:
     index: int
     labels: tuple[int, ...]
     bad: tuple[BadVideo, ...]
+    left_to_pyav: bool
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Clip:
         label: the class, from 0; or (classes,) float32 of zeros and ones if there are several.
         video: the index of the video that the pixels are of, None if it is the request's. Another
             one's if videos were bad; those are in ``bad``.
+        left_to_pyav: by the dataset's decoder, which cannot decode that file.
     """
 
     pixels: Tensor
@@ -58,6 +60,7 @@ class Clip:
     request: ClipRequest
     video: int | None = None
     bad: tuple[BadVideo, ...] = ()
+    left_to_pyav: bool = False
 
     @property
     def index(self) -> int:
@@ -79,7 +82,7 @@ class Clip:
 
     @property
     def facts(self) -> ClipFacts:
-        return ClipFacts(self.index, self.labels, self.bad)
+        return ClipFacts(self.index, self.labels, self.bad, self.left_to_pyav)
 
 
 @dataclass(frozen=True)
@@ -140,16 +143,17 @@ class ClipDataset(Dataset[Clip]):
                     raise UnreadableVideo(video.path, bad_indices[index])
                 note(index)
                 try:
-                    self._decode(video, grid, out)
+                    is_left = self._decode(video, grid, out)
                 except TookTooLong:  # once more: the process may have been suspended
                     note(index)
-                    self._decode(video, grid, out)
+                    is_left = self._decode(video, grid, out)
             except UnreadableVideo as error:
                 bad.append(BadVideo(video.name, error.reason))
                 rng = indexed_generator(request.seed, "substitute", attempt)
                 index = int(rng.integers(len(self.manifest)))
             else:
-                return Clip(out, self._label(video, grid, request), request, index, tuple(bad))
+                label = self._label(video, grid, request)
+                return Clip(out, label, request, index, tuple(bad), is_left)
         reasons = {video.path: video.reason for video in bad}
         raise TooManyBadVideos(
             f"no readable video in {len(bad)} attempts; restore them, or index the others again:"
@@ -162,10 +166,11 @@ class ClipDataset(Dataset[Clip]):
             video, lambda part: request.grid(part, self.grid_range, flip=video.flip)
         )
 
-    def _decode(self, video: Video, grid: Grid, out: Tensor) -> None:
+    def _decode(self, video: Video, grid: Grid, out: Tensor) -> bool:
+        """Whether the dataset's decoder left the clip to PyAV."""
         place = self.manifest.locate(video)
         name = place, video.num_frames
-        frames = None if self.kept is None else self.kept.get(name)
+        frames, is_left = None if self.kept is None else self.kept.get(name), False
         if frames is None:
             with self._near(place) as near:
                 if self.kept is not None and name not in self.kept:
@@ -175,23 +180,24 @@ class ClipDataset(Dataset[Clip]):
                     limit = self.limit_seconds / 4
                     frames = self.kept.add(name, stored_frames(near, video, limit_seconds=limit))
                 if frames is None:
-                    self._read(near, video, grid, out)
+                    is_left = self._read(near, video, grid, out)
         if frames is not None:
             try:
                 cut_clip(frames, grid, out=out.numpy())
             except Exception as error:  # of frames of a size or a format that is none
                 raise UnreadableVideo(str(place), one_line(error)) from error
+        return is_left
 
-    def _read(self, place: Location, video: Video, grid: Grid, out: Tensor) -> None:
+    def _read(self, place: Location, video: Video, grid: Grid, out: Tensor) -> bool:
         all_key_frames, limit = video.key_interval == 1, self.limit_seconds
         if self.decoder == "pyav":
             read_clip(
                 place, grid, out=out.numpy(), all_key_frames=all_key_frames, limit_seconds=limit
             )
-        else:
-            read_clip_torchcodec(
-                place, grid, out=out, all_key_frames=all_key_frames, limit_seconds=limit
-            )
+            return False
+        return not read_clip_torchcodec(
+            place, grid, out=out, all_key_frames=all_key_frames, limit_seconds=limit
+        )
 
     def _near(self, place: Location) -> AbstractContextManager[Location]:
         if self.cache is None or place.is_local:

@@ -100,6 +100,7 @@ class Loader:
         self._pool: Pool | None = None
         self._iteration: object = None  # the one that may go on
         self._work_seconds = 0.0
+        self._num_clips = self._num_left = 0
 
     def __len__(self) -> int:
         return len(self.request_lists)
@@ -136,6 +137,12 @@ class Loader:
         """Seconds of decoding, summed over workers, since this was last called."""
         seconds, self._work_seconds = self._work_seconds, 0.0
         return seconds
+
+    def take_left_share(self) -> float:
+        """Of the clips since this was last called, those that the decoder left to PyAV."""
+        share = self._num_left / max(1, self._num_clips)
+        self._num_clips = self._num_left = 0
+        return share
 
     def close(self) -> None:
         """End the workers; another iteration starts them again."""
@@ -262,6 +269,8 @@ class Loader:
         )
 
     def _batch(self, pixels: Tensor, clips: list[ClipFacts], requests: list[ClipRequest]) -> Batch:
+        self._num_clips += len(clips)
+        self._num_left += sum(clip.left_to_pyav for clip in clips)
         manifest = self.dataset.manifest
         labels = label_tensor(
             [clip.labels for clip in clips],

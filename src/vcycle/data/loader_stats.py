@@ -40,6 +40,7 @@ class LoaderStats:
     use_seconds: float  # the training loop was busy with one
     work_seconds: float  # the workers decoded, summed over workers
     decodes_fast: bool = False
+    left_share: float = 0.0  # of this process's clips, left to PyAV by another decoder
 
     @property
     def clips_per_second(self) -> float:
@@ -66,6 +67,8 @@ class LoaderStats:
         if self.workers_needed <= self.num_workers:
             return line + "they decode fast enough once they have started"
         line += f"{counted(self.workers_needed, 'worker')} on cores of their own would keep up"
-        if self.decodes_fast:
-            return line
-        return line + ", or fewer after `vcycle data prepare`, as a rule"
+        if not self.decodes_fast:
+            line += ", or fewer after `vcycle data prepare`, as a rule"
+        if self.left_share:
+            line += f"; --data.decoder cannot decode {self.left_share:.0%} of the clips, PyAV did"
+        return line

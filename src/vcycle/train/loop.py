@@ -184,6 +184,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                     use_seconds=took - waited,
                     work_seconds=run.loader.take_work_seconds(),
                     decodes_fast=run.decodes_fast,
+                    left_share=run.loader.take_left_share(),
                 )
                 run.folder.add_phase(step.phase, stats)
                 display.end_of_phase(stats)

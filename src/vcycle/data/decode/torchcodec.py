@@ -37,23 +37,24 @@ def read_clip_torchcodec(
     out: Tensor,
     all_key_frames: bool = False,
     limit_seconds: float = math.inf,
-) -> None:
+) -> bool:
     """Decode the frames of a grid into ``out``, (T, H, W, 3) uint8 RGB, on its device.
 
-    They are the frames of ``read_clip``, which takes over if torchcodec cannot decode them: codecs
-    that the GPU does not support, files in which it does not find frames by their times, folders
-    of images; and on a GPU files of a varying frame rate. Raises UnreadableVideo as that does, and
-    torch.OutOfMemoryError.
+    Whether torchcodec did. They are the frames of ``read_clip``, which takes over if torchcodec
+    cannot decode them: codecs that the GPU does not support, files in which it does not find
+    frames by their times, folders of images; and on a GPU files of a varying frame rate. Raises
+    UnreadableVideo as that does, and torch.OutOfMemoryError.
     """
     deadline = time.monotonic() + limit_seconds
     if not is_folder(place) and _decode(
         place, grid, out, all_key_frames=all_key_frames, deadline=deadline
     ):
-        return
+        return True
     clip = read_clip(
         place, grid, all_key_frames=all_key_frames, limit_seconds=deadline - time.monotonic()
     )
     out.copy_(torch.from_numpy(clip))
+    return False
 
 
 def _decode(
