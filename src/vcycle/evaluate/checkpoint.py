@@ -149,7 +149,7 @@ def find_trained_model(path: Path) -> TrainedModel | None:
         try:
             return TrainedModel.from_dict(state["trained"])
         except ValueError as error:
-            raise ValueError(f"weights {path}: it is damaged ({error}); {_GIVE_ANOTHER}") from error
+            raise _damaged(path, error) from error
     with _opened(path) as file:
         metadata = file.metadata() or {}
         return (
@@ -164,8 +164,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with naming(path), safe_open(path, framework="pt") as file:
             yield file
     except _DAMAGED as error:
-        reason = shortened(error, 100)
-        raise ValueError(f"weights {path}: it is damaged ({reason}); {_GIVE_ANOTHER}") from error
+        raise _damaged(path, error) from error
 
 
 def load_tensors(
@@ -259,10 +258,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else "unreadable"
-        raise ValueError(
-            f"checkpoint {path}: it is damaged or unsafe ({reason}); {_GIVE_ANOTHER}"
-        ) from None
+        raise _damaged(path, error, "damaged or unsafe") from None
     return _check_format(state, path)
 
 
@@ -292,7 +288,7 @@ def _check_format(state: Any, path: Path) -> dict[str, Any]:
     if ema is not None:
         weights.append(ema.get("average") if isinstance(ema, dict) else None)
     if not all(isinstance(each, dict) for each in weights):
-        raise ValueError(f"checkpoint {path}: it is damaged (it has no weights); {_GIVE_ANOTHER}")
+        raise _damaged(path, "it has no weights")
     return state
 
 
@@ -308,8 +304,12 @@ def check_loads(path: Path) -> int:
     except Exception as error:  # of torch's reader, for a file that it did not write
         if isinstance(error, ValueError) and str(path) in str(error):
             raise
-        reason = shortened(error, 100)
-        raise ValueError(f"checkpoint {path}: it is damaged ({reason}); {_GIVE_ANOTHER}") from None
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, why: object, what: str = "damaged") -> ValueError:
+    reason = shortened(why, 100) or "unreadable"
+    return ValueError(f"checkpoint {path}: it is {what} ({reason}); {_GIVE_ANOTHER}")
 
 
 def _unreadable(path: Path, error: OSError) -> ValueError:
@@ -343,8 +343,6 @@ def check_intact(path: Path) -> None:
     except OSError as error:
         raise _unreadable(path, error) from None
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"checkpoint {path}: it is damaged ({error}); {_GIVE_ANOTHER}") from None
+        raise _damaged(path, error) from None
     if bad is not None:
-        raise ValueError(
-            f"checkpoint {path}: it is damaged ({bad} has another checksum); {_GIVE_ANOTHER}"
-        )
+        raise _damaged(path, f"{bad} has another checksum")
