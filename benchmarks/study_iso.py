@@ -26,7 +26,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +113,29 @@ class Speedup:
     fewest: int
 
 
+@dataclass(frozen=True)
+class Gain:
+    """A method's score less the baseline's at equal cost; higher is better.
+
+    ``low`` and ``high`` are the 95% interval's ends, None of one run. ``cells`` are the method's
+    runs there, ``lengths`` the baseline's that its score is read from or between, and ``folds`` the
+    gains in each fold.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    cells: int
+    lengths: int
+    folds: tuple[float, ...]
+
+    def of_loss(self) -> Gain:
+        """Of negated losses, the difference of the losses."""
+        low, high = (None if end is None else -end for end in (self.high, self.low))
+        folds = tuple(-each for each in self.folds)
+        return replace(self, mean=-self.mean, low=low, high=high, folds=folds)
+
+
 def iso_speedup(
     baseline: Curve, method: Curve, *, whole: float, resamples: int = 2000, seed: int = 0
 ) -> Speedup | None:
@@ -158,12 +181,11 @@ def gain_at_equal_cost(
     whole: float,
     resamples: int = 2000,
     seed: int = 0,
-) -> tuple[float, float | None, float | None, int] | None:
+) -> Gain | None:
     """Score of the method's length ``place`` less the baseline's at its cost.
 
-    Mean, low, high (None of one run), and the number of runs. A length that costs up to a tenth
-    less than the shortest baseline is compared with that. None for other lengths outside the
-    baseline's costs, and if no fold has both.
+    A length that costs up to a tenth less than the shortest baseline is compared with that. None
+    for other lengths outside the baseline's costs, and if no fold has both.
     """
     point = Curve((method.costs[place],), (method.scores[place],))
     shared, cost = _shared_folds(baseline, point, whole), point.costs[0]
@@ -176,16 +198,27 @@ def gain_at_equal_cost(
     else:
         return None
     point, theirs = point.in_folds(folds).weights_as_seeds(), theirs.weights_as_seeds()
-    our_means, their_means = samples(point, theirs, resamples, seed=seed)
-    gains = our_means[:, 0] - _levels_at(cost, theirs.costs, their_means)
-    number = len(point.scores[0])
-    low, high = (float(end) for end in np.quantile(gains[1:], (0.025, 0.975)))
-    return float(gains[0]), *((None, None) if number == 1 else (low, high)), number
+
+    def gains(folds: set[Fold], times: int) -> Floats:
+        means = samples(point.in_folds(folds), theirs.in_folds(folds), times, seed=seed)
+        return means[0][:, 0] - _levels_at(cost, theirs.costs, means[1])
+
+    folds, number = _folds(point.scores[0]), len(point.scores[0])
+    drawn = gains(folds, resamples)
+    low, high = (float(end) for end in np.quantile(drawn[1:], (0.025, 0.975)))
+    return Gain(
+        mean=float(drawn[0]),
+        low=None if number == 1 else low,
+        high=None if number == 1 else high,
+        cells=number,
+        lengths=len(theirs.costs),
+        folds=tuple(float(gains({fold}, 0)[0]) for fold in sorted(folds, key=str)),
+    )
 
 
 def gain_at_equal_length(
     baseline: Mapping[Cell, float], method: Mapping[Cell, float]
-) -> tuple[float, float | None, float | None, int] | None:
+) -> Gain | None:
     """Score of a method's runs less that of a baseline's, as ``gain_at_equal_cost`` has it."""
     theirs, ours = Curve((1.0,), (baseline,)), Curve((1.0,), (method,))
     return gain_at_equal_cost(theirs, ours, 0, whole=1.0)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from study_file import Method, Run, Study, Task
-from study_iso import Cell, Curve, gain_at_equal_cost, gain_at_equal_length, iso_speedup
+from study_iso import Cell, Curve, Gain, gain_at_equal_cost, gain_at_equal_length, iso_speedup
 from study_provenance import is_of_cpu
 from study_runs import StudyFolder
 from study_summary import summary_lines
@@ -218,7 +218,7 @@ def _mean(cells: Iterable[Row], score: str) -> float:
 
 
 def _gains(task: Task, rows: list[Row], row: Row, baseline_name: str, cost: str) -> Row:
-    """Of one length over a baseline's curve at equal cost: mean, low, high, cells a score."""
+    """Of one length over a baseline's curve at equal cost: the Gain in each score."""
     gains: Row = {}
     whole, method = _whole_cost(task, baseline_name, rows, cost), row["method"]
     for score in ("top1", "loss"):
@@ -238,7 +238,7 @@ def _last_compared(study: Study, method: Method) -> str:
 
 
 def _same_steps(study: Study, method: Method, rows: list[Row]) -> list[Row]:
-    """A row for each length of a method that its baseline has run, too: mean, low, high, cells."""
+    """A row for each length of a method that its baseline has run, too: the Gain in each score."""
     over = _last_compared(study, method)
     if method.unit != "steps" or method.name == over:
         return []
@@ -260,15 +260,9 @@ def _same_steps(study: Study, method: Method, rows: list[Row]) -> list[Row]:
     return found
 
 
-def _as_scored(
-    gain: tuple[float, float | None, float | None, int], score: str
-) -> list[float | None]:
-    """Mean, low, high and cells; of a loss, of which a lower one is the gain, its difference."""
-    if score == "top1":
-        return list(gain)
-    *ends, cells = gain
-    mean, low, high = (None if end is None else -end for end in ends)
-    return [mean, high, low, cells]
+def _as_scored(gain: Gain, score: str) -> Row:
+    """Of a loss, of which a lower one is the gain, its difference."""
+    return asdict(gain if score == "top1" else gain.of_loss())
 
 
 def _cells(rows: Iterable[Row], score: str) -> dict[Cell, float]:

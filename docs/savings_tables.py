@@ -6,7 +6,10 @@ writes into the pages.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from markdown_table import table
@@ -23,6 +26,9 @@ NAMED = ("paper", "pass", "anneal", "anneal-retuned", "tokens")
 CONTROLS = ("small", "progressive", "long-only", "short-only", "paper-steps")
 
 SCORES = ("top1", "loss")
+
+_T_OF_THREE = 4.303
+"""Student's t at 97.5%, two degrees of freedom: of an interval over three folds."""
 
 Row = dict[str, Any]
 
@@ -114,7 +120,7 @@ def equal_table(
 
 def equal_with_decoding(values: Row) -> str:
     """How often the anneal is ahead of a baseline of as many seconds, decoding counted."""
-    parts, compared, costlier = [], [], []
+    parts, chances, costlier, one_seed, two_lengths = [], [], [], 0, 0
     for method, optimizer in (("anneal", "AdamW or SGD"), ("anneal-muon", "Muon")):
         baselines: dict[str, list[Row]] = {}
         for point in values["points"]:
@@ -122,31 +128,60 @@ def equal_with_decoding(values: Row) -> str:
                 baselines.setdefault(task_name(point), []).append(point)
         anneals = [point for point in values["points"] if point["method"] == method]
         own = [(each, baselines[task_name(each)]) for each in anneals]
-        pairs = [(each, theirs) for each, theirs in own if "top1" in each["gain_with_decoding"]]
-        gains = [each["gain_with_decoding"]["top1"] for each, _ in pairs]
-        above = sum(mean > 0 for mean, *_ in gains)
-        surely = sum(low is not None and low > 0 for _, low, *_ in gains)
+        compared = [each for each in anneals if "top1" in each["gain_with_decoding"]]
+        gains = [each["gain_with_decoding"]["top1"] for each in compared]
+        above = sum(gain["mean"] > 0 for gain in gains)
+        surely = sum(gain["low"] is not None and gain["low"] > 0 for gain in gains)
         parts.append(
             f"{above} of {len(gains)} lengths under {optimizer} "
-            f"({len({task_name(each) for each, _ in pairs})} tasks; the 95% interval is above zero "
-            f"in {surely}; the least gain is {100 * min(mean for mean, *_ in gains):+.1f} points)"
+            f"({len({task_name(each) for each in compared})} tasks; the 95% interval is above zero "
+            f"in {surely}; the least gain is {100 * min(gain['mean'] for gain in gains):+.1f} "
+            f"points)"
         )
-        compared += pairs
+        one_seed += sum(each["runs"] <= 3 for each in compared)
+        two_lengths += sum(gain["lengths"] == 2 for gain in gains)
+        chances.append(_chances(compared))
         costlier += [(each, max(theirs, key=_with_decoding)) for each, theirs in own]
     beyond = [pair for pair in costlier if _with_decoding(pair[0]) > _with_decoding(pair[1])]
     times = [_with_decoding(each) / _with_decoding(longest) for each, longest in beyond]
     behind = [100 * (longest["top1"] - each["top1"]) for each, longest in beyond]
     below = [f"{points:.1f}" for points in behind if points > 0]
-    one_seed = sum(each["runs"] <= 3 for each, _ in compared)
-    two_lengths = sum(len(theirs) == 2 for _, theirs in compared)
+    in_all, by_t, in_hundred = zip(*chances, strict=True)
     return (
         f"Beside a baseline of as many seconds, decoding of frames that stay in memory counted on "
         f"both sides, the anneal had the higher mean top-1 in {' and in '.join(parts)}. Of these "
         f"{one_seed} have one seed, {two_lengths} a baseline of two lengths only, and those of "
-        f"a task share it. {len(beyond)} lengths cost {min(times):.2f} to {max(times):.2f} times "
-        f"as much as the longest baseline: {len(below)} of them ended below it, by "
+        f"a task share it. In {in_all[0]} and in {in_all[1]} it was ahead in each of the three "
+        f"folds, and in {by_t[0]} and in {by_t[1]} a t interval over these is above zero. They are "
+        f"not as many findings: if the gain in each fold of a set were as likely to be a loss, in "
+        f"all its tasks at once, all of them would be ahead {in_hundred[0]} and {in_hundred[1]} "
+        f"times in a hundred. {len(beyond)} lengths cost {min(times):.2f} to {max(times):.2f} "
+        f"times as much as the longest baseline: {len(below)} of them ended below it, by "
         f"{' and '.join(below)} points."
     )
+
+
+def _chances(points: list[Row]) -> tuple[int, int, str]:
+    """How many gains are above zero in every fold, and how many by a t interval over three folds.
+
+    And how often all would be on average, in a hundred, were each fold's sign in a data set drawn.
+    """
+    gains = [(point["dataset"], point["gain_with_decoding"]["top1"]["folds"]) for point in points]
+    units = sorted({(name, fold) for name, folds in gains for fold in range(len(folds))})
+    place = {unit: number for number, unit in enumerate(units)}
+    ahead = 0
+    for signs in product((1, -1), repeat=len(units)):
+        drawn = (
+            sum(signs[place[name, fold]] * gain for fold, gain in enumerate(folds))
+            for name, folds in gains
+        )
+        ahead += all(each > 0 for each in drawn)
+    in_all = sum(min(folds) > 0 for _, folds in gains)
+    by_t = sum(
+        statistics.mean(folds) > _T_OF_THREE * statistics.stdev(folds) / math.sqrt(3)
+        for _, folds in gains
+    )
+    return in_all, by_t, f"{100 * ahead / 2 ** len(units):.0f}"
 
 
 def _with_decoding(point: Row) -> float:
@@ -242,11 +277,11 @@ def score_text(point: Row, score: str) -> str:
     return f"{scale * point[score]:.{digits}f}{around}"
 
 
-def gain_text(gain: list[float] | None, score: str, *, runs: int, digits_of_loss: int = 2) -> str:
+def gain_text(gain: Row | None, score: str, *, runs: int, digits_of_loss: int = 2) -> str:
     if gain is None:
         return ""
     scale, digits = (100, 1) if score == "top1" else (1, digits_of_loss)
-    *values, number = gain
+    values = (gain[name] for name in ("mean", "low", "high"))
     mean, *ends = (f"{scale * value:+.{digits}f}" for value in values if value is not None)
     interval = f" [{', '.join(ends)}]" if ends else ""
-    return mean + interval + (f" ({number:g} runs)" if number != runs else "")
+    return mean + interval + (f" ({gain['cells']} runs)" if gain["cells"] != runs else "")

@@ -6,6 +6,7 @@ writes into the pages.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from statistics import mean
 
 from markdown_table import table
@@ -155,7 +156,10 @@ def longer_baselines(values: Row) -> str:
     for (task, length), point in baselines_of(values).items():
         if length == 2 and task in found:
             saving = found[task]
-            gained = 100 * (point["top1"] - point["whole_baseline"]["top1"])
+            gained, beside_all = (
+                100 * (point["top1"] - whole["top1"])
+                for whole in (point["whole_baseline"], baselines_of(values)[task, 1])
+            )
             if saving["factor"]:
                 times, _, interval = saving_text(saving).partition("x ")
                 interval, _, reached_in = interval.partition(" in ")
@@ -171,7 +175,10 @@ def longer_baselines(values: Row) -> str:
                 )
                 if saving["bound"] > 1.05:
                     reached += f", the longest with {saving['bound']:.1f} times fewer multiply-adds"
-            texts.append(f"{gained:.1f} points on {task} ({point['runs']} runs), where {reached}")
+            texts.append(
+                f"{gained:.1f} points on {task} ({point['runs']} runs, beside the same seed's; "
+                f"{beside_all:.1f} beside all of the whole one's), where {reached}"
+            )
     said = "; and ".join(texts)
     return f"A baseline of twice the steps gains {said}." if texts else ""
 
@@ -195,7 +202,7 @@ def regimes_table(values: Row, titles: dict[str, str]) -> str:
             gains = [point["gain"][score] for point in points if point["gain"].get(score)]
             ends = [
                 sorted(sign * end for end in (low, high))
-                for _, low, high, _ in gains
+                for low, high in ((gain["low"], gain["high"]) for gain in gains)
                 if low is not None
             ]
             ahead = sum(low > 0 for low, _ in ends)
@@ -218,23 +225,44 @@ def regimes_table(values: Row, titles: dict[str, str]) -> str:
 
 def cycles_beside(values: Row) -> str:
     """Where the paper's cycles came to the whole baseline's top-1, and anneals of their steps."""
-    there: dict[tuple[str, float], dict[str, bool]] = {}
-    for point in values["points"]:
-        if point["whole_baseline"]:
-            reached = point["top1"] >= point["whole_baseline"]["top1"]
-            there.setdefault((point["method"], point["length"]), {})[task_name(point)] = reached
+    scores: dict[tuple[str, str, float], dict[tuple[int, int], float]] = {}
+    for row in values["rows"]:
+        if row["role"] == "final":
+            of = scores.setdefault((task_name(row), row["method"], row["length"]), {})
+            of[row["seed"], row["fold"]] = row["top1"]
     texts = []
     for epochs, steps in _CYCLES_BESIDE:
-        cycles, anneals = there.get(("paper", epochs), {}), there.get(("anneal", steps), {})
-        both = [anneals[task] for task in cycles if task in anneals]
+        cycles, anneals = [], []
+        for task in dict.fromkeys(task for task, method, _ in scores if method == "paper"):
+            cells = scores.get((task, "paper", epochs), {}).keys()
+            whole, there, beside = (
+                _mean_of(scores.get((task, *of), {}), cells)
+                for of in (("baseline", 1.0), ("paper", epochs), ("anneal", steps))
+            )
+            if whole is not None and there is not None:
+                cycles.append(there >= whole)
+                anneals += [] if beside is None else [beside >= whole]
         texts.append(
-            f"in {sum(cycles.values())} of {len(cycles)} tasks with {epochs:g} times its epochs "
-            f"(an anneal of as many steps in {sum(both)} of {len(both)})"
+            f"in {sum(cycles)} of {len(cycles)} tasks with {epochs:g} times its epochs "
+            f"(an anneal of as many steps, of the same seeds and folds, in {sum(anneals)} of "
+            f"{len(anneals)})"
         )
     return (
         f"On these small networks the paper's cycles came to the whole baseline's top-1 "
         f"{texts[0]}, which are the paper's number, and {texts[1]}."
     )
+
+
+def _mean_of(
+    scores: Mapping[tuple[int, int], float], cells: Collection[tuple[int, int]]
+) -> float | None:
+    """Over folds, of each the mean over the seeds among ``cells``; None if one is not there."""
+    if not cells or not scores.keys() >= set(cells):
+        return None
+    folds: dict[int, list[float]] = {}
+    for seed, fold in cells:
+        folds.setdefault(fold, []).append(scores[seed, fold])
+    return mean(map(mean, folds.values()))
 
 
 def _verdict(found: Row | None) -> str:

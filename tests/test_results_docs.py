@@ -143,16 +143,40 @@ def test_the_headline_counts_tasks_by_their_intervals(task_tables: dict) -> None
 
 
 def test_where_the_papers_cycles_came_to_the_baseline(task_tables: dict) -> None:
-    scores = (("a", 1.5, 0.7), ("b", 1.5, 0.8), ("a", 3.0, 0.81), ("b", 3, 0.9), ("a", 2, 0.9))
-    points = [point(name, "paper", 300, top1, length=epochs) for name, epochs, top1 in scores]
-    points += [point("d", "paper", 300, 0.9, length=1.5, whole_baseline={})]
-    points += [point(name, "anneal", 300, 0.9, length=0.276) for name in ("a", "c")]
-    text = task_tables["cycles_beside"]({"points": points})
+    """Of the cells that the cycles have; an anneal that lacks one of them is not counted."""
+
+    def run(name: str, method: str, length: float, top1: float, seed: int = 0) -> dict:
+        of = {"dataset": name, "regime": "r", "role": "final", "fold": 0}
+        return of | {"method": method, "length": length, "top1": top1, "seed": seed}
+
+    rows = [run(name, "baseline", 1, 0.8) for name in "abc"]
+    rows += [run("a", "baseline", 1, 0.1, seed=1)]
+    rows += [run("a", "paper", 1.5, 0.7), run("b", "paper", 1.5, 0.8), run("d", "paper", 1.5, 0.9)]
+    rows += [run("a", "paper", 3.0, 0.81), run("b", "paper", 3.0, 0.9), run("a", "paper", 2.0, 0.9)]
+    rows += [run("a", "anneal", 0.276, 0.79), run("a", "anneal", 0.276, 0.9, seed=1)]
+    rows += [run("b", "anneal", 0.555, 0.9, seed=1), run("c", "anneal", 0.276, 0.9)]
+    rows += [run("a", "anneal", 0.555, 0.8)]
+    text = task_tables["cycles_beside"]({"rows": rows})
+    of = "(an anneal of as many steps, of the same seeds and folds, in {})"
     assert text.endswith(
-        "top-1 in 1 of 2 tasks with 1.5 times its epochs (an anneal of as many steps in 1 of 1), "
-        "which are the paper's number, and in 2 of 2 tasks with 3 times its epochs (an anneal of "
-        "as many steps in 0 of 0)."
+        f"top-1 in 1 of 2 tasks with 1.5 times its epochs {of.format('0 of 1')}, which are the "
+        f"paper's number, and in 2 of 2 tasks with 3 times its epochs {of.format('1 of 1')}."
     )
+
+
+def test_what_chance_would_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks of one set share its three folds: signs of a fold are drawn together."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    chances = runpy.run_path(str(DOCS / "savings_tables.py"))["_chances"]
+
+    def of(name: str, *folds: float) -> dict:
+        return {"dataset": name, "gain_with_decoding": {"top1": {"folds": list(folds)}}}
+
+    assert chances([of("a", 1, 1, 1)]) == (1, 1, "50")  # of eight, those of two or three gains
+    assert chances([of("a", 1, 1, 1), of("a", 2, 2, 2)]) == (2, 2, "50")
+    assert chances([of("a", 1, 1, 1), of("b", 2, 2, 2)]) == (2, 2, "25")
+    assert chances([of("a", 5, 1, -1)]) == (0, 0, "50")
+    assert chances([of("a", 9, 2, 3)]) == (1, 0, "50")
 
 
 def test_the_main_table_compares_runs_of_the_same_seeds_and_folds(task_tables: dict) -> None:
@@ -238,8 +262,9 @@ def test_what_a_loop_takes_in_all_is_of_the_folds_that_every_form_has(
 def test_a_regime_is_won_or_lost_by_the_whole_interval(
     task_tables: dict, found: tuple, verdict: str
 ) -> None:
-    gains = [{"top1": [0.1, 0.05, 0.2, 3], "loss": [-0.3, -0.5, -0.1, 3]}]
-    gains += [{"top1": [0.1, -0.05, 0.2, 3], "loss": [0.3, 0.1, 0.5, 3]}]
+    top1, above = {"low": 0.05, "high": 0.2}, {"low": 0.1, "high": 0.5}
+    gains = [{"top1": top1, "loss": {"low": -0.5, "high": -0.1}}]
+    gains += [{"top1": {**top1, "low": -0.05}, "loss": above}]
     points = [point("a", "anneal", 300 + k, 0.8, gain=gain) for k, gain in enumerate([*gains, {}])]
     text = task_tables["regimes_table"](
         {"iso": [iso_row("a", *found)], "points": points}, {"anneal": "anneal"}

@@ -103,10 +103,10 @@ def test_lengths_may_have_run_in_other_seeds_however_much_folds_differ():
     assert (found.low, found.high) == (pytest.approx(2.0), pytest.approx(2.0))
     assert (found.cells, found.fewest) == (15, 3)
     for place, cost in enumerate(method.costs[2:], 2):
-        mean, low, high, cells = gain_at_equal_cost(baseline, method, place, whole=1500.0)
+        found = gain_at_equal_cost(baseline, method, place, whole=1500.0)
         gain = learnt(cost * 2) - learnt(cost)
-        assert (mean, low, high) == pytest.approx((gain, gain, gain))
-        assert cells == len(method.scores[place])
+        assert (found.mean, found.low, found.high) == pytest.approx((gain, gain, gain))
+        assert found.cells == len(method.scores[place])
 
 
 def test_lengths_that_lack_a_fold_are_left_out():
@@ -176,7 +176,8 @@ def test_one_run_gives_no_interval():
     assert found.factor == pytest.approx(1.0)
     assert (found.low, found.high, found.cells) == (None, None, 1)
     single = gain_at_equal_cost(one, one, 2, whole=1500.0)
-    assert single == (pytest.approx(0.0), None, None, 1)
+    assert single.mean == pytest.approx(0.0)
+    assert (single.low, single.high, single.cells, len(single.folds)) == (None, None, 1, 1)
 
 
 def test_nothing_can_be_said_without_the_whole_baseline():
@@ -249,9 +250,21 @@ def test_the_same_rows_give_the_same_interval_and_more_noise_a_wider_one():
 def test_a_gain_at_equal_cost_is_the_vertical_distance():
     baseline = curve(COSTS, learnt)
     method = curve([600.0], lambda cost: learnt(cost) + 0.07)
-    *gain, cells = gain_at_equal_cost(baseline, method, 0, whole=1500.0)
-    assert gain == pytest.approx([0.07, 0.07, 0.07])
-    assert cells == 15
+    gain = gain_at_equal_cost(baseline, method, 0, whole=1500.0)
+    assert [gain.mean, gain.low, gain.high, *gain.folds] == pytest.approx([0.07] * 6)
+    assert (gain.cells, gain.lengths) == (15, len(COSTS))
+
+
+def test_a_gain_in_each_fold_is_over_the_baseline_there():
+    """Folds 1 and 2 are easier for both; the gain is of a fold's number in hundredths."""
+    baseline = Curve(COSTS, tuple({c: learnt(cost) + c[1] for c in CELLS} for cost in COSTS))
+    method = Curve((600.0,), ({c: learnt(600.0) + 1.01 * c[1] for c in CELLS},))
+    gain = gain_at_equal_cost(baseline, method, 0, whole=1500.0)
+    assert gain.folds == pytest.approx((0, 0.01, 0.02), abs=1e-12)
+    assert gain.mean == pytest.approx(0.01)
+    of_loss = gain.of_loss()
+    assert (of_loss.mean, of_loss.low, of_loss.high) == (-gain.mean, -gain.high, -gain.low)
+    assert of_loss.folds == tuple(-each for each in gain.folds)
 
 
 def test_there_is_no_gain_beyond_the_costs_of_the_baseline():
@@ -260,7 +273,7 @@ def test_there_is_no_gain_beyond_the_costs_of_the_baseline():
         assert gain_at_equal_cost(curve(COSTS, learnt), method, 0, whole=1500.0) is None
     slightly_shorter = curve([280.0], lambda _: learnt(300.0))
     found = gain_at_equal_cost(curve(COSTS, learnt), slightly_shorter, 0, whole=1500.0)
-    assert found[:3] == pytest.approx((0, 0, 0), abs=1e-12)
+    assert (found.mean, found.low, found.high) == pytest.approx((0, 0, 0), abs=1e-12)
 
 
 def test_a_resample_draws_folds_and_then_the_noise_of_seeds():

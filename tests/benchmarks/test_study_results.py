@@ -151,9 +151,9 @@ def test_gains_with_decoding_are_at_its_cost_and_over_the_last_of_a_methods_base
     points = {(row["method"], row["length"]): row for row in summary(study, rows)["points"]}
     of_pass, of_other = points["pass", 0.25], points["other", 0.25]
     # As many steps of the baseline come to 0.2; of twice the cost, to 0.4.
-    assert of_pass["gain"]["top1"][0] == pytest.approx(0.1)
-    assert of_pass["gain_with_decoding"]["top1"][0] == pytest.approx(-0.1)
-    assert of_other["gain"]["top1"][0] == pytest.approx(0.15)
+    assert of_pass["gain"]["top1"]["mean"] == pytest.approx(0.1)
+    assert of_pass["gain_with_decoding"]["top1"]["mean"] == pytest.approx(-0.1)
+    assert of_other["gain"]["top1"]["mean"] == pytest.approx(0.15)
     assert of_other["gain_with_decoding"] == {}  # it costs half of the shortest pass
 
 
@@ -165,12 +165,13 @@ def test_what_a_method_gains_in_as_many_steps_is_over_the_last_of_its_baselines(
     assert found.keys() == {("pass", 0.25), ("other", 0.25)}  # of the pass half the steps lack
     gain = found["pass", 0.25]
     assert (gain["against"], gain["runs"], gain["runs_against"]) == ("baseline", 6, 6)
-    assert gain["top1"][0] == pytest.approx(0.1)
-    mean, low, high, cells = gain["loss"]
-    assert (mean, cells) == (pytest.approx(-0.1), 6)
-    assert low <= mean <= high
+    assert gain["top1"]["mean"] == pytest.approx(0.1)
+    loss = gain["loss"]
+    assert (loss["mean"], loss["cells"], loss["lengths"]) == (pytest.approx(-0.1), 6, 1)
+    assert loss["low"] <= loss["mean"] <= loss["high"]
+    assert loss["folds"] == pytest.approx([-0.1] * 3)
     assert found["other", 0.25]["against"] == "pass"
-    assert found["other", 0.25]["top1"][0] == pytest.approx(0.05)
+    assert found["other", 0.25]["top1"]["mean"] == pytest.approx(0.05)
 
 
 def test_the_bound_counts_from_where_the_baselines_last_steps_gain_nothing(study: Study) -> None:
