@@ -62,7 +62,7 @@ def main() -> None:
                     began=moment,
                     waits=waits,
                     ended=clock.now(),
-                    left=display.seconds_left(plan[i]),
+                    left=display.launched(plan[i]),
                 )
                 rows.take_times()
                 if i % 10 == 0:

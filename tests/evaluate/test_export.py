@@ -49,6 +49,18 @@ def test_onnx_round_trip_from_pixels(model: LoadedModel, tmp_path: Path) -> None
     assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
 
 
+def test_the_model_stays_where_it_is(
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An export is on the CPU, the caller's model perhaps on a GPU."""
+    moved: list[int] = []
+    monkeypatch.setattr(nn.Module, "cpu", lambda module: moved.extend(map(id, module.modules())))
+    with pytest.raises(ValueError, match="NoneType"):  # which is traced
+        export_model(model, tmp_path / "model.pt2", format="torch")
+    assert moved
+    assert not set(map(id, model.module.modules())) & set(moved)
+
+
 def test_torch_round_trip(model: LoadedModel, tmp_path: Path) -> None:
     file = tmp_path / "model.pt2"
     export_model(model, file, format="torch")

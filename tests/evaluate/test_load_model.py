@@ -40,6 +40,8 @@ def test_it_is_the_network_that_was_trained_with_plain_norms(trained_run: Path) 
         assert not any(isinstance(each, SubBatchNorm3d) for each in norms)
         assert not model.module.training
         torch.testing.assert_close(model.normalize(clips), normalize(clips))
+        with pytest.raises(ValueError, match="give uint8"):  # it would write into floats
+            model.normalize(clips.float())
         torch.testing.assert_close(
             model.module(model.normalize(clips)), network.eval()(normalize(clips))
         )

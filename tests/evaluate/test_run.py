@@ -217,6 +217,47 @@ def test_videos_that_cannot_be_read_are_named(
     assert f"warning: {trained_run}: 1 video could not be read: val/{bad.name} (" in captured.err
 
 
+def test_training_videos_that_norm_statistics_could_not_read_are_named(
+    trained_run: Path, synthetic_videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    videos = shutil.copytree(synthetic_videos, tmp_path / "videos")
+    bad = sorted((videos / "train").glob("*.mp4"))[0]
+    bad.write_bytes(b"no video" * 99)
+    words = ["eval", str(trained_run), "--data", str(videos), "--json"]
+    words += ["--data.max_bad_share", "1"]
+    assert main([*words, "--evaluation.precise_bn", "9"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["bad_videos"]) == [f"train/{bad.name}"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["bad_videos"] == {}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory: buy more")],
+)
+def test_batches_that_do_not_fit_are_one_line(
+    trained_run: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: RuntimeError,
+) -> None:
+    """Those of a shape before anything is scored."""
+
+    def of_four(module: nn.Module, clips: torch.Tensor) -> torch.Tensor:
+        if len(clips) >= 4:
+            raise error
+        return torch.zeros(len(clips), 8)
+
+    monkeypatch.setattr("vcycle.models.tiny.TinyResNet3d.forward", of_four)
+    words = ["eval", str(trained_run), "--evaluation.batch_size", "4"]
+    assert main(words) == 2
+    said = "--evaluation.batch_size 4: as many clips of 8x32x32 do not fit into the memory of cpu;"
+    assert said in capsys.readouterr().err
+    monkeypatch.setattr(run_module, "score_videos", None)
+    assert main([*words, "--shapes", "4x24x24"]) == 2
+    assert "--shapes 4x24x24: 4 clips of it do not fit into the mem" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("is_trained_on_several", [True, False])
 def test_scores_are_of_the_kind_that_the_weights_were_trained_for(
     trained_run: Path,

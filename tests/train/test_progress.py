@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import sys
 from dataclasses import replace
@@ -35,13 +36,15 @@ def test_time_left_is_the_sum_over_the_steps_that_remain(first_step: int, slower
     cost = {shape: 0.5 + i for i, shape in enumerate(PLAN.shapes)}
     left = TimeLeft(PLAN, first_step=first_step, predicted=lambda kind: cost[kind.shape])
     for step in PLAN[first_step:]:
+        left.launch(step)
         left.add(step, slower * cost[step.shape])
         rest = slower * sum(cost[later.shape] for later in PLAN[step.index + 1 :])
         assert left.seconds() == pytest.approx(rest, abs=1e-9)
         if step.index + 1 < len(PLAN):
-            following = PLAN[step.index + 1]
-            without = rest - slower * cost[following.shape]
-            assert left.seconds(after=following) == pytest.approx(without, abs=1e-9)
+            ahead = copy.deepcopy(left)
+            ahead.launch(PLAN[step.index + 1])
+            without = rest - slower * cost[PLAN[step.index + 1].shape]
+            assert ahead.seconds() == pytest.approx(without, abs=1e-9)
 
 
 @pytest.mark.parametrize("slower", [0.5, 1.0, 3.0])
@@ -56,6 +59,7 @@ def test_from_a_third_of_a_run_on_the_prediction_is_within_a_tenth(slower: float
     assert left.seconds() == pytest.approx(sum(predicted[Kind.of(step)] for step in PLAN[:]))
     rows = []
     for step, seconds in zip(PLAN[:], took, strict=True):
+        left.launch(step)
         left.add(step, seconds)
         rows.append({"seconds": sum(took[: step.index + 1]), "seconds_left": left.seconds()})
     errors = prediction_errors(rows)
@@ -79,8 +83,16 @@ def test_the_error_of_a_prediction_is_the_largest_from_a_third_on() -> None:
 def test_a_first_wait_for_the_workers_is_not_every_steps() -> None:
     console = Console(file=io.StringIO())
     display = Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=console)
+    assert display.launched(PLAN[0]) == pytest.approx(len(PLAN) - 1)
     display.step(StepTime(PLAN[0], seconds=31.0, waited=30.0))
-    assert display.seconds_left(PLAN[1]) == pytest.approx(len(PLAN) - 2)
+    assert display.launched(PLAN[1]) == pytest.approx(len(PLAN) - 2)
+
+
+def test_steps_that_a_device_has_yet_to_do_are_not_left() -> None:
+    """They are under way; nothing is left as the last one is, though none has been timed."""
+    display = Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=Console(quiet=True))
+    left = [display.launched(step) for step in PLAN]
+    assert left == pytest.approx([len(PLAN) - 1 - number for number in range(len(PLAN))])
 
 
 def display_of(file: io.StringIO) -> Display:

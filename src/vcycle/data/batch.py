@@ -99,10 +99,12 @@ class Batch:
 def normalize(
     clips: Tensor,
     *,
+    mean: float = MEAN,
+    std: float = STD,
     dtype: torch.dtype = torch.float32,
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
-    """uint8 (N, C, T, H, W) -> floats, ((x / 255) - 0.45) / 0.225, on the same device.
+    """uint8 (N, C, T, H, W) -> floats, ((x / 255) - mean) / std, on the same device.
 
     Decoded clips lie in memory as ``torch.channels_last_3d``; give that as ``memory_format`` for a
     model whose weights do, and nothing is rearranged.
@@ -114,7 +116,7 @@ def normalize(
     if clips.dtype != torch.uint8:
         raise ValueError(f"clips {clips.dtype}: give uint8, from 0 to 255")
     floats = clips.to(dtype, memory_format=memory_format)
-    return floats.mul_(1 / (255 * STD)).sub_(MEAN / STD)
+    return floats.mul_(1 / (255 * std)).sub_(mean / std)
 
 
 def label_tensor(

@@ -7,6 +7,7 @@ nothing of multigrid. A program is run at several shapes beside the module befor
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 import logging
@@ -93,7 +94,8 @@ def export_model(
     if format == "onnx":
         _require_onnx()
     mean = model.trained.mean if normalise else None
-    module = Exported(model.module, mean=mean, std=model.trained.std).eval().cpu()
+    own = copy.deepcopy(model.module)  # the caller's stays on its device
+    module = Exported(own, mean=mean, std=model.trained.std).eval().cpu()
     example, *others = check_shapes(model)
     program = _traced(module, example, others[0])
     with atomic(Path(file)) as partial:

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from vcycle.data.batch import normalize
 from vcycle.data.grid import GridRange
 from vcycle.evaluate.checkpoint import TrainedModel, load_tensors, read_trained_model
 from vcycle.models import build_model
@@ -57,7 +58,7 @@ class LoadedModel:
 
     def normalize(self, clips: Tensor) -> Tensor:
         """uint8 (N, 3, T, H, W), 0 to 255 -> the floats that the module takes."""
-        return clips.float().div_(255).sub_(self.trained.mean).div_(self.trained.std)
+        return normalize(clips, mean=self.trained.mean, std=self.trained.std)
 
 
 HUB_WEIGHTS = "model.safetensors"

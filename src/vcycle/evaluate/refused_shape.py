@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from vcycle.models.out_of_memory import out_of_memory_by_name
 from vcycle.schedule.messages import shortened
 
 
@@ -18,7 +19,8 @@ from vcycle.schedule.messages import shortened
 def refused_shape(flag: str, clips: Tensor, *, fix: str) -> Iterator[None]:
     """Raise ValueError, with ``flag`` and ``fix``, if the model fails within the context."""
     try:
-        yield
+        with out_of_memory_by_name():
+            yield
     except torch.OutOfMemoryError:
         number = "a clip of it does" if len(clips) == 1 else f"{len(clips)} clips of it do"
         raise ValueError(

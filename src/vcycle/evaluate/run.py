@@ -37,6 +37,7 @@ from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.evaluate.sources import labelled_as, load_scored
 from vcycle.models import memory_format
 from vcycle.models.count import multiply_adds_or_none
+from vcycle.models.out_of_memory import out_of_memory_by_name
 from vcycle.schedule.shape import Shape
 
 _TIMED = 5
@@ -73,11 +74,13 @@ def evaluate_run(
         network = make_network(config, num_classes=manifest.num_classes, fabric=fabric, fresh=False)
         load_scored(network, config, manifest, file, trained)
         model = fabric.setup_module(network)
+        bad = {}
         if config.evaluation.precise_bn:
-            estimate_norms(model, config, manifest.split("train"), fabric)
+            bad = united(estimate_norms(model, config, manifest.split("train"), fabric), fabric)
         for shape in shapes:
-            _check_shape(network, shape, fabric)
-        scored, bad = _score(network, config, videos, fabric, config.baseline.shape)
+            _check_shape(network, shape, config.evaluation.batch_size, fabric)
+        scored, more = _score(network, config, videos, fabric, config.baseline.shape)
+        bad |= more
         rows = []
         for shape in shapes:
             found = scored
@@ -110,12 +113,13 @@ def _check_split(manifest: Manifest, split: str) -> None:
         )
 
 
-def _check_shape(network: nn.Module, shape: Shape, fabric: Fabric) -> None:
-    """Raise ValueError unless the network takes a clip of this shape."""
-    clip = torch.zeros((1, 3, shape.frames, shape.height, shape.width), device=fabric.device)
-    refused = refused_shape(f"--shapes {shape}", clip, fix="give a larger one")
+def _check_shape(network: nn.Module, shape: Shape, num_clips: int, fabric: Fabric) -> None:
+    """Raise ValueError unless the network takes a batch of clips of this shape."""
+    size = (num_clips, 3, shape.frames, shape.height, shape.width)
+    clips = torch.zeros(size, device=fabric.device)
+    refused = refused_shape(f"--shapes {shape}", clips, fix="give a larger one")
     with refused, evaluating(network, fabric):
-        network(clip)
+        network(clips)
 
 
 def _score(
@@ -123,7 +127,15 @@ def _score(
 ) -> tuple[VideoScores, dict[str, str]]:
     """The scores, and what no process could read: path to reason."""
     with closing(make_eval_loader(config, videos, fabric, shape=shape)) as loader:
-        scored = score_videos(network, loader, videos, fabric=fabric)
+        try:
+            with out_of_memory_by_name():
+                scored = score_videos(network, loader, videos, fabric=fabric)
+        except torch.OutOfMemoryError:
+            num_clips = config.evaluation.batch_size
+            raise ValueError(
+                f"--evaluation.batch_size {num_clips}: as many clips of {shape} do not fit into "
+                f"the memory of {fabric.device}; give a smaller one"
+            ) from None
         return scored, united(loader.bad_videos, fabric)
 
 

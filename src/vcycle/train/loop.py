@@ -158,7 +158,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                 began=began,
                 waits=waits,
                 ended=ended,
-                left=display.seconds_left(step),
+                left=display.launched(step),
                 gradient_norm=gradient_norm,
                 is_skipped=is_skipped,
             )

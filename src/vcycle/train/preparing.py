@@ -66,7 +66,8 @@ def measure_preparing(
             }
         except (ValueError, OSError):  # a video cannot be read, or nothing can be written
             return None
-    faster = replace(times, decode={s: each * ratios[s] for s, each in times.decode.items()})
+    # More shapes may have been timed than the plan has, if it was then fitted to a time.
+    faster = replace(times, decode={s: times.decode[s] * ratio for s, ratio in ratios.items()})
     before, after = (predict(config, each, val_videos=val_videos).total for each in (times, faster))
     frames = sum(video.num_frames for video in videos.videos) * (1 + val_videos / len(videos))
     per_frame = done.seconds / sum(video.num_frames for video in some.videos)

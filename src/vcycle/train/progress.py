@@ -55,23 +55,25 @@ class TimeLeft:
         self._seconds = dict.fromkeys(self._remaining, 0.0)
         self._timed = dict.fromkeys(self._remaining, 0)
 
+    def launch(self, step: Step) -> None:
+        """One more step is under way: a GPU does it some steps later."""
+        self._remaining[Kind.of(step)] -= 1
+
     def add(self, step: Step, seconds: float) -> None:
         """One more step is done."""
         kind = Kind.of(step)
-        self._remaining[kind] -= 1
         self._timed[kind] += 1
         self._seconds[kind] += seconds
 
-    def seconds(self, *, after: Step | None = None) -> float:
-        """Seconds left, with ``after`` those after this step, which is one of those left."""
-        done = None if after is None else Kind.of(after)
+    def seconds(self) -> float:
+        """Seconds of the steps that are not under way yet."""
         expected = sum(count * self._predicted(kind) for kind, count in self._timed.items())
         factor = sum(self._seconds.values()) / expected if expected else 1.0
         total = 0.0
         for kind, steps in self._remaining.items():
             timed = self._timed[kind]
             known = self._seconds[kind] + _PREDICTION_STEPS * factor * self._predicted(kind)
-            total += (steps - (kind == done)) * known / (timed + _PREDICTION_STEPS)
+            total += steps * known / (timed + _PREDICTION_STEPS)
         return total
 
 
@@ -137,9 +139,10 @@ class Display:
             )
         self._phase = step.phase
 
-    def seconds_left(self, step: Step) -> float:
-        """Of the steps after ``step``, the first that is not done; without validations."""
-        return self._left.seconds(after=step)
+    def launched(self, step: Step) -> float:
+        """A step is under way; the seconds of those after it, without validations."""
+        self._left.launch(step)
+        return self._left.seconds()
 
     def training(self, losses: Sequence[StepLoss]) -> None:
         """Losses that have come; the last is shown, with the share of right clips if there is."""

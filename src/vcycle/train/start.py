@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from vcycle.config.run import RunConfig
+from vcycle.data.decode.kept import KeptFrames
 from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import PREPARED_FILE, Manifest
@@ -147,11 +148,7 @@ def start(
         )
 
     # Measure, then fix the plan.
-    left = config.plan().mini_batches(first_step=first_step)
-    num_clips = sum(kind.steps * kind.batch_size for kind in left)
-    kept = kept_frames(config.data, train_videos, num_clips=num_clips // fabric.world_size)
-    if None in gathered(kept, fabric):
-        kept = None
+    kept = _kept(config, train_videos, first_step, fabric)
     measured = measure(
         config,
         network,
@@ -176,6 +173,7 @@ def start(
             spent=budget.seconds - seconds,
         )
         config = from_first(fabric, fit)
+        kept = _kept(config, train_videos, first_step, fabric)  # of another number of clips
     loader = make_train_loader(
         config, config.plan(), train_videos, fabric, kept=kept, first_step=first_step
     )
@@ -201,6 +199,16 @@ def start(
         first_seconds=first_seconds,
         has_norms=has_norms,
     )
+
+
+def _kept(
+    config: RunConfig, videos: Manifest, first_step: int, fabric: Fabric
+) -> KeptFrames | None:
+    """For the decoded frames of the videos, if all processes can keep them."""
+    left = config.plan().mini_batches(first_step=first_step)
+    num_clips = sum(kind.steps * kind.batch_size for kind in left)
+    kept = kept_frames(config.data, videos, num_clips=num_clips // fabric.world_size)
+    return None if any(gathered(kept is None, fabric)) else kept
 
 
 def _network(
