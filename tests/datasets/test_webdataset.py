@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tarfile
 
 import numpy as np
 import pytest
@@ -102,6 +103,61 @@ def test_videos_without_splits_are_divided(pack):
 def test_samples_without_what_they_need(pack, files, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         list_folder(pack("a.tar", files))
+
+
+def test_videos_without_bytes_of_their_own_are_left_out(pack, small_video):
+    """An empty one would stand for the whole tar, a link for another sample."""
+    files = {f"{i}.mp4": None for i in range(3)} | {f"{i}.cls": b"x" for i in range(6)}
+    root = pack("a.tar", files | {"3.mp4": b""})
+    with tarfile.open(root / "a.tar", "a") as tar:
+        for name, kind in (("4.mp4", tarfile.LNKTYPE), ("5.mp4", tarfile.SYMTYPE)):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = kind, "0.mp4"
+            tar.addfile(link)
+    listing = list_folder(root)
+    assert [entry.num_bytes for entry in listing.entries] == [small_video.stat().st_size] * 3
+    assert (
+        "3 videos of tars left out, as empty files and links have no bytes of their own there: "
+        "'a.tar/3.mp4', 'a.tar/4.mp4', 'a.tar/5.mp4'"
+    ) in listing.notes
+
+
+def _damage(content, at, by):
+    return content[:at] + by + content[at + len(by) :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole, at: _damage(whole, at, b"\xff" * 512),
+        lambda whole, at: _damage(whole, at, bytes(512)),  # as at the end of a tar, within one
+        lambda whole, at: whole[: at + 100],
+        lambda whole, at: whole[: at + 1024],
+        lambda whole, at: whole + whole,  # of two tars the second would be lost
+    ],
+)
+def test_a_tar_that_is_damaged_is_not_taken_for_a_shorter_one(pack, damage):
+    files = {f"{i}.{kind}": body for i in range(3) for kind, body in (("mp4", None), ("cls", b"x"))}
+    root = pack("a.tar", files)
+    whole = (root / "a.tar").read_bytes()
+    assert len(list_folder(root).entries) == 3
+    (root / "a.tar").write_bytes(damage(whole, whole.rindex(b"2.mp4\0")))
+    with pytest.raises(
+        ValueError, match=r"a\.tar: is damaged or cut off after '.*; write it again"
+    ):
+        list_folder(root)
+
+
+@pytest.mark.parametrize("size", [-1536, 2**70])
+def test_a_size_that_is_none_is_not_gone_by(pack, size):
+    root = pack("a.tar", {"1.mp4": None, "1.cls": b"x"})
+    header = tarfile.TarInfo("2.mp4")
+    header.size = size
+    whole = (root / "a.tar").read_bytes()
+    end = whole.rindex(b"1.cls\0") + 1024
+    (root / "a.tar").write_bytes(whole[:end] + header.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(ValueError, match=r"a\.tar: is damaged or cut off after '(1\.cls|2\.mp4)'"):
+        list_folder(root)
 
 
 def test_tars_that_cannot_be_read(pack):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -29,6 +30,7 @@ from vcycle.schedule.messages import counted, quoted
 _LABEL_FILES = ("cls", "json", "txt")  # in this order
 _LABEL_FIELDS = ("labels", "label", "class", "cls")
 _MOST_LABEL_BYTES = 1_000_000
+_MOST_END_BYTES = 2**20  # zeros, of which tar writes a few thousand
 _FIX = "give each video a .cls, a .json with label or labels, or a .txt"
 
 
@@ -68,7 +70,8 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     for shard, split in splits.items():
         if any(splits.values()) and not split:
             raise ValueError(f"{shard}: names no split and other shards do; rename it")
-    found = [(shard, sample) for shard in shards for sample in _samples(shard)]
+    left_out: list[str] = []
+    found = [(shard, sample) for shard in shards for sample in _samples(shard, left_out)]
     if not found:
         raise ValueError(f"{top}: holds {counted(len(shards), 'tar')} without a video; {_FIX}")
     classes = sorted_classes(name for _, sample in found for name in sample.labels)
@@ -77,6 +80,11 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     labels = [tuple(numbers[name] for name in sample.labels) for _, sample in found]
     names = [f"{path}/{sample.key}" for path, (_, sample) in zip(paths, found, strict=True)]
     notes = notes_on_labels(names, labels)
+    if left_out:
+        notes += (
+            f"{counted(len(left_out), 'video')} of tars left out, as empty files and links have no "
+            f"bytes of their own there: {', '.join(left_out[:3])}",
+        )
     if any(splits.values()):
         given, why = [splits[shard] for shard, _ in found], "the names of shards tell the splits"
         chosen, more = splitting.with_val(given, names, labels, reason=why)
@@ -101,22 +109,51 @@ def _split_of(shard: Path) -> str:
     return ""
 
 
-def _samples(shard: Path) -> Iterator[_Sample]:
+def _samples(shard: Path, left_out: list[str]) -> Iterator[_Sample]:
+    """The videos of a tar; ``left_out`` gets the names of those without bytes of their own."""
+    with ExitStack() as stack:
+        try:
+            tar = stack.enter_context(tarfile.open(shard, "r:"))
+        except (tarfile.TarError, ValueError, OverflowError) as error:
+            raise ValueError(f"{shard}: is not an uncompressed tar ({error}); unpack it") from None
+        members = _members(tar, shard)
+        for name, member in members.items():
+            stem, _, suffix = name.rpartition(".")
+            if f".{suffix}".lower() not in VIDEO_SUFFIXES:
+                continue
+            if not member.isfile() or not member.size:
+                left_out.append(quoted(f"{shard.name}/{name}"))
+                continue
+            with placed(f"{shard} sample {quoted(stem)}", _FIX):
+                labels = _labels(_texts(tar, members, stem))
+            yield _Sample(stem, member.offset_data, member.size, labels)
+
+
+def _members(tar: tarfile.TarFile, shard: Path) -> dict[str, tarfile.TarInfo]:
+    """Files and links of a tar, by name. Raises ValueError if it is damaged, or goes on after that.
+
+    ``tarfile`` takes a damaged header for the end, and goes back by a negative size.
+    """
     members: dict[str, tarfile.TarInfo] = {}
+    last = "nothing"
     try:
-        with tarfile.open(shard, "r:") as tar:
-            for member in tar:
-                path = PurePosixPath(member.name)
-                if member.isfile() and not any(map(is_hidden, path.parts)):
-                    members[str(path)] = member
-            for name, member in members.items():
-                stem, _, suffix = name.rpartition(".")
-                if f".{suffix}".lower() in VIDEO_SUFFIXES:
-                    with placed(f"{shard} sample {quoted(stem)}", _FIX):
-                        labels = _labels(_texts(tar, members, stem))
-                    yield _Sample(stem, member.offset_data, member.size, labels)
-    except tarfile.TarError as error:
-        raise ValueError(f"{shard}: is not an uncompressed tar ({error}); unpack it") from None
+        for member in tar:
+            if member.size < 0:
+                raise ValueError(f"{member.size} bytes")
+            path = PurePosixPath(member.name)
+            is_one = member.isfile() or member.issym() or member.islnk()
+            if is_one and not any(map(is_hidden, path.parts)):
+                members[str(path)] = member
+            last = quoted(member.name)
+        with shard.open("rb") as file:
+            file.seek(tar.offset)
+            if file.read(_MOST_END_BYTES).strip(b"\0"):
+                raise ValueError("no header of tar's")
+    except (tarfile.TarError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{shard}: is damaged or cut off after {last} ({error}); write it again"
+        ) from None
+    return members
 
 
 def _texts(
@@ -127,10 +164,12 @@ def _texts(
     key = path.with_name(path.name.partition(".")[0])
     for kind in _LABEL_FILES:
         member = members.get(f"{stem}.{kind}") or members.get(f"{key}.{kind}")
-        if member is None or (content := tar.extractfile(member)) is None:
+        if member is None or not member.isfile():
             continue
         if member.size > _MOST_LABEL_BYTES:
             raise ValueError(f"its .{kind} is too large for labels")
+        content = tar.extractfile(member)
+        assert content is not None  # as of every file
         try:
             yield kind, content.read().decode().strip()
         except ValueError as error:
