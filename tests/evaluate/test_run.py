@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -144,6 +145,35 @@ def test_a_folder_to_write_to_is_looked_for_before_anything_is_scored(
     file = tmp_path / "none" / "x.svg"
     assert main(["eval", str(tmp_path / "no_run"), *flags, str(file)]) == 2
     assert f"{flags[-1]} {file}: there is no folder {file.parent}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--scores"], ["--shapes", "all", "--plot"]])
+def test_what_was_scored_is_said_though_a_file_cannot_be_written(
+    trained_run: Path,
+    flags: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a full disk; a folder in its place, or one that is read-only, before it is scored."""
+    file = tmp_path / "x.svg" if flags[-1] == "--plot" else tmp_path / "x.csv"
+    words = ["eval", str(trained_run), *flags, str(file), "--json"]
+    full = Mock(side_effect=OSError(28, "No space left on device", str(file)))
+    with monkeypatch.context() as patch:
+        patch.setattr("vcycle.evaluate.run.write_scores", full)
+        patch.setattr("vcycle.report.frontier_plot.draw_frontiers", full)
+        assert main(words) == 2
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["videos"] == 12
+    assert f"{file}: No space left on device" in captured.err
+    monkeypatch.setattr("vcycle.evaluate.run.score_run", None)
+    with monkeypatch.context() as patch:
+        patch.setattr("vcycle.cli.eval.is_writable", lambda folder: False)
+        assert main(words) == 2
+        assert f"{flags[-1]} {file}: {tmp_path} is read-only" in capsys.readouterr().err
+    file.mkdir()
+    assert main(words) == 2
+    assert f"{flags[-1]} {file}: it is a folder; give a file in it" in capsys.readouterr().err
 
 
 def test_a_line_of_scores_is_broken_between_words_on_a_terminal_alone(

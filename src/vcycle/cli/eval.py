@@ -18,7 +18,7 @@ from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_field_flags, short_flag
 from vcycle.config.run import RunConfig
-from vcycle.data.atomic import check_replaces
+from vcycle.data.atomic import check_replaces, is_writable
 from vcycle.evaluate.frontier import multiply_adds_text
 from vcycle.evaluate.metric_names import METRICS, SCORE_COLUMNS, metric_of
 from vcycle.schedule.messages import counted
@@ -92,8 +92,16 @@ def run_eval_command(options: argparse.Namespace) -> None:
         raise ValueError("--scores: give one run at a time; each has scores of its own")
     for flag in ("scores", "plot"):
         file = getattr(options, flag)
-        if file is not None and not Path(file).parent.is_dir():
+        if file is None:
+            continue
+        if not Path(file).parent.is_dir():
             raise ValueError(f"--{flag} {file}: there is no folder {Path(file).parent}; make it")
+        if Path(file).is_dir():
+            raise ValueError(f"--{flag} {file}: it is a folder; give a file in it")
+        if not is_writable(Path(file).parent):
+            raise ValueError(
+                f"--{flag} {file}: {Path(file).parent} is read-only; name a file elsewhere"
+            )
     if options.scores:
         _check_scores(Path(options.scores))
     if options.plot is not None and options.shapes is None:
@@ -105,7 +113,7 @@ def run_eval_command(options: argparse.Namespace) -> None:
 
     with starting_pytorch():
         from vcycle.devices.process_group import destroy_process_group
-        from vcycle.evaluate.run import evaluate_run
+        from vcycle.evaluate.run import score_run
         from vcycle.evaluate.sources import FROM_A_FILE, evaluation_config
 
     runs = [
@@ -120,31 +128,35 @@ def run_eval_command(options: argparse.Namespace) -> None:
                 f"{config.baseline.shape},..."
             )
 
-    results = []
+    scored = []
     for folder, config in runs:
         with waiting_for(f"scoring {folder}"):
-            result = evaluate_run(
+            run = score_run(
                 config,
                 Path(folder),
                 split=options.split,
                 best=options.best,
                 shapes=_shapes(config, options.shapes),
-                scores_file=Path(options.scores) if options.scores else None,
             )
-        results.append(result)
+        scored.append(run)
         if is_first():
-            _warn_of_bad_videos(folder, result["bad_videos"])
+            _warn_of_bad_videos(folder, run.values["bad_videos"])
         if is_first() and not options.json:
-            print(_fitted(_line(folder, result)), flush=True)
+            print(_fitted(_line(folder, run.values)), flush=True)
     destroy_process_group()
-    if is_first() and options.plot is not None:
+    if not is_first():
+        return
+    if options.json:
+        named = [{"folder": f, **r.values} for f, r in zip(options.folders, scored, strict=True)]
+        print(json.dumps(scored[0].values if len(scored) == 1 else named, indent=1), flush=True)
+    # What was scored has been said, if a file cannot be written.
+    if options.scores:
+        scored[0].write_scores(Path(options.scores))
+    if options.plot is not None:
         from vcycle.report.frontier_plot import draw_frontiers
 
-        shapes = {f: r["shapes"] for f, r in zip(options.folders, results, strict=True)}
+        shapes = {f: r.values["shapes"] for f, r in zip(options.folders, scored, strict=True)}
         draw_frontiers(shapes, Path(options.plot))
-    if is_first() and options.json:
-        named = [{"folder": f, **r} for f, r in zip(options.folders, results, strict=True)]
-        print(json.dumps(results[0] if len(results) == 1 else named, indent=1))
 
 
 def _check_scores(file: Path) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from vcycle.cli.launched import is_one_of_several
 from vcycle.cli.waiting import starting_pytorch
+from vcycle.data.atomic import is_writable
 from vcycle.data.manifest import Manifest
 from vcycle.datasets.choices import Choices
 from vcycle.datasets.folders import plain_path
@@ -62,7 +63,7 @@ def manifest_of(path: Path, chosen: Choices = Choices()) -> Path:
             print(note)
         return folder
     out = _place_of_manifest(path)
-    if not _is_writable(path if path.is_dir() else path.parent):
+    if not is_writable(path if path.is_dir() else path.parent):
         print(f"{path} is read-only: its manifest goes to {out}")
     print(f"indexing {path}", flush=True)
     while True:
@@ -97,12 +98,12 @@ def _place_of_manifest(path: Path) -> Path:
     Among the user's caches if nothing can be written there either.
     """
     beside = path if path.is_dir() else path.parent
-    if _is_writable(beside):
+    if is_writable(beside):
         return beside
     number = hashlib.sha256(os.fsencode(plain_path(path))).hexdigest()[:8]
     here = Path("runs") if Path("runs").is_dir() else Path()
     name = f"{short_name(path)}-{number}"
-    if _is_writable(here):
+    if is_writable(here):
         return Path("runs").absolute() / ".manifests" / name
     from vcycle.data.cache import cache_folder
 
@@ -112,11 +113,6 @@ def _place_of_manifest(path: Path) -> Path:
         raise ValueError(
             f"{path}: it is read-only, and so is this folder; start the command in another"
         ) from None
-
-
-def _is_writable(folder: Path) -> bool:
-    """Whether this user may write there; root could anywhere, but not where nobody is meant to."""
-    return os.access(folder, os.W_OK) and bool(folder.stat().st_mode & 0o222)
 
 
 def _made_before(path: Path, folder: Path) -> Path:

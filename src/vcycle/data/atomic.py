@@ -41,6 +41,11 @@ def check_replaces(path: Path, *suffixes: str, flag: str) -> None:
         raise ValueError(f"{flag} {path}: it is there, and no {suffixes[0]} file; name another")
 
 
+def is_writable(folder: Path) -> bool:
+    """Whether this user may write there; root could anywhere, but not where nobody is meant to."""
+    return os.access(folder, os.W_OK) and bool(folder.stat().st_mode & 0o222)
+
+
 @contextmanager
 def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
     """Have an OSError inside that names no file, such as that of a full disk, name this one.

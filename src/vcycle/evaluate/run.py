@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,19 @@ from vcycle.schedule.shape import Shape
 _TIMED = 5
 
 
+@dataclass(frozen=True)
+class ScoredRun:
+    """What ``vcycle eval`` says of a run, the scores of its videos, and these."""
+
+    values: dict[str, Any]
+    scores: VideoScores
+    videos: Manifest
+
+    def write_scores(self, file: Path) -> None:
+        """A line of CSV a video, at the baseline's shape."""
+        write_scores(file, self.scores, self.videos)
+
+
 def evaluate_run(
     config: RunConfig,
     path: Path,
@@ -50,8 +64,19 @@ def evaluate_run(
     split: str,
     best: bool = False,
     shapes: Sequence[Shape] = (),
-    scores_file: Path | None = None,
 ) -> dict[str, Any]:
+    """As ``score_run``, what is said of the run alone."""
+    return score_run(config, path, split=split, best=best, shapes=shapes).values
+
+
+def score_run(
+    config: RunConfig,
+    path: Path,
+    *,
+    split: str,
+    best: bool = False,
+    shapes: Sequence[Shape] = (),
+) -> ScoredRun:
     """The scores of the weights at ``path`` on a split of the configuration's manifest.
 
     That is the one that the run began with, unless the configuration names another. ``path`` is a
@@ -59,10 +84,9 @@ def evaluate_run(
     that with the best validation. With ``shapes`` the result also has a row for each, under
     ``shapes``: its scores, the multiply-adds of a clip, None if they cannot be counted, the
     milliseconds of the network on a clip, in batches and measured on this device, and for which of
-    the two no cheaper shape is as good. ``scores_file`` gets a line of CSV a video, at the
-    baseline's shape. ``bad_videos`` are those that could not be read. Raises ValueError if the
-    weights are of another model or of other classes, or were trained on videos of one class each
-    and these show several.
+    the two no cheaper shape is as good. ``bad_videos`` are those that could not be read. Raises
+    ValueError if the weights are of another model or of other classes, or were trained on videos
+    of one class each and these show several.
     """
     manifest = read_manifest(config, run_of(path))
     _check_split(manifest, split)
@@ -88,9 +112,7 @@ def evaluate_run(
                 found, more = _score(network, config, videos, fabric, shape)
                 bad |= more
             rows.append(_shape_row(network, config, shape, found, videos, fabric))
-    if scores_file is not None and fabric.is_global_zero:
-        write_scores(scores_file, scored, videos)
-    result = {
+    values: dict[str, Any] = {
         "dataset": manifest.root.absolute().name,
         "split": split,
         "protocol": config.protocol,
@@ -101,7 +123,9 @@ def evaluate_run(
         **({} if scored.multi_label else {"confusion": confusion(scored)}),
         "bad_videos": bad,
     }
-    return {**result, **({"shapes": mark_frontiers(rows)} if rows else {})}
+    if rows:
+        values["shapes"] = mark_frontiers(rows)
+    return ScoredRun(values, scored, videos)
 
 
 def _check_split(manifest: Manifest, split: str) -> None:
