@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
+from types import FrameType
 from typing import NoReturn
 
 
@@ -28,7 +30,11 @@ def run() -> NoReturn:
         print("vcycle: interrupted", file=sys.stderr)
         sys.exit(130)
     if not is_launched():
-        sys.exit(main())
+        signal.signal(signal.SIGTERM, _terminate)
+        code = main()
+        for number in (signal.SIGINT, signal.SIGTERM):  # nothing is left that one could interrupt
+            signal.signal(number, signal.SIG_DFL)
+        sys.exit(code)
     # Of several processes: what torch's communication threads tear down at exit may abort, or
     # wait for processes that an error has ended.
     code = 1
@@ -41,6 +47,12 @@ def run() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
+    """End as by Ctrl-C, which has workers end and says so; the second time as by default."""
+    signal.signal(number, signal.SIG_DFL)
+    raise KeyboardInterrupt("terminated")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 import vcycle
 from tests.cli.test_first_hour import interrupt_after
+from tests.processes import PATIENCE
 from vcycle.cli.main import main
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
@@ -291,3 +293,34 @@ def test_the_help_of_eval_lists_no_flags_of_training(capsys: pytest.CaptureFixtu
     assert "--precision" in text
     for flag in ("--lr", "--epoch-factor", "--log", "--freeze", "--weights", "--batch-size"):
         assert f"{flag} " not in text
+
+
+@pytest.mark.parametrize(
+    ("before", "number", "code", "said"),
+    [
+        ("cli.make_parser = wait", signal.SIGTERM, 130, "vcycle: terminated\n"),
+        ("cli.make_parser = wait", signal.SIGINT, 130, "vcycle: interrupted\n"),
+        ("cli.main = lambda: 0; atexit.register(wait)", signal.SIGTERM, -signal.SIGTERM, ""),
+        ("cli.main = lambda: 0; atexit.register(wait)", signal.SIGINT, -signal.SIGINT, ""),
+    ],
+)
+def test_a_signal_ends_a_command_without_a_traceback(
+    before: str, number: int, code: int, said: str
+) -> None:
+    """While it runs, and while Python exits."""
+    program = (
+        "import atexit, time\n"
+        "import vcycle.cli.main as cli\n"
+        "from vcycle.__main__ import run\n"
+        "def wait(): print('waits', flush=True); time.sleep(600)\n"
+        f"{before}\n"
+        "run()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        process.send_signal(number)
+        _, error = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, error) == (code, said)
