@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 import vcycle
@@ -63,6 +64,18 @@ def test_clips_from_elsewhere() -> None:
     assert found["clips"].shape[2:] == (last.shape.frames, last.shape.height, last.shape.width)
     assert len(found["clips"]) == last.batch_size
     assert found["loss"].isfinite()
+
+
+def test_pixels_of_your_own_keep_the_requests_part() -> None:
+    section = TEXT.partition("# Without vcycle's data\n")[2]
+    second = section.split("```python\n")[2].partition("```")[0]
+    found = names(videos=torch.rand(12, 3, 6, 20, 20), labels=torch.arange(12) % 5, F=F)
+    exec(second, found)
+    assert found["scheduler"].last_epoch == len(PLAN)
+    assert found["batch"]["clips"].shape == (
+        *(PLAN[-1].batch_size, 3, PLAN[-1].shape.frames),
+        *(PLAN[-1].shape.height, PLAN[-1].shape.width),
+    )
 
 
 def test_more_than_a_class() -> None:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         precise_bn as precise_bn,
         set_dropout_seeds as set_dropout_seeds,
         set_norm_group as set_norm_group,
+        set_token_share as set_token_share,
     )
     from vcycle.train.augment import augment as augment
     from vcycle.train.own_loop.apply_step import (
@@ -90,6 +91,7 @@ _MODULES = {
     "predict": "vcycle.evaluate.predict",
     "set_dropout_seeds": "vcycle.models",
     "set_norm_group": "vcycle.models",
+    "set_token_share": "vcycle.models",
     "to_shape": "vcycle.data.to_shape",
     "train_loader": "vcycle.data.loader",
     "view_requests": "vcycle.data.sampler",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -291,6 +292,18 @@ def test_faults_of_evaluation_and_of_memory_are_named(fault: str, message: str) 
     with pytest.raises(ValueError, match=message) as caught:
         check_model(Faulty(), SHAPES, num_classes=5)
     assert "\n" not in str(caught.value)
+
+
+def test_a_synchronised_norm_on_a_cpu_is_told_of_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several processes torch's raises this."""
+    error = ValueError("SyncBatchNorm expected input tensor to be on GPU or privateuseone")
+    monkeypatch.setattr(nn.SyncBatchNorm, "forward", Mock(side_effect=error))
+    norm = nn.SyncBatchNorm(4)
+    model = nn.Sequential(nn.Conv3d(3, 4, 1), norm, nn.AdaptiveAvgPool3d(1), nn.Flatten())
+    with pytest.raises(
+        ValueError, match=r"layer '1' \(Sync.*; build the model with nn.BatchNorm3d"
+    ):
+        check_model(model, [Shape(2, 8, 8)], num_classes=4)
 
 
 def test_frozen_backbones_pass_and_cut_off_layers_are_named() -> None:

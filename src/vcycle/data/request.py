@@ -22,7 +22,8 @@ from vcycle.schedule.shape import Shape
 _LEAST_SCALE, _GREATEST_SCALE = 256 / 224, 340 / 224
 _FOR_PLANS = (
     "a clip request is no number: the dataset takes integers; give the loader "
-    "vcycle.ClipsOf(dataset), around torch's Subset or ConcatDataset too, or a ClipDataset"
+    "vcycle.ClipsOf(dataset), around torch's Subset or ConcatDataset of integers too, or a dataset "
+    "that takes requests, which picks its videos itself"
 )
 
 

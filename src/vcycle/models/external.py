@@ -150,6 +150,11 @@ def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
             "linear layer, interpolate positions, or choose shapes that the model takes by "
             "multigrid.rule.frame_multiple and side_multiple"
         )
+        if "SyncBatchNorm expected input tensor to be on GPU" in str(error):
+            fix = (
+                "it takes clips on a GPU alone; build the model with nn.BatchNorm3d, whose "
+                "groups span processes once vcycle.convert_batch_norm has converted it"
+            )
         if "view size is not compatible" in str(error):
             fix = "let forward use reshape"
             if not clips.is_contiguous():

@@ -279,7 +279,7 @@ def test_a_seed_of_numpys_is_kept_as_a_number(tmp_path):
     train(model, optimizer, [batch_of(part.step, seed=part.seed)])
     torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
     state = torch.load(tmp_path / "optimizer.pt", weights_only=True)
-    assert state["param_groups"][0]["plan_place"][-2] == 3
+    assert state["param_groups"][0]["plan_place"][5] == 3
     with pytest.raises(TypeError, match=r"seed 1.5: give a whole number"):
         vcycle.PlanSampler(PLAN, 24, 1.5)
 
@@ -393,6 +393,66 @@ def test_attention_that_drops_weights_is_warned_of():
     vcycle.defer_statistics(model, optimizer)
     with pytest.warns(UserWarning, match=r"1 nn.MultiheadAttention .* the 2 parts .*dropout=0"):
         vcycle.apply_step(batch_of(PLAN[0], world_size=2), model=model, optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    ("norm", "parts", "is_told"),
+    [
+        (nn.BatchNorm3d(4), {"world_size": 2}, True),
+        (nn.BatchNorm3d(4), {"micro_batches": 2}, True),
+        (vcycle.convert_batch_norm(nn.BatchNorm3d(4)), {"world_size": 2}, True),
+        (nn.SyncBatchNorm(4), {"world_size": 2}, False),
+        (nn.SyncBatchNorm(4), {"micro_batches": 2}, True),
+        (nn.BatchNorm3d(4), {}, False),
+        (nn.BatchNorm3d(4).eval().requires_grad_(False), {"world_size": 2}, False),
+        (nn.GroupNorm(2, 4), {"world_size": 2}, False),
+    ],
+)
+def test_batch_norms_that_see_a_part_of_a_batch_are_warned_of(norm, parts, is_told, recwarn):
+    """Without norm groups, by which they would see a batch as one process does."""
+    model = nn.Sequential(nn.Conv3d(3, 4, 1), norm)
+    part = batch_of(replace(PLAN[0], norm_group=None), **parts)
+    vcycle.apply_step(part, model=model, optimizer=optimizer_of(model, 0.1))
+    found = [str(each.message) for each in recwarn if "batch norms take stat" in str(each.message)]
+    assert bool(found) == is_told
+    if is_told:
+        assert found == [
+            "model: 1 batch norms take statistics from each of 2 parts of a batch by itself, so "
+            "that their number changes the result; plan with Multigrid(norm_group=8), for "
+            "vcycle.convert_batch_norm(model)"
+        ]
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_checkpoint_says_whether_its_step_was_taken(is_taken, recwarn):
+    """One before optimizer.step() begins that step anew, or is told of what is left out."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    train(model, optimizer, map(batch_of, PLAN[:3]))
+    vcycle.apply_step(batch_of(PLAN[3]), model=model, optimizer=optimizer)
+    model(vcycle.normalize(batch_of(PLAN[3]).clips)).sum().backward()
+    if is_taken:
+        optimizer.step()
+    state = optimizer.state_dict()
+    assert len(optimizer.param_groups[0]["plan_place"]) == 7
+
+    def resumed(index):
+        again = torch.optim.SGD(network().parameters(), lr=0.1, momentum=0.9)
+        again.load_state_dict(copy.deepcopy(state))
+        train(model, again, map(batch_of, PLAN[index:]))
+        return again
+
+    if is_taken:
+        with pytest.raises(ValueError, match="step 4, micro-batch 0, from clip"):
+            resumed(3)
+        resumed(4)
+        assert not recwarn
+        return
+    again = resumed(3)
+    assert not recwarn
+    vcycle.check_finished(PLAN, again)
+    with pytest.warns(UserWarning, match=r"saved between .* step 3 is left out; .*first_step=3\)"):
+        resumed(4)
 
 
 def test_groups_that_the_smallest_micro_batch_does_not_hold_are_refused_at_once():

@@ -280,6 +280,12 @@ def test_parts_of_a_batch_are_checked_with_the_batch():
     scheduler.check(halves)
 
 
+def test_a_batch_of_another_collate_is_named():
+    scheduler = vcycle.PlanLR(optimizer_of(network(), 0.1), PLAN)
+    with pytest.raises(TypeError, match=r"batch dict: give the loader's .*collate_fn=vcycle.coll"):
+        scheduler.check({"clips": torch.zeros(1)})
+
+
 def test_another_rate_than_the_baselines_is_warned_of_once():
     model = network()
     optimizer = optimizer_of(model, 8.0, 2.0)

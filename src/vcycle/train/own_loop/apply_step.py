@@ -38,7 +38,12 @@ _MOST_UNCOMMITTED = 10
 """Steps of an optimizer before statistics that nobody applied are taken for forgotten."""
 _COMPARED_AT = 5
 """Which batch is the one at which the parameters of all processes are compared, once."""
-_PLACE = "plan_place"  # in the first parameter group, so that a checkpoint of the optimizer has it
+_PLACE = "plan_place"
+"""In the first parameter group, so that a checkpoint of the optimizer has it.
+
+Step, micro-batch, micro-batches, the step's first and end sample, seed and number of the run; and
+in a checkpoint whether the optimizer had taken the step.
+"""
 
 
 @dataclass
@@ -96,6 +101,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
         )
     if inner not in _paces:
         _warn_of_scheduler(inner)
+        inner.register_state_dict_post_hook(_say_whether_taken)
     if _check_order(part, inner):
         _commit_skipped(model, inner)
     base_rate = part.baseline.learning_rate.base
@@ -169,6 +175,13 @@ def _place(optimizer: Optimizer) -> list[int] | None:
     return place if place is not None and place[2] else None
 
 
+def _say_whether_taken(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Add to the place in a checkpoint whether the optimizer has stepped since the last batch."""
+    pace, group = _paces.get(optimizer), state["param_groups"][0]
+    if pace is not None and pace.steps is not None and _PLACE in group:
+        group[_PLACE] = [*group[_PLACE][:7], int(pace.steps != watch(optimizer).num_steps)]
+
+
 def _check_begins(optimizer: Optimizer, step: Step) -> None:
     """Raise ValueError if this first call comes after ``backward``; warn if after ``step``.
 
@@ -230,7 +243,7 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> bool:
     pace = _paces.setdefault(optimizer, _Pace())
     place = _place(optimizer)
     if place is not None:
-        last, micro_batch, micro_batches, first_sample, end_sample, seed, run = place
+        last, micro_batch, micro_batches, first_sample, end_sample, seed, run, *taken = place
         if seed != part.seed:
             raise ValueError(
                 f"batch of seed {part.seed}: the run's is {seed}; give PlanSampler that one"
@@ -243,6 +256,11 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> bool:
             )
         if micro_batch + 1 == micro_batches:
             due = (last + 1, 0, end_sample)
+            if pace.steps is None and taken == [0]:
+                if step.index == last:
+                    due = (last, 0, first_sample)
+                else:
+                    _warn_of_a_lost_step(last)
         elif pace.steps is None:  # a new optimizer, without the gradients until there
             due = (last, 0, first_sample)
         else:
@@ -279,6 +297,15 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> bool:
         )
     pace.steps, pace.updates = counter.num_steps, counter.num_updates
     return was_skipped
+
+
+def _warn_of_a_lost_step(index: int) -> None:
+    warnings.warn(
+        f"optimizer: its state was saved between apply_step and optimizer.step(), so that step "
+        f"{index} is left out; save after optimizer.step(), or begin at PlanSampler(..., "
+        f"first_step={index}) (right if a gradient scaler skipped that step)",
+        stacklevel=4,
+    )
 
 
 def _check_commits(model: nn.Module, optimizer: Optimizer) -> None:

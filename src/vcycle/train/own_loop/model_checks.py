@@ -58,10 +58,13 @@ def _takes_statistics(model: nn.Module) -> bool:
 def check_parts(model: nn.Module, part: StepPart) -> None:
     """Raise ValueError if layers would not see a step's parts as one batch.
 
-    Warns of attention that drops weights: nothing here can draw them by clip.
+    Warns of attention that drops weights, for nothing here can draw them by clip, and of batch
+    norms without groups.
     """
     if part.num_parts == 1:
         return
+    if part.step.norm_group is None:
+        _warn_of_partial_norms(model, part)
     takes_statistics = _takes_statistics(model)
     for clips, norm_group in part.batches if takes_statistics else ():
         if norm_group is not None:
@@ -93,6 +96,23 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
             f"micro-batch, so that the {part.num_parts} parts of a batch change the result; give "
             f"them dropout=0 if that matters",
             stacklevel=3,
+        )
+
+
+def _warn_of_partial_norms(model: nn.Module, part: StepPart) -> None:
+    """Warn if batch norms would take statistics from each part of a batch by itself."""
+    norms = [
+        module
+        for module in model.modules()
+        if isinstance(module, (nn.BatchNorm3d, SubBatchNorm3d))
+        or (isinstance(module, nn.SyncBatchNorm) and part.micro_batches > 1)
+    ]
+    if number := sum(map(is_in_training, norms)):
+        warnings.warn(
+            f"model: {number} batch norms take statistics from each of {part.num_parts} parts of a "
+            f"batch by itself, so that their number changes the result; plan with "
+            f"Multigrid(norm_group=8), for vcycle.convert_batch_norm(model)",
+            stacklevel=4,
         )
 
 

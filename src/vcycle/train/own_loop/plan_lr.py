@@ -105,6 +105,12 @@ class PlanLR(LRScheduler):
         And, with a ``model``, if its layers would not see the batch's parts as one; its dropout
         then has the seeds of the batch's clips. Warns of a model in evaluation mode.
         """
+        if not isinstance(batch, Batch):
+            raise TypeError(
+                f"batch {type(batch).__name__}: give the loader's batch as it is; make the loader "
+                f"DataLoader(dataset, batch_sampler=vcycle.PlanSampler(...), "
+                f"collate_fn=vcycle.collate)"
+            )
         if self.last_epoch >= len(self.plan) or batch.step != self.due:
             raise ValueError(
                 f"batch of step {batch.step.index}, {batch.step.batch_size} x {batch.step.shape}: "
