@@ -77,7 +77,7 @@ def test_bad_videos_of_the_final_evaluation_are_those_of_all_processes(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = {"val/of_another.mp4": "gone"}
-    monkeypatch.setattr("vcycle.train.final.united", lambda own, fabric: {**own, **others})
+    monkeypatch.setattr("vcycle.train.loop.united", lambda own, fabric: {**own, **others})
     evaluation = Evaluation(times=1, batch_size=6, final_clips=2)
     train(replace(config, evaluation=evaluation), tmp_path / "run")
     assert json.loads((tmp_path / "run" / "bad_videos.json").read_text()) == others

@@ -19,7 +19,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, VideoInfo
 from vcycle.schedule.shape import Shape
 from vcycle.train import prediction
-from vcycle.train.measure.timing import Kind, Prediction, StepTimes, predict
+from vcycle.train.measure.timing import Kind, RunSeconds, StepTimes, run_seconds
 from vcycle.train.preparing import Saving, measure_preparing
 
 
@@ -55,7 +55,7 @@ def test_it_is_the_difference_of_two_predictions(
     assert saving is not None
     assert saving.speedup == pytest.approx(4)
     faster = replace(times, decode={shape: each / 4 for shape, each in times.decode.items()})
-    before, after = (predict(config, each, val_videos=12) for each in (times, faster))
+    before, after = (run_seconds(config, each, val_videos=12) for each in (times, faster))
     assert saving.saved == pytest.approx(before.total - after.total)
     assert saving.spent > 0
     assert {shape for is_prepared, shape in decoded if is_prepared} == set(config.plan().shapes)
@@ -125,7 +125,7 @@ def test_the_line_says_what_is_gained_and_what_it_takes(
         val_videos=(),
         manifest=SimpleNamespace(root=Path("clips")),
         loader=SimpleNamespace(dataset=SimpleNamespace(kept=None)),
-        prediction=Prediction((100.0,), 50.0),
+        prediction=RunSeconds((100.0,), 50.0),
     )
     assert "of that is waiting for clips" in prediction._waiting_line(run)
     assert "\n".join(prediction._preparing_lines(run)).endswith(text)

@@ -76,7 +76,7 @@ def check_devices(plan: Plan, num_devices: int) -> None:
     if num_devices < 1 or plan.baseline.batch_size % num_devices:
         raise ValueError(
             f"num_devices {num_devices}: it does not divide the batch of "
-            f"{plan.baseline.batch_size} clips"
+            f"{plan.baseline.batch_size} clips; give a divisor of that"
         )
 
 

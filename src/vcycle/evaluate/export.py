@@ -181,11 +181,14 @@ def _check(
             expected, found = module(clips), run(clips)
     except Exception as error:  # onnxruntime has errors of its own, and so may a user's model
         reason = shortened(error)
-        raise ValueError(f"export: the model does not run at {shape} ({reason})") from error
+        raise ValueError(
+            f"export: the model does not run at {shape} ({reason}); export safetensors"
+        ) from error
     difference = float((found - expected).abs().max())
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
         raise ValueError(
-            f"export: at {shape} the program's scores differ from the module's by {difference:.2g}"
+            f"export: at {shape} the program's scores differ from the module's by "
+            f"{difference:.2g}; export safetensors"
         )
 
 

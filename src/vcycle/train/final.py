@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-from vcycle.devices.agreement import united
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.intervals import intervals
 from vcycle.evaluate.loaders import make_eval_loader
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.train.activity import Activity
+from vcycle.train.loop import share_bad_videos
 from vcycle.train.start import Run
 
 
@@ -30,9 +30,7 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
     activity.begin(f"final evaluation: {config.protocol}")
     with closing(make_eval_loader(config, run.val_videos, run.fabric)) as loader:
         scored = score_videos(run.validated, loader, run.val_videos, fabric=run.fabric)
-        bad = united(loader.bad_videos, run.fabric)
-        run.folder.add_bad_videos(bad)
-        loader.add_bad_videos(bad)
+        share_bad_videos(run, loader)
     if run.fabric.is_global_zero:
         write_scores(run.folder.path / "scores.csv", scored, run.val_videos)
     return {

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.batch import Batch
+from vcycle.data.loader import Loader
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.randomness import indexed_seeds
 from vcycle.devices.agreement import Votes, from_first, united
@@ -56,9 +57,6 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     seeds = indexed_seeds(config.seed, f"model/{fabric.global_rank}", positions)
     seeds = seeds.reshape(len(plan), config.micro_batches)
     validation_steps = _evenly_spaced(len(plan), config.evaluation.times)
-    norm_group: int | None = None
-    set_norm_group(network, norm_group)
-    token_share: float | None = None
     next_step = run.first_step
 
     # The run may have stopped between this checkpoint and what follows it.
@@ -72,7 +70,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
     votes = Votes(fabric, first_step=next_step)
     nonfinite = NonFinite(run)
     buffers = BuffersBefore(network) if config.nonfinite == "skip" else None
-    num_bad = 0
+    loaders, num_bad = (run.loader, run.val_loader), 0
     saved = time.monotonic()
     clock = clock_of(fabric.device)
     updates = watch(inner_optimizer(run.optimizer))
@@ -100,12 +98,8 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             # Step: the plan says which rate and norm group; its shape comes with the clips.
             step = plan[next_step]
             set_learning_rate(run.optimizer, step.learning_rate)
-            if step.norm_group != norm_group:
-                norm_group = step.norm_group
-                set_norm_group(network, norm_group)
-            if step.token_share != token_share:
-                token_share = step.token_share
-                set_token_share(network, token_share)
+            set_norm_group(network, step.norm_group)
+            set_token_share(network, step.token_share)
             if buffers is not None:
                 buffers.keep()
 
@@ -143,7 +137,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             # Agree with the other processes on what comes before the next step.
             validates = next_step in validation_steps
             is_due = 0 < 60 * config.checkpoint.minutes <= time.monotonic() - saved
-            found = len(run.loader.bad_videos) + len(run.val_loader.bad_videos)
+            found = sum(len(each.bad_videos) for each in loaders)
             stops, saves, found_bad = votes.hold(
                 next_step, bool(stop_requests) and next_step < len(plan), is_due, found > num_bad
             )
@@ -173,8 +167,8 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             for each in log.take_times():
                 display.step(each)
             if found_bad:
-                share_bad_videos(run)
-                num_bad = len(run.loader.bad_videos) + len(run.val_loader.bad_videos)
+                share_bad_videos(run, *loaders)
+                num_bad = sum(len(each.bad_videos) for each in loaders)
             if ends_phase:
                 clips, took, waited = log.take_phase()
                 stats = LoaderStats(
@@ -220,15 +214,15 @@ def _still_records(gradients: Gradients, did: bool, display: Display) -> bool:
     return does
 
 
-def share_bad_videos(run: Run) -> None:
+def share_bad_videos(run: Run, *loaders: Loader) -> None:
     """Count the videos that any process could not read in every process, and list them.
 
     Raises TooManyBadVideos, a ValueError, if they are together more than the run accepts.
     """
-    of_all = [united(each.bad_videos, run.fabric) for each in (run.loader, run.val_loader)]
-    run.folder.add_bad_videos({**of_all[0], **of_all[1]})
-    run.loader.add_bad_videos(of_all[0])
-    run.val_loader.add_bad_videos(of_all[1])
+    of_all = [united(each.bad_videos, run.fabric) for each in loaders]
+    run.folder.add_bad_videos({name: why for each in of_all for name, why in each.items()})
+    for loader, bad in zip(loaders, of_all, strict=True):
+        loader.add_bad_videos(bad)
 
 
 def finish_norms(

@@ -15,7 +15,7 @@ from vcycle.data.loader_stats import workers_needed
 from vcycle.evaluate.loaders import num_decoding
 from vcycle.schedule.messages import counted, duration
 from vcycle.train.activity import Activity
-from vcycle.train.measure.timing import MANY_SECONDS, Prediction
+from vcycle.train.measure.timing import MANY_SECONDS, RunSeconds
 from vcycle.train.preparing import measure_preparing
 from vcycle.train.start import Run
 
@@ -83,7 +83,7 @@ def _beside_baseline(run: Run) -> list[str]:
     return [f"{line}, which is no more: --schedule off trains those"]
 
 
-def _advice(prediction: Prediction, run: Run, device: str) -> list[str]:
+def _advice(prediction: RunSeconds, run: Run, device: str) -> list[str]:
     lines = []
     if prediction.total > MANY_SECONDS:
         lines.append(

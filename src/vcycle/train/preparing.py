@@ -18,7 +18,7 @@ from vcycle.data.request import ClipRequest
 from vcycle.datasets.prepare import prepare_videos
 from vcycle.evaluate.loaders import make_dataset
 from vcycle.schedule.shape import Shape
-from vcycle.train.measure.timing import StepTimes, predict
+from vcycle.train.measure.timing import StepTimes, run_seconds
 
 _LEAST_FRAMES = 32
 """Of a video that are rewritten, more if a clip spans more: what a clip costs is its own frames."""
@@ -68,7 +68,9 @@ def measure_preparing(
             return None
     # More shapes may have been timed than the plan has, if it was then fitted to a time.
     faster = replace(times, decode={s: times.decode[s] * ratio for s, ratio in ratios.items()})
-    before, after = (predict(config, each, val_videos=val_videos).total for each in (times, faster))
+    before, after = (
+        run_seconds(config, each, val_videos=val_videos).total for each in (times, faster)
+    )
     frames = sum(video.num_frames for video in videos.videos) * (1 + val_videos / len(videos))
     per_frame = done.seconds / sum(video.num_frames for video in some.videos)
     return Saving(

@@ -113,7 +113,7 @@ def train(
                 loop(run, display, requests)
             finally:
                 files.add_bad_videos({**run.loader.bad_videos, **run.val_loader.bad_videos})
-            share_bad_videos(run)
+            share_bad_videos(run, run.loader, run.val_loader)
             if run.config.final is not None and any(gathered(bool(requests), fabric)):
                 steps = len(run.plan)
                 raise Stopped(f"stopped after step {steps} of {steps}, before its final evaluation")

@@ -32,7 +32,8 @@ from vcycle.evaluate.loaders import (
 )
 from vcycle.evaluate.run_manifest import has_other_videos
 from vcycle.evaluate.setup import make_network, read_manifest
-from vcycle.models import SubBatchNorm3d, check_norm_group, freeze
+from vcycle.models import check_norm_group, freeze
+from vcycle.models.norm import sub_batch_norms
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import Plan
 from vcycle.train.activity import Activity
@@ -42,7 +43,7 @@ from vcycle.train.compiling import compile_blocks
 from vcycle.train.ema import WeightAverage
 from vcycle.train.measure.budget import Budget, fit_budget
 from vcycle.train.measure.measuring import Measured, measure
-from vcycle.train.measure.timing import Prediction, predict
+from vcycle.train.measure.timing import RunSeconds, run_seconds
 from vcycle.train.optim import fuses, load_optimizer, make_optimizer
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_state, identity
@@ -80,7 +81,7 @@ class Run:
     loader: Loader
     val_loader: Loader
     measured: Measured
-    prediction: Prediction
+    prediction: RunSeconds
     dataset: dict[str, Any]
     resumed: Path | None
     first_step: int
@@ -192,7 +193,7 @@ def start(
         loader=loader,
         val_loader=val_loader,
         measured=measured,
-        prediction=predict(config, measured.times, val_videos=len(val_videos)),
+        prediction=run_seconds(config, measured.times, val_videos=len(val_videos)),
         dataset=dataset,
         resumed=resumed,
         first_step=first_step,
@@ -272,7 +273,7 @@ def check_batch_division(config: RunConfig, network: nn.Module, fabric: Fabric) 
     A group may also be split evenly over processes, but not over micro-batches. A model without
     batch norm has no groups.
     """
-    has_groups = any(isinstance(module, SubBatchNorm3d) for module in network.modules())
+    has_groups = bool(sub_batch_norms(network))
     for kind in config.plan().mini_batches():
         clips, rest = divmod(kind.batch_size, config.micro_batches)
         if rest:

@@ -120,7 +120,7 @@ class Suspended(ClipDataset):
             self.stopped.unlink()
             time.sleep(self.seconds)
             raise TookTooLong(video.path)
-        super()._decode(video, grid, out)
+        return super()._decode(video, grid, out)
 
 
 @pytest.mark.parametrize(("num_workers", "seconds"), [(0, 0.0), (1, 0.0), (1, 60.0)])

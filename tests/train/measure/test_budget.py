@@ -15,14 +15,14 @@ from vcycle.config.sizing import Asked, fewest_steps, has_plan, time_text, with_
 from vcycle.config.user_recipes import scratch
 from vcycle.train.measure import budget
 from vcycle.train.measure.budget import Budget, fit_budget
-from vcycle.train.measure.timing import Kind, StepTimes, predict
+from vcycle.train.measure.timing import Kind, StepTimes, run_seconds
 
 
 @pytest.mark.parametrize(("config", "final"), [(CONFIG, 0.0), (WITH_FINAL, FINAL_SECONDS)])
 @pytest.mark.parametrize("seconds", [100.0, 300.0, 7200.0, 1e5])
 def test_a_budget_is_used_and_not_exceeded(seconds: float, config: RunConfig, final: float) -> None:
     fitted = fit_budget(config, TIMES, seconds, val_videos=50)
-    prediction = predict(fitted, TIMES, val_videos=50)
+    prediction = run_seconds(fitted, TIMES, val_videos=50)
     assert 0.9 * seconds < prediction.total <= seconds
     assert prediction.validations - final <= 0.1 * seconds
     assert "asked for" in fitted.steps_note
@@ -65,7 +65,7 @@ def test_a_budget_for_few_steps_is_the_baselines_unless_a_schedule_was_asked_for
         evaluation=replace(CONFIG.evaluation, times=1),
     )
     fitted = fit_budget(recipe, TIMES, seconds, val_videos=50)
-    assert 0.9 * seconds < predict(fitted, TIMES, val_videos=50).total <= seconds
+    assert 0.9 * seconds < run_seconds(fitted, TIMES, val_videos=50).total <= seconds
     assert fitted.schedule_notes[0].startswith("schedule off" if is_off else "schedule anneal")
     assert len(fitted.plan().shapes) == (1 if is_off else 3)
     asked = fit_budget(replace(recipe, schedule_notes=()), TIMES, seconds, val_videos=50)
@@ -120,7 +120,7 @@ def test_a_budget_that_is_too_short_names_one_that_is_not(slower: int) -> None:
         fit_budget(CONFIG, times, 0.6, val_videos=50, spent=60.0)
     advised = parse_time(re.findall(r"give --time (\w+)", str(caught.value))[0])
     fitted = fit_budget(CONFIG, times, advised - 60, val_videos=50, spent=60.0)
-    assert predict(fitted, times, val_videos=50).total <= advised - 60
+    assert run_seconds(fitted, times, val_videos=50).total <= advised - 60
 
 
 def test_what_is_left_of_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from tests.train.measure.times import CONFIG, FINAL_SECONDS, PLAN, TIMES, WITH_F
 from vcycle.train.activity import Activity
 from vcycle.train.measure import measuring
 from vcycle.train.measure.rehearsal import Rehearsed
-from vcycle.train.measure.timing import Kind, StepTimes, predict
+from vcycle.train.measure.timing import Kind, StepTimes, run_seconds
 from vcycle.train.progress import Display
 from vcycle.train.step_log import StepTime
 
@@ -25,17 +25,17 @@ def test_a_prediction_is_the_sum_over_steps(schedule: str) -> None:
     """The paper's has a short cycle, which phases begin and end anywhere."""
     config = replace(CONFIG, multigrid=CONFIG.multigrid.with_schedule(schedule))
     plan = config.plan()
-    prediction = predict(config, TIMES, val_videos=50)
+    prediction = run_seconds(config, TIMES, val_videos=50)
     steps = [TIMES.step(Kind.of(step)) for step in plan[:]]
     assert prediction.steps == pytest.approx(sum(steps))
     assert prediction.phases == pytest.approx(
         [sum(steps[phase.first_step : phase.end_step]) for phase in plan.phases]
     )
     assert prediction.validations == pytest.approx(20 * 50 * 0.01)
-    with_final = predict(WITH_FINAL, TIMES, val_videos=50)
+    with_final = run_seconds(WITH_FINAL, TIMES, val_videos=50)
     assert with_final.validations == pytest.approx(20 * 50 * 0.01 + FINAL_SECONDS)
     more = replace(config, evaluation=replace(config.evaluation, times=10**6))
-    assert predict(more, TIMES, val_videos=50).validations == pytest.approx(
+    assert run_seconds(more, TIMES, val_videos=50).validations == pytest.approx(
         len(plan) * 50 * 0.01  # one after each step
     )
 

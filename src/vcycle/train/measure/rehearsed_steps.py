@@ -181,7 +181,7 @@ def _check_all_learn(network: nn.Module) -> None:
 def repeated(once: Callable[[], None], fabric: Fabric, *, most: int) -> float:
     """Seconds of a pass: the median of those after the first, of as many as a second allows.
 
-    Several processes all make two: they wait for each other.
+    Several processes all make one more, or none if ``most`` is 0: they wait for each other.
     """
     first = _timed(once, fabric.device)
     later: list[float] = []

@@ -54,6 +54,7 @@ class StepTimes:
         workers: that decode at the same time; 0 if the training process does.
         shared_cores: cores that the model and the workers share; 0 if the model has a device of
             its own.
+        model_threads: that the model takes of those cores.
         processes: that share every batch.
         view_seconds: of scoring one view in a validation, without its data.
         slowdown: how many times as long a step takes if model and workers are at it together, of
@@ -128,7 +129,7 @@ class StepTimes:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class RunSeconds:
     """What a run will take, in seconds: its phases, and its validations with the final one."""
 
     phases: tuple[float, ...]
@@ -145,12 +146,12 @@ class Prediction:
         return self.steps + self.validations
 
 
-def predict(config: RunConfig, times: StepTimes, *, val_videos: int) -> Prediction:
+def run_seconds(config: RunConfig, times: StepTimes, *, val_videos: int) -> RunSeconds:
     """What a run will take by measured times."""
     plan = config.plan()
     one, final = validation_seconds(config, times, val_videos)
     phases = tuple(times.phase(phase) for phase in plan.phases)
-    return Prediction(phases, one * min(config.evaluation.times, len(plan)) + final)
+    return RunSeconds(phases, one * min(config.evaluation.times, len(plan)) + final)
 
 
 def validation_seconds(config: RunConfig, times: StepTimes, val_videos: int) -> tuple[float, float]:
