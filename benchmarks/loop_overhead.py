@@ -55,6 +55,7 @@ def main() -> None:
 
             def log(i: int) -> None:
                 moment = clock.now()
+                display.launch(plan[i])
                 waits = [(moment, moment)]
                 rows.add(
                     plan[i],
@@ -62,7 +63,7 @@ def main() -> None:
                     began=moment,
                     waits=waits,
                     ended=clock.now(),
-                    left=display.launched(plan[i]),
+                    left=display.seconds_left(),
                 )
                 rows.take_times()
                 if i % 10 == 0:

@@ -118,8 +118,8 @@ class Gain:
     """A method's score less the baseline's at equal cost; higher is better.
 
     ``low`` and ``high`` are the 95% interval's ends, None of one run. ``cells`` are the method's
-    runs there, ``lengths`` the baseline's that its score is read from or between, and ``folds`` the
-    gains in each fold.
+    runs there, ``lengths`` those of the baseline that make its curve there, and ``folds`` the gains
+    in each fold, over the baseline's curve of that fold: their mean is near ``mean``, not equal.
     """
 
     mean: float

@@ -168,6 +168,7 @@ def _chances(points: list[Row]) -> tuple[int, int, str]:
     """
     gains = [(point["dataset"], point["gain_with_decoding"]["top1"]["folds"]) for point in points]
     units = sorted({(name, fold) for name, folds in gains for fold in range(len(folds))})
+    assert all(len(folds) == 3 for _, folds in gains)  # of which _T_OF_THREE is
     place = {unit: number for number, unit in enumerate(units)}
     ahead = 0
     for signs in product((1, -1), repeat=len(units)):

@@ -7,7 +7,7 @@ import signal
 import sys
 import traceback
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 def run() -> NoReturn:
@@ -30,10 +30,10 @@ def run() -> NoReturn:
         print("vcycle: interrupted", file=sys.stderr)
         sys.exit(130)
     if not is_launched():
-        signal.signal(signal.SIGTERM, _terminate)
+        _handle(signal.SIGTERM, by=_terminate)
         code = main()
         for number in (signal.SIGINT, signal.SIGTERM):  # nothing is left that one could interrupt
-            signal.signal(number, signal.SIG_DFL)
+            _handle(number, by=signal.SIG_DFL)
         sys.exit(code)
     # Of several processes: what torch's communication threads tear down at exit may abort, or
     # wait for processes that an error has ended.
@@ -47,6 +47,12 @@ def run() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _handle(number: signal.Signals, *, by: Any) -> None:
+    """Unless the signal is ignored, by who started this or by a run that has stopped."""
+    if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, by)
 
 
 def _terminate(number: int, _frame: FrameType | None) -> NoReturn:

@@ -70,6 +70,7 @@ def test_synth_writes_a_manifest_of_files(
         (["train", ""], "train: an empty word after it; give a value, or leave it out"),
         (["plan", "demo", "--weights", ""], "--weights: an empty word after it"),
         (["train", "demo", "--data=", "--folder", "x"], "--data=: an empty word after it"),
+        (["train", "demo", "--data=/no/such=", "--folder", "x"], "/no/such=: not found"),
         (["plan", "demo", "--data.short_side", "[9,9]"], "short_side (9, 9): give an increasing"),
     ],
 )
@@ -302,17 +303,20 @@ def test_the_help_of_eval_lists_no_flags_of_training(capsys: pytest.CaptureFixtu
         ("cli.make_parser = wait", signal.SIGINT, 130, "vcycle: interrupted\n"),
         ("cli.main = lambda: 0; atexit.register(wait)", signal.SIGTERM, -signal.SIGTERM, ""),
         ("cli.main = lambda: 0; atexit.register(wait)", signal.SIGINT, -signal.SIGINT, ""),
+        ("cli.main = lambda: ignore() or 130; atexit.register(wait, 1)", signal.SIGTERM, 130, ""),
+        ("ignore(); cli.main = lambda: wait(1) or 7", signal.SIGTERM, 7, ""),
     ],
 )
 def test_a_signal_ends_a_command_without_a_traceback(
     before: str, number: int, code: int, said: str
 ) -> None:
-    """While it runs, and while Python exits."""
+    """While it runs, and while Python exits; one that is ignored stays so."""
     program = (
-        "import atexit, time\n"
+        "import atexit, signal, time\n"
         "import vcycle.cli.main as cli\n"
         "from vcycle.__main__ import run\n"
-        "def wait(): print('waits', flush=True); time.sleep(600)\n"
+        "def wait(seconds=600): print('waits', flush=True); time.sleep(seconds)\n"
+        "def ignore(): signal.signal(signal.SIGTERM, signal.SIG_IGN) and None\n"
         f"{before}\n"
         "run()\n"
     )

@@ -24,7 +24,7 @@ def test_the_stats_say_what_limits():
     assert "9 workers on cores of their own" in slow.verdict()
     left = dataclasses.replace(slow, decodes_fast=True, left_share=0.25)
     assert left.verdict().endswith(
-        "would keep up; --data.decoder cannot decode 25% of the clips, PyAV did"
+        "would keep up; --data.decoder cannot decode 25.0% of the clips, PyAV did"
     )
     fast = dataclasses.replace(slow, wait_seconds=0.01)
     assert fast.verdict() == "compute-bound (990 clips/s, 1% waiting for data)"

@@ -117,9 +117,25 @@ def test_videos_without_bytes_of_their_own_are_left_out(pack, small_video):
     listing = list_folder(root)
     assert [entry.num_bytes for entry in listing.entries] == [small_video.stat().st_size] * 3
     assert (
-        "3 videos of tars left out, as empty files and links have no bytes of their own there: "
-        "'a.tar/3.mp4', 'a.tar/4.mp4', 'a.tar/5.mp4'"
+        "3 videos of tars left out, as empty or sparse files and links have no bytes of their own "
+        "there: 'a.tar/3.mp4', 'a.tar/4.mp4', 'a.tar/5.mp4'"
     ) in listing.notes
+    root = pack("a.tar", {"1.mp4": b"", "1.cls": b"x"})
+    with pytest.raises(ValueError, match=r"1 video of tars left out, .*; write the tars anew"):
+        list_folder(root)
+
+
+def test_a_link_takes_no_place_of_a_file(pack, small_video):
+    """As of a tar that was given one file twice; and a label that is a link hides no other."""
+    root = pack("a.tar", {"0.0.mp4": None, "0.cls": b"x"})
+    with tarfile.open(root / "a.tar", "a") as tar:
+        for name, kind in (("0.0.mp4", tarfile.LNKTYPE), ("0.0.cls", tarfile.SYMTYPE)):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = kind, "0.0.mp4"
+            tar.addfile(link)
+    listing = list_folder(root)
+    assert [entry.num_bytes for entry in listing.entries] == [small_video.stat().st_size]
+    assert (listing.classes, listing.notes[1:]) == (("x",), ())
 
 
 def _damage(content, at, by):
@@ -133,6 +149,7 @@ def _damage(content, at, by):
         lambda whole, at: _damage(whole, at, bytes(512)),  # as at the end of a tar, within one
         lambda whole, at: whole[: at + 100],
         lambda whole, at: whole[: at + 1024],
+        lambda whole, at: whole[:at],
         lambda whole, at: whole + whole,  # of two tars the second would be lost
     ],
 )

@@ -83,16 +83,17 @@ def test_the_error_of_a_prediction_is_the_largest_from_a_third_on() -> None:
 def test_a_first_wait_for_the_workers_is_not_every_steps() -> None:
     console = Console(file=io.StringIO())
     display = Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=console)
-    assert display.launched(PLAN[0]) == pytest.approx(len(PLAN) - 1)
+    display.launch(PLAN[0])
     display.step(StepTime(PLAN[0], seconds=31.0, waited=30.0))
-    assert display.launched(PLAN[1]) == pytest.approx(len(PLAN) - 2)
+    assert display.seconds_left() == pytest.approx(len(PLAN) - 1)
 
 
 def test_steps_that_a_device_has_yet_to_do_are_not_left() -> None:
     """They are under way; nothing is left as the last one is, though none has been timed."""
     display = Display(PLAN, lambda _: 1.0, title="run", first_step=0, console=Console(quiet=True))
-    left = [display.launched(step) for step in PLAN]
-    assert left == pytest.approx([len(PLAN) - 1 - number for number in range(len(PLAN))])
+    for number, step in enumerate(PLAN, 1):
+        display.launch(step)
+        assert display.seconds_left() == pytest.approx(len(PLAN) - number)
 
 
 def display_of(file: io.StringIO) -> Display:

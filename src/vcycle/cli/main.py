@@ -84,7 +84,7 @@ def _check_no_word_is_empty(words: Sequence[str]) -> None:
     As a path it would be the folder that one stands in, and as weights none at all.
     """
     for before, word in pairwise(("vcycle", *words)):
-        if not word or (word.startswith("--") and word.endswith("=")):
+        if not word or (word.startswith("--") and word.find("=") == len(word) - 1):
             what = word or before
             raise ValueError(f"{what}: an empty word after it; give a value, or leave it out")
 

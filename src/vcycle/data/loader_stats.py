@@ -70,5 +70,5 @@ class LoaderStats:
         if not self.decodes_fast:
             line += ", or fewer after `vcycle data prepare`, as a rule"
         if self.left_share:
-            line += f"; --data.decoder cannot decode {self.left_share:.0%} of the clips, PyAV did"
+            line += f"; --data.decoder cannot decode {self.left_share:.1%} of the clips, PyAV did"
         return line

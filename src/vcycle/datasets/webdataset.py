@@ -72,6 +72,12 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
             raise ValueError(f"{shard}: names no split and other shards do; rename it")
     left_out: list[str] = []
     found = [(shard, sample) for shard in shards for sample in _samples(shard, left_out)]
+    note = (
+        f"{counted(len(left_out), 'video')} of tars left out, as empty or sparse files and links "
+        f"have no bytes of their own there: {', '.join(left_out[:3])}"
+    )
+    if not found and left_out:
+        raise ValueError(f"{top}: {note}; write the tars anew, with the videos in them")
     if not found:
         raise ValueError(f"{top}: holds {counted(len(shards), 'tar')} without a video; {_FIX}")
     classes = sorted_classes(name for _, sample in found for name in sample.labels)
@@ -81,10 +87,7 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     names = [f"{path}/{sample.key}" for path, (_, sample) in zip(paths, found, strict=True)]
     notes = notes_on_labels(names, labels)
     if left_out:
-        notes += (
-            f"{counted(len(left_out), 'video')} of tars left out, as empty files and links have no "
-            f"bytes of their own there: {', '.join(left_out[:3])}",
-        )
+        notes += (note,)
     if any(splits.values()):
         given, why = [splits[shard] for shard, _ in found], "the names of shards tell the splits"
         chosen, more = splitting.with_val(given, names, labels, reason=why)
@@ -121,7 +124,7 @@ def _samples(shard: Path, left_out: list[str]) -> Iterator[_Sample]:
             stem, _, suffix = name.rpartition(".")
             if f".{suffix}".lower() not in VIDEO_SUFFIXES:
                 continue
-            if not member.isfile() or not member.size:
+            if not member.isfile() or not member.size or member.issparse():
                 left_out.append(quoted(f"{shard.name}/{name}"))
                 continue
             with placed(f"{shard} sample {quoted(stem)}", _FIX):
@@ -141,14 +144,16 @@ def _members(tar: tarfile.TarFile, shard: Path) -> dict[str, tarfile.TarInfo]:
             if member.size < 0:
                 raise ValueError(f"{member.size} bytes")
             path = PurePosixPath(member.name)
-            is_one = member.isfile() or member.issym() or member.islnk()
-            if is_one and not any(map(is_hidden, path.parts)):
+            is_link = member.issym() or member.islnk()
+            is_new = member.isfile() or (is_link and str(path) not in members)
+            if is_new and not any(map(is_hidden, path.parts)):
                 members[str(path)] = member
             last = quoted(member.name)
         with shard.open("rb") as file:
             file.seek(tar.offset)
-            if file.read(_MOST_END_BYTES).strip(b"\0"):
-                raise ValueError("no header of tar's")
+            end = file.read(_MOST_END_BYTES)
+        if not end or end.strip(b"\0"):
+            raise ValueError("data after its end, or no header" if end else "no end")
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise ValueError(
             f"{shard}: is damaged or cut off after {last} ({error}); write it again"
@@ -163,8 +168,9 @@ def _texts(
     path = PurePosixPath(stem)
     key = path.with_name(path.name.partition(".")[0])
     for kind in _LABEL_FILES:
-        member = members.get(f"{stem}.{kind}") or members.get(f"{key}.{kind}")
-        if member is None or not member.isfile():
+        named = (members.get(f"{name}.{kind}") for name in (stem, key))
+        member = next((each for each in named if each is not None and each.isfile()), None)
+        if member is None:
             continue
         if member.size > _MOST_LABEL_BYTES:
             raise ValueError(f"its .{kind} is too large for labels")

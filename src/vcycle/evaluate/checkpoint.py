@@ -309,7 +309,8 @@ def check_loads(path: Path) -> int:
 
 def _damaged(path: Path, why: object, what: str = "damaged") -> ValueError:
     reason = shortened(why, 100) or "unreadable"
-    return ValueError(f"checkpoint {path}: it is {what} ({reason}); {_GIVE_ANOTHER}")
+    kind = "weights" if path.suffix == ".safetensors" else "checkpoint"
+    return ValueError(f"{kind} {path}: it is {what} ({reason}); {_GIVE_ANOTHER}")
 
 
 def _unreadable(path: Path, error: OSError) -> ValueError:

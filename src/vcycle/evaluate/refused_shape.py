@@ -16,15 +16,20 @@ from vcycle.schedule.messages import shortened
 
 
 @contextmanager
-def refused_shape(flag: str, clips: Tensor, *, fix: str) -> Iterator[None]:
-    """Raise ValueError, with ``flag`` and ``fix``, if the model fails within the context."""
+def refused_shape(
+    flag: str, clips: Tensor, *, fix: str, of_memory: str = "give a smaller one"
+) -> Iterator[None]:
+    """Raise ValueError, with ``flag`` and a fix, if the model fails within the context.
+
+    ``of_memory`` is the fix if memory does not hold the clips, ``fix`` if it is another failure.
+    """
     try:
         with out_of_memory_by_name():
             yield
     except torch.OutOfMemoryError:
         number = "a clip of it does" if len(clips) == 1 else f"{len(clips)} clips of it do"
         raise ValueError(
-            f"{flag}: {number} not fit into the memory of {clips.device}; give a smaller one"
+            f"{flag}: {number} not fit into the memory of {clips.device}; {of_memory}"
         ) from None
     except (RuntimeError, ValueError) as error:
         reason = shortened(error, 150)

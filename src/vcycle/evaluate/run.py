@@ -101,8 +101,9 @@ def score_run(
         bad = {}
         if config.evaluation.precise_bn:
             bad = united(estimate_norms(model, config, manifest.split("train"), fabric), fabric)
+        views = len(videos) * config.evaluation.num_clips * config.evaluation.num_crops
         for shape in shapes:
-            _check_shape(network, shape, config.evaluation.batch_size, fabric)
+            _check_shape(network, shape, min(views, config.evaluation.batch_size), fabric)
         scored, more = _score(network, config, videos, fabric, config.baseline.shape)
         bad |= more
         rows = []
@@ -141,7 +142,9 @@ def _check_shape(network: nn.Module, shape: Shape, num_clips: int, fabric: Fabri
     """Raise ValueError unless the network takes a batch of clips of this shape."""
     size = (num_clips, 3, shape.frames, shape.height, shape.width)
     clips = torch.zeros(size, device=fabric.device)
-    refused = refused_shape(f"--shapes {shape}", clips, fix="give a larger one")
+    smaller = "give a smaller one, or a smaller --evaluation.batch_size"
+    flag = f"--shapes {shape}"
+    refused = refused_shape(flag, clips, fix="give a larger one", of_memory=smaller)
     with refused, evaluating(network, fabric):
         network(clips)
 

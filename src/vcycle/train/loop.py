@@ -146,13 +146,14 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
 
             # Account: losses are read several at a time, because reading one waits for the device.
             ended = clock.now()
+            display.launch(step)
             log.add(
                 step,
                 loss,
                 began=began,
                 waits=waits,
                 ended=ended,
-                left=display.launched(step),
+                left=display.seconds_left(),
                 gradient_norm=gradient_norm,
                 is_skipped=is_skipped,
             )

@@ -139,9 +139,12 @@ class Display:
             )
         self._phase = step.phase
 
-    def launched(self, step: Step) -> float:
-        """A step is under way; the seconds of those after it, without validations."""
+    def launch(self, step: Step) -> None:
+        """A step is under way."""
         self._left.launch(step)
+
+    def seconds_left(self) -> float:
+        """Of the steps that are not under way yet, without validations."""
         return self._left.seconds()
 
     def training(self, losses: Sequence[StepLoss]) -> None:

@@ -417,9 +417,9 @@ def test_batch_norms_that_see_a_part_of_a_batch_are_warned_of(norm, parts, is_to
     assert bool(found) == is_told
     if is_told:
         assert found == [
-            "model: 1 batch norms take statistics from each of 2 parts of a batch by itself, so "
-            "that their number changes the result; plan with Multigrid(norm_group=8), for "
-            "vcycle.convert_batch_norm(model)"
+            "model: 1 batch norms take statistics from a part of a batch at a time, so that the "
+            "number of parts changes the result; call vcycle.convert_batch_norm(model), and plan "
+            "with Multigrid(norm_group=8)"
         ]
 
 

@@ -27,6 +27,7 @@ from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.optimizer_watch import step_was_skipped, watch
 from vcycle.train.own_loop.model_checks import (
+    check_batch,
     check_batch_norms,
     check_parts,
     warn_of_drift,
@@ -87,11 +88,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     ``collate_fn``.
     """
     inner = inner_optimizer(optimizer)
-    if not isinstance(batch, Batch):
-        raise TypeError(
-            f"batch {type(batch).__name__}: give the loader's batch as it is; make the loader "
-            f"DataLoader(dataset, batch_sampler=vcycle.PlanSampler(...), collate_fn=vcycle.collate)"
-        )
+    check_batch(batch)
     step, part = batch.step, batch.part
     assert part is not None  # or there were no step
     if len(batch) != part.num_clips:
@@ -160,8 +157,11 @@ def _steps_done(optimizer: Optimizer) -> int:
         )
     index, micro_batch, micro_batches, *_ = place
     pace = _paces.get(optimizer)
-    waits = pace is not None and pace.steps == watch(optimizer).num_steps
-    if micro_batch + 1 < micro_batches or (waits and not step_was_skipped(optimizer)):
+    if pace is None:
+        waits = place[7:] == [0]
+    else:
+        waits = pace.steps == watch(optimizer).num_steps and not step_was_skipped(optimizer)
+    if micro_batch + 1 < micro_batches or waits:
         index -= 1  # of that step there was a batch
     return int(index) + 1
 
@@ -179,7 +179,9 @@ def _say_whether_taken(optimizer: Optimizer, state: dict[str, Any]) -> None:
     """Add to the place in a checkpoint whether the optimizer has stepped since the last batch."""
     pace, group = _paces.get(optimizer), state["param_groups"][0]
     if pace is not None and pace.steps is not None and _PLACE in group:
-        group[_PLACE] = [*group[_PLACE][:7], int(pace.steps != watch(optimizer).num_steps)]
+        has_stepped = pace.steps != watch(optimizer).num_steps
+        is_over = has_stepped or step_was_skipped(optimizer)
+        group[_PLACE] = [*group[_PLACE][:7], int(is_over)]
 
 
 def _check_begins(optimizer: Optimizer, step: Step) -> None:
@@ -259,7 +261,7 @@ def _check_order(part: StepPart, optimizer: Optimizer) -> bool:
             if pace.steps is None and taken == [0]:
                 if step.index == last:
                     due = (last, 0, first_sample)
-                else:
+                elif step.index == last + 1:
                     _warn_of_a_lost_step(last)
         elif pace.steps is None:  # a new optimizer, without the gradients until there
             due = (last, 0, first_sample)

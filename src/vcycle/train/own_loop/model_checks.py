@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vcycle.data.batch import Batch
 from vcycle.data.request import StepPart
 from vcycle.models import (
     SubBatchNorm3d,
@@ -21,6 +22,15 @@ from vcycle.models import (
     num_plain_dropout,
 )
 from vcycle.models.frozen import is_in_training
+
+
+def check_batch(batch: object) -> None:
+    """Raise TypeError unless it is a ``Batch``, as ``vcycle.collate`` makes them."""
+    if not isinstance(batch, Batch):
+        raise TypeError(
+            f"batch {type(batch).__name__}: give the loader's batch as it is; make the loader "
+            f"DataLoader(dataset, batch_sampler=vcycle.PlanSampler(...), collate_fn=vcycle.collate)"
+        )
 
 
 def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
@@ -109,9 +119,9 @@ def _warn_of_partial_norms(model: nn.Module, part: StepPart) -> None:
     ]
     if number := sum(map(is_in_training, norms)):
         warnings.warn(
-            f"model: {number} batch norms take statistics from each of {part.num_parts} parts of a "
-            f"batch by itself, so that their number changes the result; plan with "
-            f"Multigrid(norm_group=8), for vcycle.convert_batch_norm(model)",
+            f"model: {number} batch norms take statistics from a part of a batch at a time, so "
+            f"that the number of parts changes the result; call "
+            f"vcycle.convert_batch_norm(model), and plan with Multigrid(norm_group=8)",
             stacklevel=4,
         )
 

@@ -22,6 +22,7 @@ from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.optimizer_watch import step_was_skipped, watch
 from vcycle.train.own_loop.model_checks import (
+    check_batch,
     check_batch_norms,
     check_parts,
     warn_of_evaluation,
@@ -103,14 +104,10 @@ class PlanLR(LRScheduler):
         """Raise ValueError unless ``batch`` is of the step that is due, by this plan.
 
         And, with a ``model``, if its layers would not see the batch's parts as one; its dropout
-        then has the seeds of the batch's clips. Warns of a model in evaluation mode.
+        then has the seeds of the batch's clips. Warns of a model in evaluation mode. Raises
+        TypeError if ``batch`` is no ``Batch``.
         """
-        if not isinstance(batch, Batch):
-            raise TypeError(
-                f"batch {type(batch).__name__}: give the loader's batch as it is; make the loader "
-                f"DataLoader(dataset, batch_sampler=vcycle.PlanSampler(...), "
-                f"collate_fn=vcycle.collate)"
-            )
+        check_batch(batch)
         if self.last_epoch >= len(self.plan) or batch.step != self.due:
             raise ValueError(
                 f"batch of step {batch.step.index}, {batch.step.batch_size} x {batch.step.shape}: "
