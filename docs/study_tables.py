@@ -273,7 +273,8 @@ def same_length_table(values: Row) -> str:
     for row in values["same_steps"]:
         if row["method"] not in titles:
             continue
-        optimizer = "Muon" if "muon" in row["method"] else "AdamW"
+        of_task = "SGD" if row["regime"] == "sgd" else "AdamW"
+        optimizer = "Muon" if "muon" in row["method"] else of_task
         gains = " | ".join(
             gain_text(row[score], score, runs=row["runs"], digits_of_loss=3) for score in SCORES
         )
