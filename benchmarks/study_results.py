@@ -262,7 +262,8 @@ def _same_steps(study: Study, method: Method, rows: list[Row]) -> list[Row]:
 
 def _as_scored(gain: Gain, score: str) -> Row:
     """Of a loss, of which a lower one is the gain, its difference."""
-    return asdict(gain if score == "top1" else gain.of_loss())
+    scored = gain if score == "top1" else gain.of_loss()
+    return {**asdict(scored), "folds": list(scored.folds)}  # as JSON has them
 
 
 def _cells(rows: Iterable[Row], score: str) -> dict[Cell, float]:

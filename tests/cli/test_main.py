@@ -313,6 +313,8 @@ def test_a_signal_ends_a_command_without_a_traceback(
     """While it runs, and while Python exits; one that is ignored stays so."""
     program = (
         "import atexit, signal, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job of a shell ignores it
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
         "import vcycle.cli.main as cli\n"
         "from vcycle.__main__ import run\n"
         "def wait(seconds=600): print('waits', flush=True); time.sleep(seconds)\n"
@@ -323,8 +325,11 @@ def test_a_signal_ends_a_command_without_a_traceback(
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "waits\n"
-        process.send_signal(number)
-        _, error = process.communicate(timeout=PATIENCE)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "waits\n"
+            process.send_signal(number)
+            _, error = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
     assert (process.returncode, error) == (code, said)
