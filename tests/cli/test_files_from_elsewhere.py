@@ -266,7 +266,9 @@ def test_a_compressed_checkpoint_is_not_unpacked(
 def test_a_shard_is_a_file_with_labels_of_a_few_bytes(tmp_path: Path, capsys: Captured) -> None:
     os.mkfifo(tmp_path / "a.tar")  # never read: nobody writes to it
     with tarfile.open(tmp_path / "b.tar", "w") as tar:
-        tar.addfile(tarfile.TarInfo("a.mp4"))
+        video = tarfile.TarInfo("a.mp4")
+        video.size = 3
+        tar.addfile(video, io.BytesIO(b"mp4"))
         member = tarfile.TarInfo("a.cls")
         member.size = 2_000_000
         tar.addfile(member, io.BytesIO(bytes(member.size)))

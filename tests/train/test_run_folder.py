@@ -67,7 +67,7 @@ def test_bad_videos_are_counted_over_all_processes(
             val_loader=loaders[1],
         )
         with pytest.raises(TooManyBadVideos, match=r"2 of 20 videos cannot be read"):
-            share_bad_videos(run)
+            share_bad_videos(run, *loaders)
     assert json.loads((tmp_path / "bad_videos.json").read_text()) == {**own[0], **own[1]}
     assert [file.name for file in tmp_path.iterdir()] == ["bad_videos.json"]
 
