@@ -29,7 +29,7 @@ from vcycle.config.fields import config_text
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.data.manifest import Manifest
-from vcycle.evaluate.run import evaluate_run
+from vcycle.evaluate.run import score_run
 from vcycle.models import build_model
 from vcycle.models.count import multiply_adds
 from vcycle.schedule.cost import clip_cost, pixels
@@ -238,7 +238,7 @@ def _carry_out(folder: StudyFolder, run: Run, config: RunConfig) -> dict[str, An
             row["busy_seconds"] = result["seconds"] - result["waiting_seconds"]
             full = at_full_shape(run, config)
             if full is not None:
-                seen = evaluate_run(full, path, split="val")
+                seen = score_run(full, path, split="val").values
                 row |= {"full_shape_top1": seen["top1"], "full_shape_loss": seen["loss"]}
     row |= scores
     if published is not None and "failed" not in {**row, **published}:

@@ -17,7 +17,7 @@ from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.load_model import load_model
-from vcycle.evaluate.run import evaluate_run
+from vcycle.evaluate.run import score_run
 from vcycle.evaluate.setup import make_network
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.train.run import train
@@ -107,7 +107,8 @@ def test_averaged_weights_are_what_is_validated_and_loaded(
     with pytest.raises(ValueError, match=r"the validated weights alone; give the .pt file beside"):
         load_model(tmp_path / "run" / "checkpoint.safetensors", averaged=False)
     again = replace(config, evaluation=Evaluation(batch_size=6))
-    assert evaluate_run(again, tmp_path / "run", split="val")["top1"] == result["top1"]
+    scored = score_run(again, tmp_path / "run", split="val")
+    assert scored.values["top1"] == result["top1"]
     # What was frozen is as it was built, also in the average and its batch norms.
     fresh = make_network(
         config, num_classes=12, fabric=Fabric(accelerator="cpu", devices=1)

@@ -170,7 +170,8 @@ class ClipDataset(Dataset[Clip]):
         """Whether the dataset's decoder left the clip to PyAV."""
         place = self.manifest.locate(video)
         name = place, video.num_frames
-        frames, is_left = None if self.kept is None else self.kept.get(name), False
+        frames = None if self.kept is None else self.kept.get(name)
+        is_left = False
         if frames is None:
             with self._near(place) as near:
                 if self.kept is not None and name not in self.kept:

@@ -36,7 +36,10 @@ _FIX = "give each video a .cls, a .json with label or labels, or a .txt"
 
 @dataclass(frozen=True)
 class _Sample:
-    """A video of a shard: its bytes, and its labels by name."""
+    """A video of a shard: its bytes, and its labels by name.
+
+    Of an empty or sparse file, or a link, there are none: ``num_bytes`` is 0.
+    """
 
     key: str
     offset: int
@@ -70,11 +73,12 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     for shard, split in splits.items():
         if any(splits.values()) and not split:
             raise ValueError(f"{shard}: names no split and other shards do; rename it")
-    left_out: list[str] = []
-    found = [(shard, sample) for shard in shards for sample in _samples(shard, left_out)]
+    listed = [(shard, sample) for shard in shards for sample in _samples(shard)]
+    found = [(shard, sample) for shard, sample in listed if sample.num_bytes]
+    left_out = [f"{shard.name}/{each.key}" for shard, each in listed if not each.num_bytes]
     note = (
         f"{counted(len(left_out), 'video')} of tars left out, as empty or sparse files and links "
-        f"have no bytes of their own there: {', '.join(left_out[:3])}"
+        f"have no bytes of their own there: {', '.join(map(quoted, left_out[:3]))}"
     )
     if not found and left_out:
         raise ValueError(f"{top}: {note}; write the tars anew, with the videos in them")
@@ -112,8 +116,7 @@ def _split_of(shard: Path) -> str:
     return ""
 
 
-def _samples(shard: Path, left_out: list[str]) -> Iterator[_Sample]:
-    """The videos of a tar; ``left_out`` gets the names of those without bytes of their own."""
+def _samples(shard: Path) -> Iterator[_Sample]:
     with ExitStack() as stack:
         try:
             tar = stack.enter_context(tarfile.open(shard, "r:"))
@@ -124,12 +127,13 @@ def _samples(shard: Path, left_out: list[str]) -> Iterator[_Sample]:
             stem, _, suffix = name.rpartition(".")
             if f".{suffix}".lower() not in VIDEO_SUFFIXES:
                 continue
-            if not member.isfile() or not member.size or member.issparse():
-                left_out.append(quoted(f"{shard.name}/{name}"))
+            num_bytes = 0 if not member.isfile() or member.issparse() else member.size
+            if not num_bytes:
+                yield _Sample(stem, 0, 0, ())
                 continue
             with placed(f"{shard} sample {quoted(stem)}", _FIX):
                 labels = _labels(_texts(tar, members, stem))
-            yield _Sample(stem, member.offset_data, member.size, labels)
+            yield _Sample(stem, member.offset_data, num_bytes, labels)
 
 
 def _members(tar: tarfile.TarFile, shard: Path) -> dict[str, tarfile.TarInfo]:

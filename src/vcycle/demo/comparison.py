@@ -25,7 +25,7 @@ from vcycle.config.recipes import demo
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
 from vcycle.demo.videos import write_videos
-from vcycle.evaluate.run import evaluate_run
+from vcycle.evaluate.run import score_run
 from vcycle.report.curves import draw_curves
 from vcycle.schedule.cycles import SQRT_HALF
 from vcycle.schedule.messages import duration
@@ -119,7 +119,7 @@ def run_demo(folder: str | Path | None = None, *, quick: bool = False) -> list[d
         results[name] = done or _train(config, run, title=TITLES[name], console=console)
     rows = _rows(results)
     small = rows[list(configs).index("small")]
-    seen = evaluate_run(configs["baseline"], folder / "small", split="val")
+    seen = score_run(configs["baseline"], folder / "small", split="val").values
     small["full_shape_top1"] = seen["top1"]
     write_atomic(folder / "summary.json", json.dumps({"quick": quick, "rows": rows}, indent=1))
     draw_curves(

@@ -57,18 +57,6 @@ class ScoredRun:
         write_scores(file, self.scores, self.videos)
 
 
-def evaluate_run(
-    config: RunConfig,
-    path: Path,
-    *,
-    split: str,
-    best: bool = False,
-    shapes: Sequence[Shape] = (),
-) -> dict[str, Any]:
-    """As ``score_run``, what is said of the run alone."""
-    return score_run(config, path, split=split, best=best, shapes=shapes).values
-
-
 def score_run(
     config: RunConfig,
     path: Path,

@@ -179,9 +179,7 @@ def _say_whether_taken(optimizer: Optimizer, state: dict[str, Any]) -> None:
     """Add to the place in a checkpoint whether the optimizer has stepped since the last batch."""
     pace, group = _paces.get(optimizer), state["param_groups"][0]
     if pace is not None and pace.steps is not None and _PLACE in group:
-        has_stepped = pace.steps != watch(optimizer).num_steps
-        is_over = has_stepped or step_was_skipped(optimizer)
-        group[_PLACE] = [*group[_PLACE][:7], int(is_over)]
+        group[_PLACE] = [*group[_PLACE][:7], int(pace.steps != watch(optimizer).num_steps)]
 
 
 def _check_begins(optimizer: Optimizer, step: Step) -> None:
