@@ -337,7 +337,7 @@ def test_the_command_says_which_batches_to_take(
 def test_a_folder_that_cannot_be_written_to_is_refused_before_a_step_is_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("vcycle.cli.bench_step.os.access", lambda *_: False)
+    monkeypatch.setattr("vcycle.data.atomic.is_writable", lambda _: False)
     file = tmp_path / "steps.json"
     assert main(["bench", "step", "demo", *FLAGS, "--out", str(file)]) == 2
-    assert f"--out {file}: its folder cannot be written to; give" in capsys.readouterr().err
+    assert f"--out {file}: {tmp_path} is read-only; name a" in capsys.readouterr().err

@@ -168,7 +168,7 @@ def test_what_was_scored_is_said_though_a_file_cannot_be_written(
     assert f"{file}: No space left on device" in captured.err
     monkeypatch.setattr("vcycle.evaluate.run.score_run", None)
     with monkeypatch.context() as patch:
-        patch.setattr("vcycle.cli.eval.is_writable", lambda folder: False)
+        patch.setattr("vcycle.data.atomic.is_writable", lambda folder: False)
         assert main(words) == 2
         assert f"{flags[-1]} {file}: {tmp_path} is read-only" in capsys.readouterr().err
     file.mkdir()

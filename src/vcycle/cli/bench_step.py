@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,7 +23,7 @@ from vcycle.config.from_flags import run_config
 from vcycle.config.recipes import USER_RECIPES
 from vcycle.config.run import RunConfig
 from vcycle.config.schedule_choice import most_clips
-from vcycle.data.atomic import check_replaces, write_atomic
+from vcycle.data.atomic import check_output, write_atomic
 from vcycle.data.manifest import Manifest
 from vcycle.schedule import cost
 from vcycle.schedule.messages import duration
@@ -62,9 +61,9 @@ def add_bench_step_flags(parser: FlagParser) -> None:
     parser.set_defaults(run=run_bench_step)
 
 
-def _check_replaces(file: Path) -> None:
-    """Raise ValueError if the file is there and was not written by this command."""
-    check_replaces(file, ".json", flag="--out")
+def _check_out(file: Path) -> None:
+    """Raise ValueError unless it can be written, at most in place of one that this wrote."""
+    check_output(file, ".json", flag="--out")
     if file.exists():
         try:
             cost.measured_steps(json.loads(file.read_text()))
@@ -83,11 +82,7 @@ def run_bench_step(options: argparse.Namespace) -> None:
     plan = config.plan()  # a mistake in it is refused before torch is imported
 
     file = Path(options.out)
-    if not file.parent.is_dir():
-        raise ValueError(f"--out {file}: no such folder; make it, or give another file")
-    if not os.access(file.parent, os.W_OK):
-        raise ValueError(f"--out {file}: its folder cannot be written to; give another file")
-    _check_replaces(file)
+    _check_out(file)
 
     from vcycle.bench.batches import batch_factors, check_devices
     from vcycle.bench.step import StepBench, bench_steps

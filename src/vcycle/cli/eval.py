@@ -18,7 +18,7 @@ from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_field_flags, short_flag
 from vcycle.config.run import RunConfig
-from vcycle.data.atomic import check_replaces, is_writable
+from vcycle.data.atomic import check_output
 from vcycle.evaluate.frontier import multiply_adds_text
 from vcycle.evaluate.metric_names import METRICS, SCORE_COLUMNS, metric_of
 from vcycle.schedule.messages import counted
@@ -90,26 +90,15 @@ def run_eval_command(options: argparse.Namespace) -> None:
     """Score one run after the other and print. Raises ValueError for what a user got wrong."""
     if options.scores and len(options.folders) > 1:
         raise ValueError("--scores: give one run at a time; each has scores of its own")
-    for flag in ("scores", "plot"):
-        file = getattr(options, flag)
-        if file is None:
-            continue
-        if not Path(file).parent.is_dir():
-            raise ValueError(f"--{flag} {file}: there is no folder {Path(file).parent}; make it")
-        if Path(file).is_dir():
-            raise ValueError(f"--{flag} {file}: it is a folder; give a file in it")
-        if not is_writable(Path(file).parent):
-            raise ValueError(
-                f"--{flag} {file}: {Path(file).parent} is read-only; name a file elsewhere"
-            )
     if options.scores:
         _check_scores(Path(options.scores))
     if options.plot is not None and options.shapes is None:
         raise ValueError("--plot: it draws several shapes; give --shapes all too")
     if options.plot is not None:
-        from vcycle.report.plot_file import check_plot_file
+        from vcycle.report.plot_file import PLOT_SUFFIXES, check_plot_file
 
         check_plot_file(Path(options.plot))
+        check_output(Path(options.plot), *PLOT_SUFFIXES, flag="--plot")
 
     with starting_pytorch():
         from vcycle.devices.process_group import destroy_process_group
@@ -160,8 +149,8 @@ def run_eval_command(options: argparse.Namespace) -> None:
 
 
 def _check_scores(file: Path) -> None:
-    """Raise ValueError if a file is there that is none of scores, such as the videos' manifest."""
-    check_replaces(file, ".csv", flag="--scores")
+    """Raise ValueError unless it can be written, in place of scores at most, not of a manifest."""
+    check_output(file, ".csv", flag="--scores")
     if file.exists():
         with file.open(errors="replace") as lines:
             if not lines.readline(100).startswith(f"{','.join(SCORE_COLUMNS)},"):

@@ -35,8 +35,14 @@ def write_atomic(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def check_replaces(path: Path, *suffixes: str, flag: str) -> None:
-    """Raise ValueError if ``path`` is there and no file of the kind that is to be written."""
+def check_output(path: Path, *suffixes: str, flag: str) -> None:
+    """Raise ValueError unless ``path`` can be written, at most in place of a file of its kind."""
+    if not path.parent.is_dir():
+        raise ValueError(f"{flag} {path}: there is no folder {path.parent}; make it")
+    if path.is_dir():
+        raise ValueError(f"{flag} {path}: it is a folder; give a file in it")
+    if not is_writable(path.parent):
+        raise ValueError(f"{flag} {path}: {path.parent} is read-only; name a file elsewhere")
     if path.exists() and path.suffix.lower() not in suffixes:
         raise ValueError(f"{flag} {path}: it is there, and no {suffixes[0]} file; name another")
 

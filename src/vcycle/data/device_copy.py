@@ -8,22 +8,12 @@ from __future__ import annotations
 
 import weakref
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 _PORTABLE = 1  # cudaHostRegisterPortable: locked for all devices of the process
-
-
-class Copied(Protocol):
-    """When a copy is done: a ``torch.cuda.Event``."""
-
-    def query(self) -> bool:
-        """Whether it is."""
-
-    def synchronize(self) -> None:
-        """Wait until it is."""
 
 
 class DeviceCopy:
@@ -45,14 +35,14 @@ class DeviceCopy:
             with suppress(RuntimeError):  # which the first launch after the error reports
                 torch.zeros(1, device=device)
 
-    def copy(self, source: Tensor) -> tuple[Tensor, Copied]:
+    def copy(self, source: Tensor) -> tuple[Tensor, torch.cuda.Event]:
         """A piece of the memory, on the device; the caller's stream waits for it, the caller not.
 
         The piece may be written again once the event that is returned is over.
         """
         with torch.cuda.stream(self._stream):
             copy = source.to(self.device, non_blocking=True, copy=True)
-            copied: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(copied)

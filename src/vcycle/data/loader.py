@@ -21,7 +21,7 @@ from vcycle.data.bad_videos import BadVideo, BadVideos, TooManyBadVideos
 from vcycle.data.batch import Batch, label_tensor
 from vcycle.data.dataset import ClipDataset, ClipFacts
 from vcycle.data.decode.torchcodec import check_decoder
-from vcycle.data.device_copy import Copied, DeviceCopy
+from vcycle.data.device_copy import DeviceCopy
 from vcycle.data.request import ClipRequest
 from vcycle.data.ring import Ring
 from vcycle.data.sampler import PlanSampler, view_requests
@@ -179,13 +179,13 @@ class Loader:
             copies.wait()
 
         ring = Ring(self.num_bytes)
-        copying: deque[Copied] = deque()  # out of the places before those of ``pending``
+        copying: deque[torch.cuda.Event] = deque()  # out of the places before those of ``pending``
         lists = iter(self.request_lists)
         pending: deque[_Pending] = deque()  # in the order of the ring, which is that of the run
         upcoming = next(lists, None)
         while pending or upcoming is not None:
             # Give every batch that fits a place in the ring, where others are copied out.
-            while copying and copying[0].query():
+            while copying and copying[0].query():  # type: ignore[no-untyped-call]
                 copying.popleft()
                 ring.give_back()
 
@@ -286,7 +286,9 @@ class Loader:
         )
 
 
-def _copied_if_it_fits(copies: DeviceCopy, source: Tensor) -> tuple[Tensor, Copied] | None:
+def _copied_if_it_fits(
+    copies: DeviceCopy, source: Tensor
+) -> tuple[Tensor, torch.cuda.Event] | None:
     """A copy on the device; None without memory, which is the caller's to make.
 
     An iteration that raised it would be over.

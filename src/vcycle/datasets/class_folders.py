@@ -43,22 +43,15 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     paths = [path for _, _, path in found]
     parents = [folder for _, folder in splits] or [top]
     notes = (*_strays(top, parents), *_without_videos(top, parents), *_linked(top, paths))
-    if splits:
-        chosen, more = splitting.with_val(
-            [split for split, _, _ in found],
-            paths,
-            labels,
-            reason="the videos are in folders of splits",
-        )
-        notes += more
-    else:
+    if not splits:
         notes += _notes_on_splits_within(top, classes, paths)
-        chosen = splitting.divide(paths, labels)
+    given, why = [split for split, _, _ in found], "the videos are in folders of splits"
+    chosen, more = splitting.with_val(given, paths, labels, reason=why)
     entries = tuple(
         Entry(path, label, split, group=group)
         for path, label, (split, group) in zip(paths, labels, chosen, strict=True)
     )
-    return Listing(top, classes, entries, notes=notes)
+    return Listing(top, classes, entries, notes=notes + more)
 
 
 def _notes_on_splits_within(

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from urllib.parse import quote
 
 from vcycle.data.atomic import remove_partials
 from vcycle.data.decode.probe import probe
@@ -28,7 +27,7 @@ from vcycle.datasets.balance import split_table, split_warnings
 from vcycle.datasets.choices import CHOICES_FILE, Choices
 from vcycle.datasets.folders import plain_path
 from vcycle.datasets.journal import Journal, file_stamp, frames_stamp
-from vcycle.datasets.listing import Entry, Listing
+from vcycle.datasets.listing import Entry, Listing, local_path
 from vcycle.datasets.mirroring import mirroring
 from vcycle.datasets.on_ray import check_shared, run_anywhere
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video
@@ -256,12 +255,7 @@ def _video(entry: Entry, info: VideoInfo, path: str, *, flip: bool) -> Video:
 
 def _path(root: Path, out: Path, path: str) -> str:
     """A path relative to the manifest's folder if that holds the video, else a URI."""
-    if "://" in path:
-        return path
-    file, folder = plain_path(root) / path, plain_path(out)
-    if file.is_relative_to(folder):
-        return file.relative_to(folder).as_posix()
-    return f"file://{quote(str(file))}"
+    return path if "://" in path else local_path(str(plain_path(root) / path), plain_path(out))
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,11 @@ class Splitting:
     ) -> tuple[list[tuple[str, str | None]], tuple[str, ...]]:
         """The splits that the data has, for a ``reason``, with some of train for val if none is.
 
-        Each with the group of a video that was drawn; and notes on what was done.
+        Data without splits, all empty, is divided. Each has the group of a video that was drawn;
+        and there are notes on what was done.
         """
+        if not any(splits):
+            return self.divide(names, labels, groups), ()
         if "train" not in splits or "val" in splits or not self.val_share:
             note = f"group_pattern {self.group_pattern!r} is not used: {reason}"
             notes = () if self.group_pattern is None else (note,)

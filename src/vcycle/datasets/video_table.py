@@ -121,18 +121,15 @@ def _listing(
     notes += (*_notes_on_columns(others), *_notes_on_classes(classes))
     notes += notes_on_labels([row.path for row in rows], [row.labels for row in rows])
     paths, groups = [row.path for row in rows], _groups(rows)
-    if any(row.split for row in rows):
-        if without := [row.path for row in rows if not row.split]:
-            raise ValueError(
-                f"{where}: {without[0]} has no split and others have; give each one a split"
-            )
-        splits, more = splitting.with_val(
-            [row.split for row in rows], paths, labels, groups, reason="the table has splits"
+    given = [row.split for row in rows]
+    if any(given) and not all(given):
+        raise ValueError(
+            f"{where}: {paths[given.index('')]} has no split and others have; give each one a split"
         )
-        notes += more
-        unused = "the table has splits" if all(group is None for _, group in splits) else ""
-    else:
-        splits, unused = splitting.divide(paths, labels, groups), ""
+    why = "the table has splits"
+    splits, more = splitting.with_val(given, paths, labels, groups, reason=why)
+    notes += more
+    unused = why if any(given) and all(group is None for _, group in splits) else ""
     if splitting.group_pattern is not None:
         unused = unused or "--group-pattern is given"
     if unused and any(row.group for row in rows):

@@ -92,19 +92,15 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     notes = notes_on_labels(names, labels)
     if left_out:
         notes += (note,)
-    if any(splits.values()):
-        given, why = [splits[shard] for shard, _ in found], "the names of shards tell the splits"
-        chosen, more = splitting.with_val(given, names, labels, reason=why)
-        notes += more
-    else:
-        chosen = splitting.divide(names, labels)
+    given, why = [splits[shard] for shard, _ in found], "the names of shards tell the splits"
+    chosen, more = splitting.with_val(given, names, labels, reason=why)
     entries = tuple(
         Entry(path, label, split, offset=sample.offset, num_bytes=sample.num_bytes, group=group)
         for path, label, (split, group), (_, sample) in zip(
             paths, labels, chosen, found, strict=True
         )
     )
-    return Listing(top, classes, entries, notes=notes)
+    return Listing(top, classes, entries, notes=notes + more)
 
 
 def _split_of(shard: Path) -> str:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from vcycle.config.run import Model
-from vcycle.data.atomic import atomic, check_replaces
+from vcycle.data.atomic import atomic, check_output
 from vcycle.evaluate.checkpoint import weights_bytes, without_json
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.schedule.messages import shortened
@@ -79,11 +79,7 @@ def export_model(
     """
     if format not in FORMATS:
         raise ValueError(f"--format {format}: give {', '.join(FORMATS)}")
-    if not Path(file).parent.is_dir():
-        raise ValueError(f"--out {file}: there is no folder {Path(file).parent}; make it")
-    if Path(file).is_dir():
-        raise ValueError(f"--out {file}: it is a folder; give a file in it")
-    check_replaces(Path(file), _SUFFIXES[format], flag="--out")
+    check_output(Path(file), _SUFFIXES[format], flag="--out")
     if (Path(file).parent / "config.yaml").exists() and Path(file).name in _OF_RUNS:
         raise ValueError(f"--out {file}: it is the run's own; give another name")
     if format == "safetensors":

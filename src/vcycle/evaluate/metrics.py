@@ -20,7 +20,6 @@ from torch.nn import functional as F
 
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.metric_names import BY_CLASS
-from vcycle.evaluate.views import view_probabilities
 
 Floats = NDArray[np.float64]
 _LEAST_SHARE = 1e-9
@@ -87,6 +86,17 @@ class VideoScores:
         shares = shares.nan_to_num(0.0).clamp_min(_LEAST_SHARE)
         loss = float(F.nll_loss(shares.log(), labels)) if len(labels) else -math.log(_LEAST_SHARE)
         return {"videos": int(seen.sum()), **accuracies, "loss": loss}
+
+
+def view_probabilities(scores: Tensor, *, multi_label: bool) -> Tensor:
+    """(views, classes) scores before softmax -> as many probabilities, in float32."""
+    scores = scores.float()
+    return scores.sigmoid() if multi_label else scores.softmax(1)
+
+
+def combined(probabilities: Tensor, *, multi_label: bool) -> Tensor:
+    """(views, classes) probabilities of one video's views -> (classes,), the video's."""
+    return probabilities.amax(0) if multi_label else probabilities.mean(0)
 
 
 def hits(scores: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> dict[str, Floats]:

@@ -21,9 +21,9 @@ from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import View, grid_of_part, view_grid
 from vcycle.data.metadata import UnreadableVideo, Video, VideoInfo
 from vcycle.evaluate.load_model import LoadedModel
+from vcycle.evaluate.metrics import combined, view_probabilities
 from vcycle.evaluate.refused_shape import refused_shape
 from vcycle.evaluate.video_arguments import NamedVideo, find_videos
-from vcycle.evaluate.views import combined, view_probabilities
 from vcycle.schedule.shape import Shape
 
 _CLIPS_AT_A_TIME = 8

@@ -16,7 +16,7 @@ from typing import Any
 
 from vcycle.config.fields import read_config
 from vcycle.config.run import RunConfig
-from vcycle.data.atomic import check_replaces, write_atomic
+from vcycle.data.atomic import check_output, write_atomic
 from vcycle.evaluate.metric_names import METRICS
 from vcycle.report.charts import (
     COST_TITLES,
@@ -50,7 +50,7 @@ def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
     A run that is not complete is reported as far as it is. Raises ValueError if a folder cannot be
     read or has no steps yet, or runs are validated on different videos.
     """
-    check_replaces(Path(file), ".html", ".htm", flag="--out")
+    check_output(Path(file), ".html", ".htm", flag="--out")
     with as_written(", ".join(map(str, folders))):
         page = _page(folders)
     write_atomic(Path(file), page)

@@ -22,9 +22,12 @@ STYLE: Any = {
 }
 
 
+PLOT_SUFFIXES = ".png", ".svg"
+
+
 def check_plot_file(file: Path) -> None:
     """Raise ValueError unless the file's name ends in .png or .svg."""
-    if file.suffix.lower() not in (".png", ".svg"):
+    if file.suffix.lower() not in PLOT_SUFFIXES:
         raise ValueError(f"plot {file}: name a file that ends in .png or .svg")
 
 

@@ -144,11 +144,7 @@ class Gradients:
                 has_more = self.recorder is not None and self.recorder.release()
                 if not has_more and (has_exchanged or not self.pieces.halve(step)):
                     raise out_of_memory(step, self.fabric) from None
-            # Out here the tensors of the failed attempt are gone.
-            self.network.zero_grad(set_to_none=True)
-            discard_statistics(self.network)
-            if self.fabric.device.type == "cuda":
-                torch.cuda.empty_cache()
+            self.clear()  # out here the tensors of the failed attempt are gone
         for flat in flats:
             flat.average(world_size=self.fabric.world_size)
         return total
@@ -191,6 +187,13 @@ class Gradients:
             with out_of_memory_by_name():
                 total += self._piece(kind, batch, clips, num_batches * pieces, is_last=is_last)
         return total
+
+    def clear(self) -> None:
+        """Forget an attempt that failed: its gradients, statistics and memory."""
+        self.network.zero_grad(set_to_none=True)
+        discard_statistics(self.network)
+        if self.fabric.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def make_room(self) -> bool:
         """Give back the memory that is kept for later passes; False if it was no recording's."""

@@ -19,7 +19,7 @@ from vcycle.data.grid import GridRange
 from vcycle.data.loader import eval_loader
 from vcycle.data.sampler import view_requests
 from vcycle.data.workers import threads
-from vcycle.data.workers.threads import DecodeThreads, HungDecode
+from vcycle.data.workers.threads import DecodeThreads
 from vcycle.demo.videos import write_videos
 from vcycle.schedule.shape import Shape
 
@@ -98,9 +98,8 @@ def test_the_batches_are_those_of_processes(manifest, tmp_path, loader_of, num_w
 def test_a_decode_that_hangs_ends_the_run_and_names_the_video(manifest, loader_of):
     dataset = Treacherous(manifest, RANGE, limit_seconds=0.5, hangers=(5,))
     message = r"train/00005\.mp4: decoding did not end within 0\.75 s.*use decoder 'pyav'"
-    with pytest.raises(HungDecode, match=message):
+    with pytest.raises(ValueError, match=message):
         list(loader_of(dataset))
-    assert issubclass(HungDecode, ValueError)  # the command line makes it one line
     (thread,) = decode_threads()  # nothing waited for it
     dataset.release.set()
     thread.join()

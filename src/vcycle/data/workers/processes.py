@@ -44,10 +44,6 @@ _MAX_RESTARTS_IN_A_ROW = 20  # beside one of each worker: a disk that stalls han
 _MAX_DEATHS = 2  # of workers, or hangs, on a video that has not been decoded in between
 
 
-class DyingWorkers(ValueError):  # noqa: N818
-    """Worker processes die, and not of a video, or cannot be ended; the message says how."""
-
-
 @dataclass
 class _Worker:
     process: Any
@@ -76,7 +72,7 @@ class WorkerPool:
     """``num_workers`` processes with one torch thread each.
 
     ``memory`` is (bytes,) uint8, shared. A decode that hangs inside the codec library, for longer
-    than ``hang_seconds``, is ended with its worker. Raises DyingWorkers, in ``answers``, if workers
+    than ``hang_seconds``, is ended with its worker. Raises ValueError, in ``answers``, if workers
     die as fast as they start, all videos hang, or one that is killed does not end.
     """
 
@@ -183,7 +179,7 @@ class WorkerPool:
         old = self._workers[i]
         index = self._on_video[i]
         if not end(old.process):  # it may yet write into the memory of its parts
-            raise DyingWorkers(
+            raise ValueError(
                 f"data workers: {old.process.name} was killed and does not end, as what it reads "
                 f"from does not answer; check the disk or the store"
             )
@@ -195,11 +191,11 @@ class WorkerPool:
         self._restarts_in_a_row += 1
         if self._restarts_in_a_row > _MAX_RESTARTS_IN_A_ROW + len(self._workers):
             if index >= 0 and reason:
-                raise DyingWorkers(
+                raise ValueError(
                     f"{self.dataset.manifest.videos[index].source}: {reason}, the "
                     f"last of {self._restarts_in_a_row} in a row; check the disk or the store"
                 )
-            raise DyingWorkers(
+            raise ValueError(
                 f"data workers: die as fast as they start ({death(old.process.exitcode)}); check "
                 f"the machine's memory limit, use fewer workers, or --data.frames_gib 0"
             )

@@ -24,10 +24,6 @@ from vcycle.data.workers.lifetime import STOOD_STILL_SECONDS
 from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 
 
-class HungDecode(ValueError):  # noqa: N818
-    """A decode hangs, and a thread cannot be ended; the message names the video."""
-
-
 @dataclass
 class _Shared:
     """What the threads work on. They hold no reference to their owner, so that it can be freed."""
@@ -68,7 +64,7 @@ class DecodeThreads:
     """``num_threads`` threads that answer the parts they are offered.
 
     ``memory`` is (bytes,) uint8 on ``device``; on a CUDA device each thread has its own stream.
-    Raises HungDecode, in ``answers``, if a decode takes longer than ``hang_seconds``.
+    Raises ValueError, in ``answers``, if a decode takes longer than ``hang_seconds``.
     """
 
     # The caller's stream and the threads' streams share memory. A part is written only after the
@@ -159,7 +155,7 @@ class DecodeThreads:
             limit = decoding.hung_seconds(self._shared.dataset)
             if limit is not None:
                 video = self._shared.dataset.manifest.videos[decoding.index].source
-                raise HungDecode(
+                raise ValueError(
                     f"{video}: decoding did not end within {limit:g} s, and a thread "
                     f"cannot be ended; use decoder 'pyav' or 'torchcodec', whose processes can, or "
                     f"remove the video"

@@ -75,11 +75,11 @@ class RehearsedSteps:
                     raise out_of_memory(kind, self.fabric) from None
                 fits = False
             if not fits:  # out here the tensors of the failed attempt are gone: room to say so
-                self._clear()
+                self.gradients.clear()
             if in_all(torch.tensor(fits, device=self.fabric.device), self.fabric):
                 break
             has_more = recorder is not None and recorder.release()
-            self._clear()
+            self.gradients.clear()
             if not in_all(torch.tensor(not has_more, device=self.fabric.device), self.fabric):
                 continue
             if self.config.accumulate != "auto" or not self.gradients.pieces.halve(kind):
@@ -93,11 +93,6 @@ class RehearsedSteps:
                 raise out_of_memory(kind, self.fabric) from None
         self.network.zero_grad(set_to_none=True)
         return seconds * self.config.micro_batches, _peak_bytes(self.fabric.device)
-
-    def _clear(self) -> None:
-        self.network.zero_grad(set_to_none=True)
-        if self.fabric.device.type == "cuda":
-            torch.cuda.empty_cache()
 
     def _own(self, kind: MiniBatch, clips: int) -> float:
         """Seconds of a micro-batch, of which processes exchange statistics at most."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vcycle.evaluate.metrics import VideoScores
-from vcycle.evaluate.views import combined, view_probabilities
+from vcycle.evaluate.metrics import VideoScores, combined, view_probabilities
 
 # One view is sure of class 0, two prefer class 1 a little: the softmax's mean is class 1's, that of
 # the scores themselves, like the maximum, is class 0's.
