@@ -223,7 +223,7 @@ def test_a_file_of_ones_own_is_kept(
         ((), "recipe: name one"),
         (("demo", "--max-clips", "0"), "max_clips 0: give at least 1"),
         (("demo", "--model", "resnet3d_tinny"), "did you mean resnet3d_tiny"),
-        (("demo", "--out", "/no/such/folder/steps.json"), "--out /no/such/folder/steps.json: no"),
+        (("demo", "--out", "/no/such/steps.json"), "--out /no/such/steps.json: there is no folder"),
         (("demo", "--max-clips", "1", "--shape", "4x16x16"), "give a larger --max-clips"),
     ],
 )

@@ -25,6 +25,7 @@ from vcycle.cli.main import main
 from vcycle.config.fields import config_text, read_config
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Model
+from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import check_uri
 from vcycle.evaluate.predict import windows
 from vcycle.schedule.shape import ShapeRule
@@ -129,7 +130,7 @@ def test_indexing_replaces_no_file_of_others(
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted([name, "run", "sit"])
 
 
-def test_a_manifest_that_was_edited_is_still_ours(
+def test_a_manifest_that_was_edited_is_read_and_kept(
     synthetic_videos: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     """A spreadsheet adds a mark, quotes and columns, and may change their order."""
@@ -148,7 +149,15 @@ def test_a_manifest_that_was_edited_is_still_ours(
         writer = csv.DictWriter(file, columns, restval="mine", quoting=csv.QUOTE_ALL)
         writer.writeheader()
         writer.writerows(rows)
-    assert main(index) == 0
+    edited = (videos / "manifest.csv").read_bytes()
+    for words in (index, ["train", str(videos), "--dry-run"]):
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert "manifest.csv: was edited since it was indexed, and indexing would undo" in error
+    assert (videos / "manifest.csv").read_bytes() == edited
+    assert len(Manifest.read(videos)) == 2
+    (videos / "manifest.csv").unlink()
+    assert main(index) == main(index) == 0
     capsys.readouterr()
 
 
@@ -181,6 +190,31 @@ def test_no_output_replaces_a_file_of_another_kind(run: Path, capsys: Captured) 
     ):
         assert f"{words[-1]}: it is there, and no ." in said(capsys, *words)
     assert {file: file.read_bytes() for file in run.glob("*") if file.is_file()} == before
+
+
+def test_a_page_and_a_plot_of_ones_own_are_kept(run: Path, capsys: Captured) -> None:
+    page, plots = run.parent / "thesis.html", [run.parent / f"photo{s}" for s in (".png", ".svg")]
+    report = ["report", str(run), "--out", str(page)]
+    draw = [["plan", "demo", "--plot", str(plot)] for plot in plots]
+    for words in (report, *draw):
+        Path(words[-1]).write_text("mine")
+        assert f"{words[-1]}: it is there, and not of vcycle; name" in said(capsys, *words)
+        assert Path(words[-1]).read_text() == "mine"
+        Path(words[-1]).unlink()
+        assert main(words) == main(words) == 0
+
+
+def test_a_folder_from_elsewhere_has_no_pipe_for_a_configuration(
+    run: Path, capsys: Captured
+) -> None:
+    """Whoever reads it would wait for a writer."""
+    (run / "config.yaml").unlink()
+    os.mkfifo(run / "config.yaml")
+    for words in (
+        ["report", str(run), "--out", str(run.parent / "report.html")],
+        ["eval", str(run)],
+    ):
+        assert "config.yaml" in said(capsys, *words)
 
 
 def test_values_that_stand_for_many_are_not_read(run: Path, capsys: Captured) -> None:
@@ -295,15 +329,20 @@ def test_windows_are_no_more_than_a_million() -> None:
         ("metrics.jsonl", '{"batch_size": null, "shape": "8x32x32"}\n'),
         ("validation.jsonl", '{"top1": 0.5, "seconds": 1, "step": "x"}\n'),
         ("multiply_adds.json", "5"),
+        ("metrics.jsonl", '{"batch_size": 8, "shape": "8x32x32", "step": 0, "loss": Infinity}\n'),
+        ("validation.jsonl", '{"top1": 0.5, "seconds": 1, "step": -99}\n'),
+        ("validation.jsonl", '{"top1": 0.5, "seconds": "<b>", "step": 0}\n'),
     ],
-    ids=range(6),
+    ids=range(9),
 )
 def test_a_run_whose_files_were_changed_is_named(
     name: str, text: str, run: Path, capsys: Captured
 ) -> None:
     (run / name).write_text(text)
-    error = said(capsys, "report", str(run), "--out", str(run.parent / "report.html"))
-    assert f"run folder {run}: its files are not as vcycle train writes them" in error
+    report = ["report", str(run), "--out", str(run.parent / "report.html")]
+    for words in (report, ["compare", str(run), str(run)]):
+        error = said(capsys, *words)
+        assert f"run folder {run}: its files are not as vcycle train writes them" in error
 
 
 def test_a_damaged_row_is_named(run: Path, capsys: Captured) -> None:

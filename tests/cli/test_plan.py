@@ -811,7 +811,7 @@ def test_the_value_of_a_field_is_no_recipe(
         ),
         (
             [KINETICS, "--plot", "plan.jpeg"],
-            "plot plan.jpeg: name a file that ends in .png or .svg",
+            "--plot plan.jpeg: name a file that ends in .png or .svg",
         ),
     ],
 )

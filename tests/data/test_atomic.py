@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import errno
+import os
+import re
 from pathlib import Path
 
 import pytest
 
-from vcycle.data.atomic import atomic, naming, remove_partials, write_atomic
+from vcycle.data.atomic import (
+    atomic,
+    check_output,
+    naming,
+    open_own,
+    remove_partials,
+    write_atomic,
+)
 
 
 def test_a_file_appears_only_when_it_is_complete(tmp_path):
@@ -67,3 +76,36 @@ def test_partials_of_killed_runs_are_removed_and_nothing_else(tmp_path):
 def test_a_folder_that_is_not_there_is_named_with_the_fix(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*none; make it, or"):
         write_atomic(tmp_path / "none" / "file.json", "{}")
+
+
+def test_a_file_of_ones_own_is_no_link_and_no_device(tmp_path):
+    theirs = tmp_path / "thesis.tex"
+    theirs.write_text("precious")
+    (tmp_path / "link").symlink_to(theirs)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        with pytest.raises(ValueError, match=f"{name}: it is no file of its own, but a link or a"):
+            open_own(tmp_path / name, os.O_RDWR | os.O_CREAT)
+    assert theirs.read_text() == "precious"
+    os.close(open_own(tmp_path / "new", os.O_RDWR | os.O_CREAT))
+    assert (tmp_path / "new").is_file()
+
+
+def test_an_output_takes_the_place_of_its_kind_alone(tmp_path, monkeypatch):
+    (tmp_path / "page.html").touch()
+    (tmp_path / "notes.txt").touch()
+    check_output(tmp_path / "page.html", ".html", flag="--out")
+    check_output(tmp_path / "new", ".html", flag="--out")
+    for name, problem in (
+        ("notes.txt", "it is there, and no .html file; name another"),
+        ("", "it is a folder; give a file in it"),
+        ("none/page.html", f"there is no folder {tmp_path / 'none'}; make it"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(f"--out {tmp_path / name}: {problem}")):
+            check_output(tmp_path / name, ".html", flag="--out")
+    tmp_path.chmod(0o555)
+    try:
+        with pytest.raises(ValueError, match="is read-only; name a file elsewhere"):
+            check_output(tmp_path / "page.html", ".html", flag="--out")
+    finally:
+        tmp_path.chmod(0o755)

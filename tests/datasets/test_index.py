@@ -69,7 +69,7 @@ def test_after_an_interruption_the_same_bytes_come_out(videos, tmp_path, num_wor
         (tmp_path / out).mkdir()
     index_videos(listing, tmp_path / "complete", num_workers=num_workers)
     expected = contents(tmp_path / "complete")
-    assert set(expected) == {"manifest.csv", "classes.txt", "listed.csv", "bad.csv"}
+    assert set(expected) == {"manifest.csv", "classes.txt", "listed.csv", "bad.csv", "index.json"}
 
     with pytest.raises(KeyboardInterrupt):
         index_videos(listing, tmp_path / "stopped", num_workers=num_workers, progress=interrupt)

@@ -358,3 +358,15 @@ def test_times_may_be_called_as_manifests_call_them(tmp_path, small_video):
     (tmp_path / "v.csv").write_text("path,label,start_seconds,end_seconds\na.mp4,run,0.5,1.5\n")
     (entry,) = list_table(tmp_path / "v.csv").entries
     assert (entry.start_seconds, entry.end_seconds) == (0.5, 1.5)
+
+
+def test_a_small_parquet_file_that_stands_for_very_much_is_refused(tmp_path, monkeypatch):
+    """And columns that are not read cost nothing: they may hold the videos themselves."""
+    monkeypatch.setattr("vcycle.datasets.video_table._MOST_BYTES", 2**20)
+    rows = [{"path": f"{k}.mp4", "Label": "run", "bytes": "x" * 4096} for k in range(2000)]
+    listing = list_table(write(tmp_path / "t.parquet", rows), val_share=0)
+    assert len(listing.missing) == 2000
+    assert "column not read: 'bytes'; those with" in listing.notes[0]
+    rows = [{"path": f"{k}.mp4", "label": "x" * 1024} for k in range(2000)]
+    with pytest.raises(ValueError, match=r"t\.parquet: its columns hold more than"):
+        list_table(write(tmp_path / "t.parquet", rows), val_share=0)

@@ -187,3 +187,25 @@ def test_tars_that_cannot_be_read(pack):
     (root / "a.tar").unlink()
     with pytest.raises(ValueError, match=r"val-b\.tar: is not an uncompressed tar \(.*; unpack it"):
         list_folder(root)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_that_claims_gigabytes_is_not_read(pack, kind):
+    root = pack("a.tar", {"1.mp4": None, "1.cls": b"x"})
+    header = tarfile.TarInfo("long")
+    header.type, header.size = kind, 5 * 2**30
+    (root / "a.tar").write_bytes(header.tobuf(format=tarfile.GNU_FORMAT))
+    with (root / "a.tar").open("r+b") as file:
+        file.truncate(6 * 2**30)  # it takes no room
+    with pytest.raises(ValueError, match=r"a\.tar: is .* \(a header of 5,368,709,120 bytes\)"):
+        list_folder(root)
+
+
+def test_headers_of_headers_without_end_are_one_line(pack):
+    root = pack("a.tar", {"1.mp4": None, "1.cls": b"x"})
+    header = tarfile.TarInfo("long")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1
+    block = header.tobuf(format=tarfile.GNU_FORMAT) + b"a".ljust(512, b"\0")
+    (root / "a.tar").write_bytes(block * 5000 + (root / "a.tar").read_bytes())
+    with pytest.raises(ValueError, match=r"a\.tar: is "):
+        list_folder(root)

@@ -74,6 +74,19 @@ def test_the_demo_compares_five_runs_and_keeps_what_is_done(
     assert capsys.readouterr().out.count("done before") == 4
     assert again[3]["top1"] == multigrid["top1"]
 
+    # The folder was moved, the code of one run is another, and another was killed as it began.
+    folder = (tmp_path / "demo").rename(tmp_path / "moved")
+    (folder / "anneal.sha256").write_text("of another version")
+    (folder / "multigrid").rename(folder / "multigrid-1")
+    (folder / "multigrid" / "manifest").mkdir(parents=True)
+    assert demo.run_demo(folder, quick=True)[3]["top1"] == multigrid["top1"]
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("done before") == 3
+    assert f"is now {folder}/anneal-1" in out.replace(" ", "").replace("isnow", "is now ")
+    assert (folder / "anneal-1" / "result.json").is_file()
+    assert (folder / "multigrid-2" / "manifest").is_dir()
+    folder.rename(tmp_path / "demo")
+
     theirs = tmp_path / "demo" / "multigrid"
     for text in ("recipe: theirs\n", "- demo\n", "recipe: [\n", ""):
         (theirs / "config.yaml").write_text(text)

@@ -69,3 +69,17 @@ def test_writing_again_is_free_and_other_settings_are_refused(tmp_path):
         write_videos(tmp_path, **arguments, seed=1)
     with pytest.raises(ValueError, match="val_videos 0: give at least 1"):
         write_videos(tmp_path, train_videos=1, val_videos=0)
+    with pytest.raises(ValueError, match="seed -1: give a number of at least 0"):
+        write_videos(tmp_path / "other", train_videos=1, val_videos=1, seed=-1)
+    assert not (tmp_path / "other").exists()
+
+    lost = tmp_path / "train" / "00001.mp4"
+    content = lost.read_bytes()
+    for file in (lost, tmp_path / "manifest.csv"):
+        file.unlink()
+        write_videos(tmp_path, **arguments)
+    assert lost.read_bytes() == content
+    for text in ("", "3", "{"):
+        (tmp_path / "synthetic.json").write_text(text)
+        with pytest.raises(ValueError, match=r"synthetic\.json.*; remove the folder, or choose"):
+            write_videos(tmp_path, **arguments)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -124,12 +125,15 @@ def run_bench_step(options: argparse.Namespace) -> None:
         most = most_clips(config.baseline.num_videos) if own else None
         factors = batch_factors(bench, plan, most_batch=most, **asked)
     rows = _distinct(measured)
+    proposal = f"batches by throughput: {_FACTORS_FLAG} '{list(factors)}'"
     if options.json:
         print(text())
+        if factors:
+            print(proposal, file=sys.stderr)
     else:
         print(f"\n{prediction_text(config, rows)}\n")
         if factors:
-            print(f"batches by throughput: {_FACTORS_FLAG} '{list(factors)}'\n")
+            print(f"{proposal}\n")
         given = (flag.split(" ", 1) for flag in (*options.given, f"--step-seconds {options.out}"))
         words = [*filter(None, ["vcycle", "plan", options.recipe]), *(w for f in given for w in f)]
         print(shlex.join(words))

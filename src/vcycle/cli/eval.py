@@ -95,10 +95,9 @@ def run_eval_command(options: argparse.Namespace) -> None:
     if options.plot is not None and options.shapes is None:
         raise ValueError("--plot: it draws several shapes; give --shapes all too")
     if options.plot is not None:
-        from vcycle.report.plot_file import PLOT_SUFFIXES, check_plot_file
+        from vcycle.report.plot_file import check_plot_file
 
         check_plot_file(Path(options.plot))
-        check_output(Path(options.plot), *PLOT_SUFFIXES, flag="--plot")
 
     with starting_pytorch():
         from vcycle.devices.process_group import destroy_process_group

@@ -55,10 +55,16 @@ def _loaded(text: str) -> Any:
 
 def read_values(file: Path) -> dict[str, Any]:
     """What a configuration file says, not checked beyond being a mapping."""
-    if (size := file.stat().st_size) > _MOST_BYTES:
-        raise ValueError(f"{file}: {size:,} bytes are no configuration; give a run's config.yaml")
+    if file.exists() and not file.is_file():  # a pipe would be waited for
+        raise ValueError(f"{file}: no file of text; give a run's config.yaml")
+    with file.open("rb") as content:
+        text = content.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ValueError(
+            f"{file}: over {_MOST_BYTES:,} bytes are no configuration; give a run's config.yaml"
+        )
     try:
-        values = _loaded(file.read_text(encoding="utf-8"))
+        values = _loaded(text.decode())
     except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{file}: not YAML ({reason}); give a run's config.yaml") from error

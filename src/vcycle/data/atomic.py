@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,8 +36,29 @@ def write_atomic(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def check_output(path: Path, *suffixes: str, flag: str) -> None:
-    """Raise ValueError unless ``path`` can be written, at most in place of a file of its kind."""
+def open_own(path: Path, flags: int) -> int:
+    """The descriptor of a file that only vcycle writes. Raises ValueError for a link or a device.
+
+    In a folder from elsewhere a link would lead to a file of somebody's own.
+    """
+    problem = f"{path}: it is no file of its own, but a link or a device; remove it"
+    try:
+        file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError(problem) from None
+        raise
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise ValueError(problem)
+    return file
+
+
+def check_output(path: Path, *suffixes: str, flag: str, mark: bytes = b"") -> None:
+    """Raise ValueError unless ``path`` can be written, at most in place of a file of its kind.
+
+    Those of vcycle may have a ``mark`` in their first bytes.
+    """
     if not path.parent.is_dir():
         raise ValueError(f"{flag} {path}: there is no folder {path.parent}; make it")
     if path.is_dir():
@@ -45,6 +67,10 @@ def check_output(path: Path, *suffixes: str, flag: str) -> None:
         raise ValueError(f"{flag} {path}: {path.parent} is read-only; name a file elsewhere")
     if path.exists() and path.suffix.lower() not in suffixes:
         raise ValueError(f"{flag} {path}: it is there, and no {suffixes[0]} file; name another")
+    if mark and path.exists():
+        with path.open("rb") as file:
+            if mark not in file.read(4096):
+                raise ValueError(f"{flag} {path}: it is there, and not of vcycle; name another")
 
 
 def is_writable(folder: Path) -> bool:

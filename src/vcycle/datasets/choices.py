@@ -19,13 +19,15 @@ class Choices:
     """Whether clips may be mirrored, and how videos are divided; None for what was not chosen.
 
     ``source`` is the folder or table that was indexed, as a path from the manifest's folder; empty
-    if these were a published dataset's files.
+    if these were a published dataset's files. ``manifest_sha256`` is of the manifest as indexing
+    wrote it, with its classes; empty while it is written.
     """
 
     flip: bool | None = None
     val_share: float | None = None
     group_pattern: str | None = None  # empty for none
     source: str = ""
+    manifest_sha256: str | None = None
 
     def __post_init__(self) -> None:
         fit = (
@@ -33,6 +35,7 @@ class Choices:
             and isinstance(self.val_share, float | int | None)
             and isinstance(self.group_pattern, str | None)
             and isinstance(self.source, str)
+            and isinstance(self.manifest_sha256, str | None)
         )
         if not fit:
             raise TypeError(f"{self}: other types than choices have")

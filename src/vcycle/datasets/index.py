@@ -7,7 +7,9 @@ changed, hit the time limit or killed its worker.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -86,7 +88,7 @@ def index_videos(
     longer than ``limit_seconds`` to probe is bad. With the address of a cluster, ``ray``, its CPUs
     do the work instead of ``num_workers`` processes; all nodes see the videos under the same path.
     Raises ValueError if no video decodes, if another run is writing there, or if a file that
-    it would replace is somebody else's.
+    it would replace is somebody else's, or a manifest that was edited since.
     """
     check_num_workers(num_workers)
     out = Path(directory) if directory is not None else listing.root
@@ -96,7 +98,9 @@ def index_videos(
         raise ValueError(f"{out}: cannot be written to; give another folder with --out")
     with Journal(out / JOURNAL) as journal:
         remove_partials(out, (*MANIFEST_FILES, CHOICES_FILE))
-        choices = choices.with_earlier(Choices.read(out))
+        earlier = Choices.read(out)
+        _check_unedited(out, earlier.manifest_sha256)
+        choices = choices.with_earlier(earlier)
         found = _probe_all(
             listing,
             journal,
@@ -108,9 +112,30 @@ def index_videos(
         mirrored, note = mirroring(listing.classes, choices.flip)
         notes = (*listing.notes, *([note] if note else ()))
         indexed = _indexed(listing, out, found, flip=mirrored, notes=notes)
-        choices.keep(out)  # before the manifest, which without them would be taken for another's
+        # Before the manifest, which without them would be taken for another's, or for edited.
+        replace(choices, manifest_sha256="").keep(out)
         indexed.manifest.write()
+        replace(choices, manifest_sha256=_manifest_sha256(out)).keep(out)
         return indexed
+
+
+def _check_unedited(folder: Path, written: str | None) -> None:
+    """Raise ValueError if the manifest is not what indexing had ``written``, by its hash."""
+    now, file = _manifest_sha256(folder), folder / "manifest.csv"
+    if written and now and now != written:
+        raise ValueError(
+            f"{file}: was edited since it was indexed, and indexing would undo that; train on it "
+            f"as it is, with vcycle train {shlex.quote(str(file))}, or remove it to index anew"
+        )
+
+
+def _manifest_sha256(folder: Path) -> str:
+    """Of a manifest and its classes; empty without them."""
+    try:
+        files = [(folder / name).read_bytes() for name in ("classes.txt", "manifest.csv")]
+    except FileNotFoundError:
+        return ""
+    return hashlib.sha256(b"\0".join(files)).hexdigest()
 
 
 def _probe_all(

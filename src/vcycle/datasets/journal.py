@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from vcycle.data.atomic import naming
+from vcycle.data.atomic import naming, open_own
 
 Row = dict[str, Any]
 
@@ -33,7 +33,8 @@ class Journal:
         self.path = path
 
     def __enter__(self) -> Journal:
-        self._file = self.path.open("a+", encoding="utf-8", errors="replace", buffering=1)
+        file = open_own(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._file = os.fdopen(file, "a+", encoding="utf-8", errors="replace", buffering=1)
         try:
             _lock(self._file, self.path)
         except ValueError:
@@ -66,7 +67,7 @@ class Journal:
 def _row(line: str) -> Row | None:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
 

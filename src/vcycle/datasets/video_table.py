@@ -44,6 +44,10 @@ _NAMED = 4
 """Of the columns that are not read, the most that a note names."""
 _FIX = "correct it"
 _MOST_ROWS = 20_000_000
+_FEW_ROWS = 1000
+"""Of Parquet, decoded at a time."""
+_MOST_BYTES = 2 * 2**30
+"""Of its columns, decoded."""
 Row = Mapping[str, Any]
 
 
@@ -203,8 +207,7 @@ def _read(table: Path, folder: Path) -> tuple[list[_Listed], list[str]]:
     others: dict[str, None] = {}
 
     def parse(row: Row) -> _Listed:
-        named = {name: name.strip().lower() for name in row}
-        columns = {name: _ALIASES.get(plain, plain) for name, plain in named.items()}
+        columns = {name: _column(name) for name in row}
         known = {columns[name]: value for name, value in row.items()}
         used = _used(known)
         for column, count in Counter(columns.values()).items():
@@ -239,14 +242,34 @@ def _parse_parquet(table: Path, parse: Callable[[Row], _Listed]) -> list[_Listed
                     f"{table}: it has {file.metadata.num_rows:,} rows; give a table of "
                     f"{_MOST_ROWS:,} at most"
                 )
-            rows = file.read().to_pylist()
+            return _parse_batches(file, parse, table)
     except ArrowException as error:
         raise ValueError(f"{table}: is not Parquet ({error}); {_FIX}") from None
-    found = []
-    for count, row in enumerate(rows, start=1):
-        with placed(f"{table} row {count}", _FIX):
-            found.append(parse(row))
+
+
+def _parse_batches(file: Any, parse: Callable[[Row], _Listed], table: Path) -> list[_Listed]:
+    """The rows of a ``ParquetFile``, of which a small one may stand for very much."""
+    names = file.schema_arrow.names
+    known = [name for name in names if _column(name) in _COLUMNS] or names[:1]
+    found: list[_Listed] = []
+    num_bytes = 0
+    for batch in file.iter_batches(batch_size=_FEW_ROWS, columns=known):
+        num_bytes += batch.nbytes
+        if num_bytes > _MOST_BYTES:
+            raise ValueError(
+                f"{table}: its columns hold more than {_MOST_BYTES // 2**30} GiB; give a table of "
+                f"paths and labels"
+            )
+        for row in batch.to_pylist():
+            with placed(f"{table} row {len(found) + 1}", _FIX):
+                found.append(parse({**dict.fromkeys(names), **row}))
     return found
+
+
+def _column(name: str) -> str:
+    """What a column is, whatever its spelling."""
+    plain = name.strip().lower()
+    return _ALIASES.get(plain, plain)
 
 
 def _names_files(table: Path) -> bool:

@@ -30,6 +30,12 @@ from vcycle.schedule.messages import counted, quoted
 _LABEL_FILES = ("cls", "json", "txt")  # in this order
 _LABEL_FIELDS = ("labels", "label", "class", "cls")
 _MOST_LABEL_BYTES = 1_000_000
+_MOST_HEADER_BYTES = 32 * 1024
+_EXTENDED = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
+"""Headers of long names and further values, for the member that follows."""
 _MOST_END_BYTES = 2**20  # zeros, of which tar writes a few thousand
 _FIX = "give each video a .cls, a .json with label or labels, or a .txt"
 
@@ -115,8 +121,8 @@ def _split_of(shard: Path) -> str:
 def _samples(shard: Path) -> Iterator[_Sample]:
     with ExitStack() as stack:
         try:
-            tar = stack.enter_context(tarfile.open(shard, "r:"))
-        except (tarfile.TarError, ValueError, OverflowError) as error:
+            tar = stack.enter_context(tarfile.open(shard, "r:", tarinfo=_TarInfo))
+        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"{shard}: is not an uncompressed tar ({error}); unpack it") from None
         members = _members(tar, shard)
         for name, member in members.items():
@@ -130,6 +136,15 @@ def _samples(shard: Path) -> Iterator[_Sample]:
             with placed(f"{shard} sample {quoted(stem)}", _FIX):
                 labels = _labels(_texts(tar, members, stem))
             yield _Sample(stem, member.offset_data, num_bytes, labels)
+
+
+class _TarInfo(tarfile.TarInfo):
+    """A header of a tar; what extends it is read whole, and may not be large."""
+
+    def _proc_member(self, tar: tarfile.TarFile) -> Any:
+        if self.type in _EXTENDED and self.size > _MOST_HEADER_BYTES:
+            raise ValueError(f"a header of {self.size:,} bytes")
+        return super()._proc_member(tar)  # type: ignore[misc]
 
 
 def _members(tar: tarfile.TarFile, shard: Path) -> dict[str, tarfile.TarInfo]:
@@ -154,7 +169,7 @@ def _members(tar: tarfile.TarFile, shard: Path) -> dict[str, tarfile.TarInfo]:
             end = file.read(_MOST_END_BYTES)
         if not end or end.strip(b"\0"):
             raise ValueError("data after its end, or no header" if end else "no end")
-    except (tarfile.TarError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"{shard}: is damaged or cut off after {last} ({error}); write it again"
         ) from None

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import vcycle
-from vcycle.config.fields import config_text, read_values
+from vcycle.config.fields import read_saved, read_values
 from vcycle.config.recipes import demo
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import write_atomic
@@ -32,6 +32,7 @@ from vcycle.schedule.messages import duration
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.train.activity import progress_bar
 from vcycle.train.run import train
+from vcycle.train.same_run import config_differences
 
 TITLES = {
     "baseline": "baseline",
@@ -142,29 +143,37 @@ def _done_before(run: Path, config: RunConfig) -> dict[str, Any] | None:
 
 
 def _same(run: Path, config: RunConfig) -> bool:
+    """Whether a run is of this code and configuration, wherever its folder was then."""
     try:
         code = (run.parent / f"{run.name}.sha256").read_text()
-        return code == _code_hash() and (run / "config.yaml").read_text() == config_text(config)
-    except FileNotFoundError:
+        before = read_saved(run / "config.yaml")
+    except (FileNotFoundError, ValueError):
         return False
+    return code == _code_hash() and not config_differences(before, config)
 
 
 def _train(config: RunConfig, run: Path, *, title: str, console: Console) -> dict[str, Any]:
-    """Go on with an interrupted run; else train anew, in place of an outdated run of the demo."""
+    """Go on with an interrupted run; else train anew, and keep an outdated run of the demo."""
     is_same = _same(run, config)
-    if run.exists() and not is_same:
-        if any(run.glob("[!.]*")) and not _is_of_demo(run):  # a killed run may have left nothing
+    if not is_same and any(run.glob("[!.]*")):
+        if not _is_of_demo(run):
             raise ValueError(f"{run}: not a run of the demo; choose another --folder")
-        shutil.rmtree(run)
+        others = (run.with_name(f"{run.name}-{number}") for number in count(1))
+        kept = next(each for each in others if not each.exists())
+        run.rename(kept)
+        console.print(f"{title}: trained anew; the run of other code or settings is now {kept}")
     run.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(run.parent / f"{run.name}.sha256", _code_hash())
     return train(config, run, resume="auto" if is_same else False, title=title, console=console)
 
 
 def _is_of_demo(run: Path) -> bool:
+    """Whether its configuration says so; one that was killed as it began may have none yet."""
+    if not (run / "config.yaml").exists():
+        return (run.parent / f"{run.name}.sha256").is_file()
     try:
         return read_values(run / "config.yaml").get("recipe") == "demo"
-    except (FileNotFoundError, ValueError):
+    except ValueError:
         return False
 
 

@@ -14,6 +14,7 @@ from vcycle.data.atomic import write_atomic
 from vcycle.data.decode.encode import encode_frames
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Video
+from vcycle.data.tables import parse_object
 from vcycle.datasets.parallel import Failed, run_jobs
 from vcycle.demo.scenes import CLASSES, SPLITS, draw_scene, render
 
@@ -40,6 +41,8 @@ def write_videos(
     for name, count in (("train_videos", train_videos), ("val_videos", val_videos)):
         if count < 1:
             raise ValueError(f"{name} {count}: give at least 1 video")
+    if seed < 0:
+        raise ValueError(f"seed {seed}: give a number of at least 0")
     settings = {
         "version": _FORMAT_VERSION,
         "seed": seed,
@@ -75,15 +78,23 @@ def _complete(root: Path, settings: dict[str, int]) -> bool:
     """
     file = root / _SETTINGS_FILE
     if file.exists():
-        found = json.loads(file.read_text())
+        found = parse_object(file, dict, fix="remove the folder, or choose another")
         if {**found, "complete": True} != {**settings, "complete": True}:
             raise ValueError(f"{root}: holds videos of other settings; choose another directory")
-        return bool(found["complete"])
+        return found.get("complete") is True and _has_all(root)
     if root.exists() and any(root.iterdir()):
         raise ValueError(f"{root}: not empty; choose a new directory for the generated videos")
     root.mkdir(parents=True, exist_ok=True)
     write_atomic(file, json.dumps({**settings, "complete": False}) + "\n")
     return False
+
+
+def _has_all(root: Path) -> bool:
+    """Whether the manifest and every video of it are there still."""
+    try:
+        return all((root / video.path).is_file() for video in Manifest.read(root).videos)
+    except ValueError:
+        return False
 
 
 def _write_video(root: Path, seed: int, job: tuple[str, int]) -> Video:

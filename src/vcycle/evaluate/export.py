@@ -110,7 +110,8 @@ def export_model(
             torch.export.save(program, content, extra_files=extra)
             partial.write_bytes(content.getbuffer())
             del content
-            loaded = torch.export.load(partial)
+            with partial.open("rb") as written:
+                loaded = torch.export.load(written)
             run = loaded.module(check_guards=False)
         for number, shape in enumerate((example, *others)):
             _check(module, run, shape, num_clips=1 + number % 3, pixels=normalise)

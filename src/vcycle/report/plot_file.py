@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from vcycle.data.atomic import atomic
+from vcycle.data.atomic import atomic, check_output
 
 TEXT, EDGE, GRID, ACCENT = "#2e3440", "#173f2d", "#aab2c0", "#c2593f"
 STYLE: Any = {
@@ -22,19 +22,20 @@ STYLE: Any = {
 }
 
 
-PLOT_SUFFIXES = ".png", ".svg"
+_MARK = "vcycle"
 
 
 def check_plot_file(file: Path) -> None:
-    """Raise ValueError unless the file's name ends in .png or .svg."""
-    if file.suffix.lower() not in PLOT_SUFFIXES:
-        raise ValueError(f"plot {file}: name a file that ends in .png or .svg")
+    """Raise ValueError unless it can be written, ends in .png or .svg, and is no other's plot."""
+    if file.suffix.lower() not in (".png", ".svg"):
+        raise ValueError(f"--plot {file}: name a file that ends in .png or .svg")
+    check_output(file, ".png", ".svg", flag="--plot", mark=_MARK.encode())
 
 
 def save_plot(figure: Figure, file: Path) -> None:
     """Write a figure, drawn with the ``svg.hashsalt`` of ``STYLE``."""
     vector = file.suffix.lower() == ".svg"
-    metadata = {"Date": None, "Creator": None} if vector else None
+    metadata = {"Date": None, "Creator": _MARK} if vector else {"Software": _MARK}
     with atomic(file) as partial:
         figure.savefig(partial, format=file.suffix[1:].lower(), dpi=150, metadata=metadata)
         if vector:

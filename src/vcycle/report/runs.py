@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 from vcycle.data.json_lines import read_rows
 from vcycle.schedule.shape import clip_name
 
-_NOT_JSON = (json.JSONDecodeError, UnicodeDecodeError)
+_OTHERS = (json.JSONDecodeError, UnicodeDecodeError, ArithmeticError)
 _ROUNDING = 1e-6
 """Accuracies are kept in single precision, in which 0.9 is a little less."""
 
@@ -87,7 +87,7 @@ def as_written(folder: str | Path) -> Iterator[None]:
     """ValueError, in one line, where a run's files turn out to be others than a run writes."""
     try:
         yield
-    except (LookupError, TypeError, AttributeError, RecursionError, *_NOT_JSON) as error:
+    except (LookupError, TypeError, AttributeError, RecursionError, *_OTHERS) as error:
         raise ValueError(
             f"run folder {folder}: its files are not as vcycle train writes them "
             f"({type(error).__name__}: {error}); give another, or restore them"
@@ -106,12 +106,15 @@ def _read_run(folder: str | Path) -> RunRecord:
     steps = read_rows(path / "metrics.jsonl")
     if not steps:
         raise ValueError(f"run folder {folder}: no metrics yet; wait for its first steps")
+    _check_numbers(steps, "metrics.jsonl", ("step", "batch_size"))
     clips, costs = [0], _costs(path, steps)
     for step in steps:
         clips.append(clips[-1] + step["batch_size"])
     points = []
     numbers = [step["step"] for step in steps]
-    for row in read_rows(path / "validation.jsonl"):
+    rows = read_rows(path / "validation.jsonl")
+    _check_numbers(rows, "validation.jsonl", ("step", "seconds"))
+    for row in rows:
         if not math.isfinite(row[metric]):
             raise ValueError(
                 f"run folder {folder}: {metric} {row[metric]} after step {row['step']} in "
@@ -129,6 +132,18 @@ def _read_run(folder: str | Path) -> RunRecord:
         multiply_adds=None if costs is None else costs[-1],
         is_complete=(path / "result.json").is_file(),
     )
+
+
+def _check_numbers(rows: Sequence[dict[str, Any]], file: str, names: Sequence[str]) -> None:
+    """Raise TypeError unless all numbers of rows are finite, and ``names`` are of at least 0."""
+    for row in rows:
+        for name, value in row.items():
+            if name in names:
+                fits = isinstance(value, int | float) and 0 <= value < math.inf
+            else:
+                fits = not isinstance(value, float) or math.isfinite(value)
+            if not fits:
+                raise TypeError(f"{file} has {name} {value!r:.40}")
 
 
 def _costs(path: Path, steps: list[dict[str, Any]]) -> list[float] | None:

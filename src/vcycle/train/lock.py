@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from vcycle.data.atomic import naming
+from vcycle.data.atomic import naming, open_own
 
 LOCK_NAME = ".lock"
 _DEAD_NODE_SECONDS = 150.0
@@ -33,13 +33,13 @@ class FolderLock:
         self._made = False  # the folder
 
     def take(self) -> None:
-        """Make the folder and lock it. Raises ValueError if another process has."""
+        """Make the folder and lock it. Raises ValueError if another process has, or for a link."""
         if self._file is not None:
             return
         self._made = not self._folder.exists()
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            file = open_own(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             if error.errno in _NO_LOCKS:
                 return
