@@ -242,6 +242,7 @@ def test_values_that_stand_for_many_are_not_read(run: Path, capsys: Captured) ->
         ({"std": 0.0}, "mean 0.45, std 0.0: no pixels have these"),
         ({"short_side": [48, 36]}, "short side 48 to 36"),
         ({"classes": []}, "no classes"),
+        ({"classes": ["run", "\x1b]0;mine\x07"]}, "has a line break or another control character"),
     ],
 )
 def test_weights_say_of_themselves_what_they_can_be(

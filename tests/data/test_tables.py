@@ -48,6 +48,8 @@ def test_json_that_is_no_list_of_objects_is_named(tmp_path):
         ("{}", "a.json: is not a list of videos; fix it"),
         ("[1]", "a.json item 1: is not an object that describes a video; fix it"),
         ("[\n1,\n}", "a.json line 3: is not JSON"),
+        ("[" * 100_000, "a.json: is not JSON of plain values"),
+        ("9" * 5000, "a.json: is not JSON of plain values"),
     ):
         file.write_text(content)
         with pytest.raises(ValueError, match=re.escape(message)):

@@ -75,7 +75,8 @@ def test_a_stray_image_hides_nothing(under, tmp_path):
 
 def test_names_that_cannot_be_written_are_escaped(under, tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9.mp4")).touch()
-    assert under("a\nb.mp4", "ö\u2028.mp4") == ["a\\nb.mp4", "caf\\xe9.mp4", "ö\u2028.mp4"]
+    names = under("a\nb.mp4", "c\x1b[2J.mp4", "d\te.mp4", "ö\u2028.mp4")
+    assert names == ["a\\nb.mp4", "c\\x1b[2J.mp4", "caf\\xe9.mp4", "d\te.mp4", "ö\u2028.mp4"]
 
 
 def test_hidden_files_are_no_videos(under):

@@ -48,6 +48,10 @@ def index(tmp_path, capfd):
         (KINETICS + ",abc,0,10,train\n", "line 3: no label"),
         (KINETICS + "run,,0,10,train\n", "line 3: no youtube_id"),
         (KINETICS + '"a\nb",abc,0,10,train\n', r"line 4: label 'a\nb' has a line break"),
+        (
+            KINETICS + "a\x1b[31m,abc,0,10,train\n",
+            r"line 3: label 'a\x1b[31m' has a line break or ",
+        ),
         ("youtube_id,time_start,time_end,split\nabc,0,10,test\n", "line 1: no column label"),
         ("", "line 1: no column label, youtube_id, split"),
         (KINETICS.encode() + b"\xff", ": byte 62 is not UTF-8 text"),

@@ -161,7 +161,8 @@ def test_the_command_prints_json_and_reports_a_bad_video_last(
     assert main([*words[:3], str(other), *words[3:]]) == 2
     error = capsys.readouterr().err
     assert error.startswith(
-        f"vcycle: 2 videos could not be read; encode again, or leave out: {bad}: "
+        "vcycle: 2 videos could not be read; leave out what is not there, and encode again what is "
+        f"damaged: {bad}: "
     )
     assert f"; {other}: " in error
 

@@ -154,7 +154,7 @@ def _report(options: argparse.Namespace) -> PlanReport:
 def _clip_seconds(file: Path) -> Mapping[str, Mapping[Shape, float]]:
     try:
         return clip_seconds(json.loads(file.read_text()))
-    except ValueError as error:  # no JSON either
+    except (ValueError, RecursionError) as error:  # no JSON either
         raise ValueError(f"--loader {file}: {error}") from error
 
 
@@ -169,7 +169,7 @@ def _measured(file: Path, config: RunConfig) -> tuple[Sequence[cost.MeasuredStep
                 f"they are steps of {', '.join(sorted(others))}; measure those of "
                 f"{config.model.network} with `vcycle bench step`"
             )
-    except ValueError as error:  # no JSON either
+    except (ValueError, RecursionError) as error:  # no JSON either
         raise ValueError(f"--step-seconds {file}: {error}") from error
     names = {"device", "precision"}
     places = {f"{row['device']} in {row['precision']}" for row in rows if names <= row.keys()}

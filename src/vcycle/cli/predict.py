@@ -107,7 +107,8 @@ def run_predict_command(options: argparse.Namespace) -> None:
         if len(bad) > _MOST_NAMED:
             each += f"; and {len(bad) - _MOST_NAMED} more"
         raise ValueError(
-            f"{counted(len(bad), 'video')} could not be read; encode again, or leave out: {each}"
+            f"{counted(len(bad), 'video')} could not be read; leave out what is not there, and "
+            f"encode again what is damaged: {each}"
         )
 
 

@@ -227,6 +227,8 @@ def read_classes(file: Path, *, fix: str = _FIX) -> tuple[str, ...]:
     for line, name in enumerate(names, start=1):
         if not name.strip():
             raise ValueError(f"{file} line {line}: names no class; {fix}")
+        with placed(f"{file} line {line}", fix):
+            check_line(name, "class")
     return tuple(names)
 
 

@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from vcycle.data.atomic import write_atomic
 from vcycle.schedule.messages import quoted
 
 T = TypeVar("T")
+CONTROL = re.compile("[\x00-\x08\n\r\x0e-\x1f\x7f\x90\x9b\x9d]")
+"""Characters that break a line of a file or begin what steers a terminal."""
 
 
 @contextmanager
@@ -144,9 +147,9 @@ def word(row: Mapping[str, Any], name: str) -> str:
 
 
 def check_line(text: str, name: str) -> None:
-    """Raise ValueError if ``text`` cannot be one line of a UTF-8 file."""
-    if any(character in text for character in "\n\r\0"):
-        raise ValueError(f"{name} {quoted(text)} has a line break or a zero byte in it")
+    """Raise ValueError if ``text`` cannot be one line of a UTF-8 file, or steers a terminal."""
+    if CONTROL.search(text):
+        raise ValueError(f"{name} {quoted(text)} has a line break or another control character")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -178,3 +181,5 @@ def _json(path: str | os.PathLike[str], fix: str) -> Any:
     except json.JSONDecodeError as error:
         where = f"{path} line {error.lineno}"
         raise ValueError(f"{where}: is not JSON ({error.msg}); {fix}") from None
+    except (ValueError, RecursionError) as error:  # numbers and lists that Python does not take
+        raise ValueError(f"{path}: is not JSON of plain values ({error}); {fix}") from None

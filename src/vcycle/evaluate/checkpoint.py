@@ -26,6 +26,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.atomic import naming
 from vcycle.data.batch import MEAN, STD
 from vcycle.data.manifest import Manifest
+from vcycle.data.tables import check_line
 from vcycle.models.checkpoint_files import is_compressed
 from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape, ShapeRule
@@ -111,6 +112,8 @@ class TrainedModel:
             raise ValueError(f"stride {known['stride']}, short side {low} to {high}, rate {rate}")
         if not known["classes"]:
             raise ValueError("no classes")
+        for name in known["classes"]:
+            check_line(name, "class")
         shape = Shape.parse(known["shape"])
         if shape.num_pixels > _MOST_PIXELS:
             raise ValueError(f"shape {known['shape']}: too large for a clip")

@@ -94,6 +94,9 @@ def test_a_folder_without_images_or_with_a_bad_one_is_named(tmp_path):
         read_frames(str(tmp_path), grid)
     with pytest.raises(UnreadableVideo, match="No such file"):
         read_frames(str(tmp_path / "gone"), grid)
+    os.truncate(tmp_path / "frame_1.jpg", 5 * 2**30)  # which takes no room
+    with pytest.raises(UnreadableVideo, match=r"frame_1\.jpg: an image of 5,368,709,120 bytes"):
+        read_frames(str(tmp_path), grid)
     (tmp_path / "frame_1.jpg").unlink()
     os.mkfifo(tmp_path / "frame_1.jpg")
     with pytest.raises(UnreadableVideo, match=r"frame_1\.jpg: not a file"):

@@ -23,6 +23,7 @@ from vcycle.data.grid import Grid
 from vcycle.data.metadata import TookTooLong, UnreadableVideo, VideoInfo
 from vcycle.schedule.messages import one_line
 
+_MOST_BYTES = 2**28  # of an image file
 _CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
 _NUMBER = re.compile("[0-9]+")
 _FLOW = re.compile("(?:flow_)?([xy])_")
@@ -118,6 +119,8 @@ def decode_files(folder: str) -> Iterator[Any]:
 def _decode(file: str) -> Any:
     if not os.path.isfile(file):  # noqa: PTH113  a fifo or a device would block for ever
         raise UnreadableVideo(file, "not a file")
+    if (size := os.path.getsize(file)) > _MOST_BYTES:  # noqa: PTH202
+        raise UnreadableVideo(file, f"an image of {size:,} bytes")
     try:
         content = Path(file).read_bytes()
         codec: Any = av.CodecContext.create(_CODECS[Path(file).suffix.lower()], "r")
