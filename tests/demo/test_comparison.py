@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
+from vcycle.config.fields import config_text
 from vcycle.config.recipes import demo as demo_recipe
 from vcycle.config.run import Evaluation, Model, RunConfig
 from vcycle.data.manifest import Manifest
@@ -74,18 +78,10 @@ def test_the_demo_compares_five_runs_and_keeps_what_is_done(
     assert capsys.readouterr().out.count("done before") == 4
     assert again[3]["top1"] == multigrid["top1"]
 
-    # The folder was moved, the code of one run is another, and another was killed as it began.
-    folder = (tmp_path / "demo").rename(tmp_path / "moved")
-    (folder / "anneal.sha256").write_text("of another version")
-    (folder / "multigrid").rename(folder / "multigrid-1")
-    (folder / "multigrid" / "manifest").mkdir(parents=True)
-    assert demo.run_demo(folder, quick=True)[3]["top1"] == multigrid["top1"]
-    out = " ".join(capsys.readouterr().out.split())
-    assert out.count("done before") == 3
-    assert f"is now {folder}/anneal-1" in out.replace(" ", "").replace("isnow", "is now ")
-    assert (folder / "anneal-1" / "result.json").is_file()
-    assert (folder / "multigrid-2" / "manifest").is_dir()
-    folder.rename(tmp_path / "demo")
+    moved = (tmp_path / "demo").rename(tmp_path / "moved")
+    demo.run_demo(moved, quick=True)
+    assert capsys.readouterr().out.count("done before") == 5
+    moved.rename(tmp_path / "demo")
 
     theirs = tmp_path / "demo" / "multigrid"
     for text in ("recipe: theirs\n", "- demo\n", "recipe: [\n", ""):
@@ -93,6 +89,35 @@ def test_the_demo_compares_five_runs_and_keeps_what_is_done(
         with pytest.raises(ValueError, match="multigrid: not a run of the demo"):
             demo.run_demo(tmp_path / "demo", quick=True)
     assert (theirs / "checkpoint.pt").is_file()
+
+
+def test_a_run_of_other_code_is_kept_beside_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so is what a run left that was killed before it had a configuration."""
+    config, folder, said = demo_recipe(), tmp_path / "anneal", io.StringIO()
+    console = Console(file=said, width=200)
+
+    def train(config: RunConfig, run: Path, *, resume: object, **_: object) -> dict[str, Any]:
+        if not resume:
+            run.mkdir()
+        (run / "config.yaml").write_text(config_text(config))
+        return {"resumed": resume}
+
+    monkeypatch.setattr(demo, "train", train)
+    for content, resume in ((None, False), ("manifest", False), (None, "auto"), (None, False)):
+        if content:
+            (folder / "config.yaml").rename(folder / content)
+        found = demo._train(config, folder, title="anneal", console=console)
+        assert found == {"resumed": resume}
+        if resume:
+            (tmp_path / "anneal.sha256").write_text("of another version")
+    assert (tmp_path / "anneal-1" / "manifest").is_file()
+    assert (tmp_path / "anneal-2" / "config.yaml").is_file()
+    assert (
+        f"anneal: trained anew; the run of other code or settings is now {tmp_path}/anneal-2"
+        in (said.getvalue())
+    )
 
 
 def test_runs_differ_in_plan_and_rate_alone_and_small_clips_in_their_shape() -> None:
