@@ -153,7 +153,7 @@ def test_a_manifest_that_was_edited_is_read_and_kept(
     for words in (index, ["train", str(videos), "--dry-run"]):
         assert main(words) == 2
         error = capsys.readouterr().err
-        assert "manifest.csv: was edited since it was indexed, and indexing would undo" in error
+        assert "its manifest.csv or classes.txt was edited since they were indexed" in error
     assert (videos / "manifest.csv").read_bytes() == edited
     assert len(Manifest.read(videos)) == 2
     (videos / "manifest.csv").unlink()
@@ -190,18 +190,6 @@ def test_no_output_replaces_a_file_of_another_kind(run: Path, capsys: Captured) 
     ):
         assert f"{words[-1]}: it is there, and no ." in said(capsys, *words)
     assert {file: file.read_bytes() for file in run.glob("*") if file.is_file()} == before
-
-
-def test_a_page_and_a_plot_of_ones_own_are_kept(run: Path, capsys: Captured) -> None:
-    page, plots = run.parent / "thesis.html", [run.parent / f"photo{s}" for s in (".png", ".svg")]
-    report = ["report", str(run), "--out", str(page)]
-    draw = [["plan", "demo", "--plot", str(plot)] for plot in plots]
-    for words in (report, *draw):
-        Path(words[-1]).write_text("mine")
-        assert f"{words[-1]}: it is there, and not of vcycle; name" in said(capsys, *words)
-        assert Path(words[-1]).read_text() == "mine"
-        Path(words[-1]).unlink()
-        assert main(words) == main(words) == 0
 
 
 def test_a_folder_from_elsewhere_has_no_pipe_for_a_configuration(
@@ -330,11 +318,10 @@ def test_windows_are_no_more_than_a_million() -> None:
         ("metrics.jsonl", '{"batch_size": null, "shape": "8x32x32"}\n'),
         ("validation.jsonl", '{"top1": 0.5, "seconds": 1, "step": "x"}\n'),
         ("multiply_adds.json", "5"),
-        ("metrics.jsonl", '{"batch_size": 8, "shape": "8x32x32", "step": 0, "loss": Infinity}\n'),
         ("validation.jsonl", '{"top1": 0.5, "seconds": 1, "step": -99}\n'),
         ("validation.jsonl", '{"top1": 0.5, "seconds": "<b>", "step": 0}\n'),
     ],
-    ids=range(9),
+    ids=range(8),
 )
 def test_a_run_whose_files_were_changed_is_named(
     name: str, text: str, run: Path, capsys: Captured

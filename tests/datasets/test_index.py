@@ -341,3 +341,17 @@ def test_a_link_that_leads_nowhere_ends_no_index(tmp_path):
 def folder_of(top, name):
     (top / name).mkdir(exist_ok=True)
     return top / name
+
+
+def test_an_edit_while_videos_are_probed_is_kept(videos, tmp_path):
+    listing = list_folder(videos)
+    index_videos(listing, tmp_path, num_workers=0)
+    (tmp_path / "probes.jsonl").unlink()
+    manifest = tmp_path / "manifest.csv"
+
+    def edit(done, total):
+        manifest.write_text("mine")
+
+    with pytest.raises(ValueError, match=r"its manifest\.csv or classes\.txt was edited since"):
+        index_videos(listing, tmp_path, num_workers=0, progress=edit)
+    assert manifest.read_text() == "mine"

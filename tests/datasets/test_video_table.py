@@ -362,11 +362,18 @@ def test_times_may_be_called_as_manifests_call_them(tmp_path, small_video):
 
 def test_a_small_parquet_file_that_stands_for_very_much_is_refused(tmp_path, monkeypatch):
     """And columns that are not read cost nothing: they may hold the videos themselves."""
-    monkeypatch.setattr("vcycle.datasets.video_table._MOST_BYTES", 2**20)
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("vcycle.datasets.video_table._MOST_SIZE", 200_000)
     rows = [{"path": f"{k}.mp4", "Label": "run", "bytes": "x" * 4096} for k in range(2000)]
     listing = list_table(write(tmp_path / "t.parquet", rows), val_share=0)
     assert len(listing.missing) == 2000
     assert "column not read: 'bytes'; those with" in listing.notes[0]
-    rows = [{"path": f"{k}.mp4", "label": "x" * 1024} for k in range(2000)]
+    rows = [{"path": f"{k}.mp4", "label": "run"} for k in range(9000)]
+    columns = pyarrow.Table.from_pylist(rows)
+    for number, name in enumerate(columns.column_names):  # which each batch then holds whole
+        columns = columns.set_column(number, name, columns[name].dictionary_encode())
+    parquet.write_table(columns, tmp_path / "t.parquet")
+    assert len(list_table(tmp_path / "t.parquet", val_share=0).missing) == 9000
+    rows = [{"path": f"{k}.mp4", "labels": ["x" * 1024]} for k in range(2000)]
     with pytest.raises(ValueError, match=r"t\.parquet: its columns hold more than"):
         list_table(write(tmp_path / "t.parquet", rows), val_share=0)

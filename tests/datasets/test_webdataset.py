@@ -197,7 +197,7 @@ def test_a_header_that_claims_gigabytes_is_not_read(pack, kind):
     (root / "a.tar").write_bytes(header.tobuf(format=tarfile.GNU_FORMAT))
     with (root / "a.tar").open("r+b") as file:
         file.truncate(6 * 2**30)  # it takes no room
-    with pytest.raises(ValueError, match=r"a\.tar: is .* \(a header of 5,368,709,120 bytes\)"):
+    with pytest.raises(ValueError, match=r"a\.tar: a header of 5,368,709,120 bytes, as of"):
         list_folder(root)
 
 

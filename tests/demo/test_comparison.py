@@ -94,30 +94,34 @@ def test_the_demo_compares_five_runs_and_keeps_what_is_done(
 def test_a_run_of_other_code_is_kept_beside_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And so is what a run left that was killed before it had a configuration."""
-    config, folder, said = demo_recipe(), tmp_path / "anneal", io.StringIO()
-    console = Console(file=said, width=200)
+    """What a run left that was killed before its first step is not."""
+    config, run, said = demo_recipe(), tmp_path / "anneal", io.StringIO()
 
     def train(config: RunConfig, run: Path, *, resume: object, **_: object) -> dict[str, Any]:
-        if not resume:
-            run.mkdir()
+        run.mkdir(exist_ok=resume == "auto")
         (run / "config.yaml").write_text(config_text(config))
+        (run / "metrics.jsonl").write_text("{}\n")
         return {"resumed": resume}
 
+    def train_again() -> object:
+        console = Console(file=said, width=200)
+        return demo._train(config, run, title="anneal", console=console)["resumed"]
+
     monkeypatch.setattr(demo, "train", train)
-    for content, resume in ((None, False), ("manifest", False), (None, "auto"), (None, False)):
-        if content:
-            (folder / "config.yaml").rename(folder / content)
-        found = demo._train(config, folder, title="anneal", console=console)
-        assert found == {"resumed": resume}
-        if resume:
-            (tmp_path / "anneal.sha256").write_text("of another version")
-    assert (tmp_path / "anneal-1" / "manifest").is_file()
-    assert (tmp_path / "anneal-2" / "config.yaml").is_file()
-    assert (
-        f"anneal: trained anew; the run of other code or settings is now {tmp_path}/anneal-2"
-        in (said.getvalue())
-    )
+    assert train_again() is False
+    assert train_again() == "auto"
+    for name in ("config.yaml", "metrics.jsonl"):
+        (run / name).unlink()
+    (run / "manifest").mkdir()
+    (run / ".DS_Store").touch()
+    assert train_again() is False
+    assert not (run / "manifest").exists()
+    assert said.getvalue() == ""
+    (tmp_path / "anneal.sha256").write_text("of another version")
+    assert train_again() is False
+    assert (tmp_path / "anneal-1" / "metrics.jsonl").is_file()
+    kept = f"the run of other code or settings is now {tmp_path}/anneal-1"
+    assert said.getvalue() == f"anneal: trained anew; {kept}\n"
 
 
 def test_runs_differ_in_plan_and_rate_alone_and_small_clips_in_their_shape() -> None:

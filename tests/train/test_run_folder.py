@@ -337,14 +337,14 @@ def test_best_weights_that_cannot_be_read_just_now_are_not_taken_for_none(
         folder.is_best({"top1": 0.1})
 
 
-@pytest.mark.parametrize("name", [".lock", "checkpoints", "manifest"])
+@pytest.mark.parametrize("name", [".lock", "manifest"])
 def test_nothing_is_written_through_a_link_in_the_folder(tmp_path: Path, name: str) -> None:
     """An archive of somebody else's run may hold one, to a file or folder of one's own."""
     theirs, run = tmp_path / "theirs", tmp_path / "run"
     theirs.mkdir()
     run.mkdir()
-    (theirs / "step_00000099.pt").write_text("precious")
-    (run / name).symlink_to(theirs if name != ".lock" else theirs / "step_00000099.pt")
+    (theirs / "manifest.csv").write_text("precious")
+    (run / name).symlink_to(theirs if name == "manifest" else theirs / "manifest.csv")
     with pytest.raises(ValueError, match=f"{name}.* a link"):
         RunFolder(run).begin(CONFIG, resume="auto")
-    assert (theirs / "step_00000099.pt").read_text() == "precious"
+    assert (theirs / "manifest.csv").read_text() == "precious"

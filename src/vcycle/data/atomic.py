@@ -54,11 +54,8 @@ def open_own(path: Path, flags: int) -> int:
     return file
 
 
-def check_output(path: Path, *suffixes: str, flag: str, mark: bytes = b"") -> None:
-    """Raise ValueError unless ``path`` can be written, at most in place of a file of its kind.
-
-    Those of vcycle may have a ``mark`` in their first bytes.
-    """
+def check_output(path: Path, *suffixes: str, flag: str) -> None:
+    """Raise ValueError unless ``path`` can be written, at most in place of a file of its kind."""
     if not path.parent.is_dir():
         raise ValueError(f"{flag} {path}: there is no folder {path.parent}; make it")
     if path.is_dir():
@@ -67,10 +64,6 @@ def check_output(path: Path, *suffixes: str, flag: str, mark: bytes = b"") -> No
         raise ValueError(f"{flag} {path}: {path.parent} is read-only; name a file elsewhere")
     if path.exists() and path.suffix.lower() not in suffixes:
         raise ValueError(f"{flag} {path}: it is there, and no {suffixes[0]} file; name another")
-    if mark and path.exists():
-        with path.open("rb") as file:
-            if mark not in file.read(4096):
-                raise ValueError(f"{flag} {path}: it is there, and not of vcycle; name another")
 
 
 def is_writable(folder: Path) -> bool:

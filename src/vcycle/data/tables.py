@@ -21,7 +21,7 @@ from vcycle.data.atomic import write_atomic
 from vcycle.schedule.messages import quoted
 
 T = TypeVar("T")
-CONTROL = re.compile("[\x00-\x08\n\r\x0e-\x1f\x7f\x90\x9b\x9d]")
+CONTROL = re.compile("[\x00-\x08\n\r\x0e-\x1f\x7f]")
 """Characters that break a line of a file or begin what steers a terminal."""
 
 

@@ -112,6 +112,7 @@ def index_videos(
         mirrored, note = mirroring(listing.classes, choices.flip)
         notes = (*listing.notes, *([note] if note else ()))
         indexed = _indexed(listing, out, found, flip=mirrored, notes=notes)
+        _check_unedited(out, earlier.manifest_sha256)  # probing may have taken hours
         # Before the manifest, which without them would be taken for another's, or for edited.
         replace(choices, manifest_sha256="").keep(out)
         indexed.manifest.write()
@@ -121,11 +122,12 @@ def index_videos(
 
 def _check_unedited(folder: Path, written: str | None) -> None:
     """Raise ValueError if the manifest is not what indexing had ``written``, by its hash."""
-    now, file = _manifest_sha256(folder), folder / "manifest.csv"
+    now = _manifest_sha256(folder)
     if written and now and now != written:
         raise ValueError(
-            f"{file}: was edited since it was indexed, and indexing would undo that; train on it "
-            f"as it is, with vcycle train {shlex.quote(str(file))}, or remove it to index anew"
+            f"{folder}: its manifest.csv or classes.txt was edited since they were indexed, and "
+            f"indexing would undo that; train on them as they are, with vcycle train "
+            f"{shlex.quote(str(folder / 'manifest.csv'))}, or move them away to index anew"
         )
 
 

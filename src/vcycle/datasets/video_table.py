@@ -46,8 +46,8 @@ _FIX = "correct it"
 _MOST_ROWS = 20_000_000
 _FEW_ROWS = 1000
 """Of Parquet, decoded at a time."""
-_MOST_BYTES = 2 * 2**30
-"""Of its columns, decoded."""
+_MOST_SIZE = 4 * 10**9
+"""Of its columns, in characters: of so many rows 200 each."""
 Row = Mapping[str, Any]
 
 
@@ -252,18 +252,27 @@ def _parse_batches(file: Any, parse: Callable[[Row], _Listed], table: Path) -> l
     names = file.schema_arrow.names
     known = [name for name in names if _column(name) in _COLUMNS] or names[:1]
     found: list[_Listed] = []
-    num_bytes = 0
+    size = 0
     for batch in file.iter_batches(batch_size=_FEW_ROWS, columns=known):
-        num_bytes += batch.nbytes
-        if num_bytes > _MOST_BYTES:
-            raise ValueError(
-                f"{table}: its columns hold more than {_MOST_BYTES // 2**30} GiB; give a table of "
-                f"paths and labels"
-            )
         for row in batch.to_pylist():
+            size += _size(row)
+            if size > _MOST_SIZE:
+                raise ValueError(
+                    f"{table}: its columns hold more than {_MOST_SIZE:,} characters; give a table "
+                    f"of paths and labels"
+                )
             with placed(f"{table} row {len(found) + 1}", _FIX):
                 found.append(parse({**dict.fromkeys(names), **row}))
     return found
+
+
+def _size(value: object) -> int:
+    """The characters of a value and those in it, and at least one."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return 1 + sum(map(_size, value))
+    return len(value) if isinstance(value, str | bytes) else 1
 
 
 def _column(name: str) -> str:

@@ -30,7 +30,7 @@ from vcycle.schedule.messages import counted, quoted
 _LABEL_FILES = ("cls", "json", "txt")  # in this order
 _LABEL_FIELDS = ("labels", "label", "class", "cls")
 _MOST_LABEL_BYTES = 1_000_000
-_MOST_HEADER_BYTES = 32 * 1024
+_MOST_HEADER_BYTES = 2**20
 _EXTENDED = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
@@ -122,6 +122,8 @@ def _samples(shard: Path) -> Iterator[_Sample]:
     with ExitStack() as stack:
         try:
             tar = stack.enter_context(tarfile.open(shard, "r:", tarinfo=_TarInfo))
+        except _LongHeaderError:
+            raise
         except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"{shard}: is not an uncompressed tar ({error}); unpack it") from None
         members = _members(tar, shard)
@@ -138,12 +140,19 @@ def _samples(shard: Path) -> Iterator[_Sample]:
             yield _Sample(stem, member.offset_data, num_bytes, labels)
 
 
+class _LongHeaderError(ValueError):
+    """One line about a header that is not read."""
+
+
 class _TarInfo(tarfile.TarInfo):
     """A header of a tar; what extends it is read whole, and may not be large."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> Any:
         if self.type in _EXTENDED and self.size > _MOST_HEADER_BYTES:
-            raise ValueError(f"a header of {self.size:,} bytes")
+            raise _LongHeaderError(
+                f"{tar.name!s}: a header of {self.size:,} bytes, as of extended attributes; write "
+                f"it without them"
+            )
         return super()._proc_member(tar)  # type: ignore[misc]
 
 
@@ -169,6 +178,8 @@ def _members(tar: tarfile.TarFile, shard: Path) -> dict[str, tarfile.TarInfo]:
             end = file.read(_MOST_END_BYTES)
         if not end or end.strip(b"\0"):
             raise ValueError("data after its end, or no header" if end else "no end")
+    except _LongHeaderError:
+        raise
     except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"{shard}: is damaged or cut off after {last} ({error}); write it again"

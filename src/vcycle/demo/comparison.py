@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
@@ -31,6 +32,7 @@ from vcycle.schedule.cycles import SQRT_HALF
 from vcycle.schedule.messages import duration
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.train.activity import progress_bar
+from vcycle.train.lock import LOCK_NAME
 from vcycle.train.run import train
 from vcycle.train.same_run import config_differences
 
@@ -155,13 +157,17 @@ def _same(run: Path, config: RunConfig) -> bool:
 def _train(config: RunConfig, run: Path, *, title: str, console: Console) -> dict[str, Any]:
     """Go on with an interrupted run; else train anew, and keep an outdated run of the demo."""
     is_same = _same(run, config)
-    if not is_same and any(run.glob("[!.]*")):
-        if not _is_of_demo(run):
-            raise ValueError(f"{run}: not a run of the demo; choose another --folder")
+    files = {each.name: each for each in run.iterdir()} if run.exists() else {}
+    is_outdated = not is_same and bool(files.keys() - {LOCK_NAME})
+    if is_outdated and not _is_of_demo(run):
+        raise ValueError(f"{run}: not a run of the demo; choose another --folder")
+    if is_outdated and "metrics.jsonl" in files and files["metrics.jsonl"].stat().st_size:
         others = (run.with_name(f"{run.name}-{number}") for number in count(1))
         kept = next(each for each in others if not each.exists())
         run.rename(kept)
         console.print(f"{title}: trained anew; the run of other code or settings is now {kept}")
+    elif is_outdated:  # it was killed before its first step
+        shutil.rmtree(run)
     run.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(run.parent / f"{run.name}.sha256", _code_hash())
     return train(config, run, resume="auto" if is_same else False, title=title, console=console)

@@ -81,7 +81,10 @@ def _complete(root: Path, settings: dict[str, int]) -> bool:
         found = parse_object(file, dict, fix="remove the folder, or choose another")
         if {**found, "complete": True} != {**settings, "complete": True}:
             raise ValueError(f"{root}: holds videos of other settings; choose another directory")
-        return found.get("complete") is True and _has_all(root)
+        if found.get("complete") is not True:
+            return False
+        _check_all_there(root)
+        return True
     if root.exists() and any(root.iterdir()):
         raise ValueError(f"{root}: not empty; choose a new directory for the generated videos")
     root.mkdir(parents=True, exist_ok=True)
@@ -89,12 +92,14 @@ def _complete(root: Path, settings: dict[str, int]) -> bool:
     return False
 
 
-def _has_all(root: Path) -> bool:
-    """Whether the manifest and every video of it are there still."""
-    try:
-        return all((root / video.path).is_file() for video in Manifest.read(root).videos)
-    except ValueError:
-        return False
+def _check_all_there(root: Path) -> None:
+    """Raise ValueError if the manifest or a video of it is gone."""
+    names = ["manifest.csv"]
+    if (root / names[0]).is_file():
+        names = [video.path for video in Manifest.read(root).videos]
+    gone = [name for name in names if not (root / name).is_file()]
+    if gone:
+        raise ValueError(f"{root}: {gone[0]} is gone; remove the folder to have all written again")
 
 
 def _write_video(root: Path, seed: int, job: tuple[str, int]) -> Video:

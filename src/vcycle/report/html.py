@@ -27,7 +27,6 @@ from vcycle.report.charts import (
 from vcycle.report.compare import COSTS, comparison, comparison_cell
 from vcycle.report.frames import SampledVideo, Strip, ValidationVideos
 from vcycle.report.page import (
-    MARK,
     Table,
     chart_html,
     details_html,
@@ -51,7 +50,7 @@ def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
     A run that is not complete is reported as far as it is. Raises ValueError if a folder cannot be
     read or has no steps yet, or runs are validated on different videos.
     """
-    check_output(Path(file), ".html", ".htm", flag="--out", mark=MARK.encode())
+    check_output(Path(file), ".html", ".htm", flag="--out")
     with as_written(", ".join(map(str, folders))):
         page = _page(folders)
     write_atomic(Path(file), page)

@@ -20,9 +20,6 @@ from plotly.offline import get_plotlyjs
 
 from vcycle.report.charts import Chart
 
-MARK = '<meta name="generator" content="vcycle">'
-"""Of our pages, which another report may replace."""
-
 
 @dataclass(frozen=True)
 class Table:
@@ -115,7 +112,6 @@ def page_html(title: str, sections: Iterable[str], *, links: Sequence[tuple[str,
 <html lang="en">
 <head>
 <meta charset="utf-8">
-{MARK}
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">

@@ -22,20 +22,17 @@ STYLE: Any = {
 }
 
 
-_MARK = "vcycle"
-
-
 def check_plot_file(file: Path) -> None:
-    """Raise ValueError unless it can be written, ends in .png or .svg, and is no other's plot."""
+    """Raise ValueError unless it can be written, and its name ends in .png or .svg."""
     if file.suffix.lower() not in (".png", ".svg"):
         raise ValueError(f"--plot {file}: name a file that ends in .png or .svg")
-    check_output(file, ".png", ".svg", flag="--plot", mark=_MARK.encode())
+    check_output(file, ".png", ".svg", flag="--plot")
 
 
 def save_plot(figure: Figure, file: Path) -> None:
     """Write a figure, drawn with the ``svg.hashsalt`` of ``STYLE``."""
     vector = file.suffix.lower() == ".svg"
-    metadata = {"Date": None, "Creator": _MARK} if vector else {"Software": _MARK}
+    metadata = {"Date": None, "Creator": None} if vector else None
     with atomic(file) as partial:
         figure.savefig(partial, format=file.suffix[1:].lower(), dpi=150, metadata=metadata)
         if vector:

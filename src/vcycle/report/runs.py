@@ -19,7 +19,7 @@ from typing import Any
 from vcycle.data.json_lines import read_rows
 from vcycle.schedule.shape import clip_name
 
-_OTHERS = (json.JSONDecodeError, UnicodeDecodeError, ArithmeticError)
+_NOT_JSON = (json.JSONDecodeError, UnicodeDecodeError)
 _ROUNDING = 1e-6
 """Accuracies are kept in single precision, in which 0.9 is a little less."""
 
@@ -87,7 +87,7 @@ def as_written(folder: str | Path) -> Iterator[None]:
     """ValueError, in one line, where a run's files turn out to be others than a run writes."""
     try:
         yield
-    except (LookupError, TypeError, AttributeError, RecursionError, *_OTHERS) as error:
+    except (LookupError, TypeError, AttributeError, RecursionError, *_NOT_JSON) as error:
         raise ValueError(
             f"run folder {folder}: its files are not as vcycle train writes them "
             f"({type(error).__name__}: {error}); give another, or restore them"
@@ -135,15 +135,11 @@ def _read_run(folder: str | Path) -> RunRecord:
 
 
 def _check_numbers(rows: Sequence[dict[str, Any]], file: str, names: Sequence[str]) -> None:
-    """Raise TypeError unless all numbers of rows are finite, and ``names`` are of at least 0."""
+    """Raise TypeError unless these of every row are finite numbers of at least 0."""
     for row in rows:
-        for name, value in row.items():
-            if name in names:
-                fits = isinstance(value, int | float) and 0 <= value < math.inf
-            else:
-                fits = not isinstance(value, float) or math.isfinite(value)
-            if not fits:
-                raise TypeError(f"{file} has {name} {value!r:.40}")
+        for name in names:
+            if not (isinstance(row[name], int | float) and 0 <= row[name] < math.inf):
+                raise TypeError(f"{file} has {name} {row[name]!r:.40}")
 
 
 def _costs(path: Path, steps: list[dict[str, Any]]) -> list[float] | None:

@@ -37,7 +37,7 @@ from vcycle.data.json_lines import read_rows
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.manifest import MANIFEST_FILES, Manifest
 from vcycle.evaluate.metric_names import metric_of
-from vcycle.evaluate.run_manifest import CHECKPOINTS, RUN_MANIFEST
+from vcycle.evaluate.run_manifest import RUN_MANIFEST
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape, clip_name
 from vcycle.train.checkpoint import best_steps, clear_after, has_checkpoint
@@ -103,11 +103,10 @@ class RunFolder:
             )
         names = (*_NAMES, "checkpoint.safetensors", "best.safetensors")
         has_run = any((self.path / name).exists() for name in names) or has_checkpoint(self.path)
-        for name in (CHECKPOINTS, RUN_MANIFEST, "tensorboard", "wandb"):
-            if (self.path / name).is_symlink():  # whose files would be replaced and removed
-                raise ValueError(
-                    f"run folder {self.path}: its {name} is a link; put the folder itself there"
-                )
+        if (self.path / RUN_MANIFEST).is_symlink():  # to the manifest of a dataset, it may be
+            raise ValueError(
+                f"run folder {self.path}: its {RUN_MANIFEST} is a link; put the folder itself there"
+            )
         if resume is not True and not has_run:
             return "new"
         is_complete = (self.path / "result.json").is_file()
