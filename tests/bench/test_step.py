@@ -332,6 +332,10 @@ def test_the_command_says_which_batches_to_take(
     assert main(["plan", "demo", *flags, "--step-seconds", str(file), "--json"]) == 0
     phases = json.loads(capsys.readouterr().out)["phases"]
     assert [phase["batch_size"] // 8 for phase in phases[:4]] == json.loads(found[2])
+    assert main([*command, "--json", "--out", str(file)]) == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out) == json.loads(file.read_text())
+    assert f"batches by throughput: {found[1]} '" in output.err
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_a_step_is_timed(
