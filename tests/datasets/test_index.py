@@ -18,8 +18,10 @@ from PIL import Image
 
 from tests.encode import encode, numbered_frames
 from tests.processes import PATIENCE
+from tests.web_server import serve
 from vcycle.cli.main import main
 from vcycle.cli.own_data import manifest_of
+from vcycle.data.decode import remote
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import UnreadableVideo
 from vcycle.data.workers.lifetime import process_context
@@ -29,6 +31,7 @@ from vcycle.datasets.index import index_videos
 from vcycle.datasets.journal import Journal
 from vcycle.datasets.listing import Listing
 from vcycle.datasets.own_videos import list_folder
+from vcycle.datasets.video_table import list_table
 
 NUM_VIDEOS = 6
 
@@ -132,6 +135,23 @@ def test_what_may_have_been_the_machine_is_probed_again(videos, tmp_path, monkey
     )
     assert list(again.bad) == ["train/run/3.mp4"]
     assert counts == [(4, 6), (5, 6), (6, 6)]
+
+
+@pytest.mark.parametrize("fault", ["503", "403", "cut"])
+def test_a_video_in_a_store_that_failed_is_fetched_again(videos, tmp_path, monkeypatch, fault):
+    monkeypatch.setattr(remote, "_RETRY_SECONDS", ())
+    with serve(videos) as server:
+        rows = [f"{server.url}/train/run/{k}.mp4,run,train\n" for k in (0, 1)]
+        table = tmp_path / "videos.csv"
+        table.write_text("path,label,split\n" + "".join(rows))
+        listing = list_table(table)
+        server.requests.clear()
+        for faults in (["", fault], [fault]):  # the first row is not fetched again
+            server.faults[:] = faults
+            index = index_videos(listing, tmp_path, num_workers=0)
+            assert list(index.bad) == [f"{server.url}/train/run/1.mp4"]
+        assert not index_videos(listing, tmp_path, num_workers=0).bad
+        assert len(server.requests) == 4
 
 
 def test_a_changed_video_is_probed_again(videos, tmp_path):

@@ -37,7 +37,7 @@ from vcycle.datasets.splits import repaired_splits
 from vcycle.schedule.messages import counted
 
 JOURNAL = "probes.jsonl"
-_PROBE_VERSION = 3
+_PROBE_VERSION = 4
 """Of what a probe finds; videos that another found are probed again."""
 _CUT_SECONDS = 2.0
 """By which a part that was cut out may be longer than it is listed."""
@@ -167,7 +167,7 @@ def _probe_all(
         found[name] = outcome
         if isinstance(outcome, VideoInfo):
             journal.add({"path": name, "stamp": stamps[name], "info": asdict(outcome)})
-        elif not outcome.passing:
+        elif not outcome.passing and source.is_local:  # nobody sees a store's files change
             journal.add({"path": name, "stamp": stamps[name], "reason": outcome.reason})
         if progress is not None:
             progress(len(found), len(stamps))

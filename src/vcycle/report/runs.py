@@ -100,7 +100,10 @@ def _read_run(folder: str | Path) -> RunRecord:
         raise ValueError(f"run folder {folder}: no such folder; give one of vcycle train")
     for name in ("dataset.json", "metrics.jsonl", "validation.jsonl"):
         if not (path / name).is_file():
-            raise ValueError(f"run folder {folder}: no {name} in it; give a folder of vcycle train")
+            raise ValueError(
+                f"run folder {folder}: no {name} in it; give a folder of vcycle train, or wait if "
+                f"it has just begun"
+            )
     validation = json.loads((path / "dataset.json").read_text())["validation"]
     metric = "map" if validation["multi_label"] else "top1"
     steps = read_rows(path / "metrics.jsonl")

@@ -18,7 +18,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from vcycle.data.decode.resample import Resampler, mirror, orientation
+from vcycle.data.decode.resample import Resampler, mirror, orientation, rotation
 from vcycle.data.grid import Grid
 from vcycle.data.metadata import TookTooLong, UnreadableVideo, VideoInfo
 from vcycle.schedule.messages import one_line
@@ -79,7 +79,7 @@ def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
         width=first.height if turned else first.width,
         height=first.width if turned else first.height,
         codec=_CODECS[Path(files[0]).suffix.lower()],
-        rotation=first.rotation % 360,
+        rotation=rotation(first),
         key_interval=1,
     )
 

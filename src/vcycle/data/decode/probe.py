@@ -17,18 +17,20 @@ from vcycle.data.decode.clock import stream_clock, stream_frame_rate
 from vcycle.data.decode.container import is_folder, open_video
 from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.frame_search import intact_packets
-from vcycle.data.decode.resample import orientation
+from vcycle.data.decode.resample import orientation, rotation
 from vcycle.data.metadata import FOLDER_FRAME_RATE, Location, UnreadableVideo, VideoInfo
 
 _MIN_FRAME_BYTES = 8  # in the file for each frame; one that repeats the last takes about 20
+_MOST_SCANNED = 2**30  # bytes of a transport stream that are looked through for a second recording
+_BACK_SECONDS = 0.1  # by which times go back where another recording begins
 
 
 def probe(place: Location, *, folder_frame_rate: float = FOLDER_FRAME_RATE) -> VideoInfo:
     """The metadata of a file, with its first frame decoded as proof and its end looked up.
 
     In a file that was cut off, the frames that are there count, whatever its header promises. A
-    folder of images has ``folder_frame_rate``. Raises UnreadableVideo if there is no video stream
-    or nothing decodes.
+    folder of images has ``folder_frame_rate``. Raises UnreadableVideo if there is no video stream,
+    nothing decodes, or the times begin again in the middle.
     """
     if is_folder(place):
         return probe_frames(place.uri, frame_rate=folder_frame_rate)
@@ -38,19 +40,20 @@ def probe(place: Location, *, folder_frame_rate: float = FOLDER_FRAME_RATE) -> V
         first = next(container.decode(stream), None)
         if first is None:
             raise UnreadableVideo(str(place), "no frame decodes")
-        num_frames = _num_indexed(container, stream) or _num_frames_to_end(container, stream)
-        seconds = num_frames / rate
-        if num_frames == stream.frames and stream.duration:
-            seconds = stream.duration * stream.time_base
+        num_frames = (
+            _num_indexed(container, stream)
+            or _num_until_end(place, container, stream)
+            or _num_packets(place, container, stream)
+        )
         turned = orientation(first)[1] % 2 == 1
         return VideoInfo(
             num_frames=num_frames,
             frame_rate=float(rate),
-            duration_seconds=float(seconds),
+            duration_seconds=float(num_frames / rate),
             width=first.height if turned else first.width,
             height=first.width if turned else first.height,
             codec=stream.codec_context.name,
-            rotation=first.rotation % 360,
+            rotation=rotation(first),
             key_interval=key_interval,
         )
 
@@ -79,29 +82,64 @@ def _num_indexed(container: Any, stream: Any) -> int:
     )
 
 
-def _num_frames_to_end(container: Any, stream: Any) -> int:
-    """The frames up to the last readable packet, searched from the claimed end."""
+def _num_until_end(place: Location, container: Any, stream: Any) -> int:
+    """The frames up to the last readable packet, searched from the claimed end; 0 if no time tells.
+
+    Raises UnreadableVideo for recordings that were joined.
+    """
     clock = stream_clock(container, stream)
-    if not clock.counted:
-        # Seek to the claimed end, then to the start, until there are packets that tell a time.
-        claimed = stream.duration or 0
-        if not claimed and container.duration:
-            claimed = math.ceil(Fraction(container.duration, av.time_base) / stream.time_base)
-        ahead = math.ceil(2 * (1 + stream.codec_context.reorder_depth) * clock.tick)
-        for position in (clock.start + claimed - ahead, clock.start):
-            with suppress(av.FFmpegError):
-                container.seek(position, stream=stream)
-                packets = intact_packets(container, stream)
-                times = [_display_time(packet) for packet in packets if not packet.is_discard]
-                known = [time for time in times if time is not None]
-                if known:
-                    num_frames = max(1, round((max(known) - clock.start) / clock.tick) + 1)
-                    if num_frames * _MIN_FRAME_BYTES <= container.size:
-                        return num_frames
-                    break  # a time is wrong, as in recordings that were joined
-    # Count the packets of the file.
+    if clock.counted:
+        return 0
+    # Seek to the claimed end, then to the start, until there are packets that tell a time.
+    claimed = stream.duration or 0
+    if not claimed and container.duration:
+        claimed = math.ceil(Fraction(container.duration, av.time_base) / stream.time_base)
+    ahead = math.ceil(2 * (1 + stream.codec_context.reorder_depth) * clock.tick)
+    known: list[int] = []
+    for position in (clock.start + claimed - ahead, clock.start):
+        with suppress(av.FFmpegError):
+            container.seek(position, stream=stream)
+            packets = intact_packets(container, stream)
+            times = [_display_time(packet) for packet in packets if not packet.is_discard]
+            known = [time for time in times if time is not None]
+        if known:
+            break
+    num_frames = max(1, round((max(known) - clock.start) / clock.tick) + 1) if known else 0
+    if num_frames * _MIN_FRAME_BYTES > container.size:
+        return 0  # a time is wrong
+    if num_frames and container.format.name == "mpegts":
+        _check_one_recording(place, container, stream, num_frames=num_frames)
+    return num_frames
+
+
+def _check_one_recording(place: Location, container: Any, stream: Any, *, num_frames: int) -> None:
+    """Raise UnreadableVideo for a file of several, whose times begin again where they were joined.
+
+    It has more frames than times, and which of two is meant by a time is left to chance.
+    """
+    if container.size > _MOST_SCANNED:
+        return
+    times: list[int] = []
     with suppress(av.FFmpegError):
+        container.seek(stream.start_time, stream=stream)
+        packets = intact_packets(container, stream)
+        times.extend(packet.dts for packet in packets if packet.dts is not None)
+    back = _BACK_SECONDS / stream.time_base
+    begins_again = any(after < before - back for before, after in pairwise(times))
+    if begins_again and len(times) > num_frames:
+        raise UnreadableVideo(
+            str(place),
+            "its times begin again in the middle, as in recordings that were joined; write it anew "
+            "with ffmpeg -i FILE -c copy NEW.mp4",
+        )
+
+
+def _num_packets(place: Location, container: Any, stream: Any) -> int:
+    try:
         container.seek(0)
+    except av.FFmpegError:  # a raw stream: what was read so far is gone
+        with open_video(place) as (again, its_stream):
+            return max(1, sum(1 for _ in intact_packets(again, its_stream)))
     return max(1, sum(1 for _ in intact_packets(container, stream)))
 
 

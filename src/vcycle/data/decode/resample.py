@@ -165,17 +165,26 @@ def orientation(frame: Any) -> tuple[bool, int]:
     By 90 degrees counter-clockwise, to the nearest: 0 to 3. Of an image with Exif, mirroring is not
     known.
     """
-    turns = round(frame.rotation / 90)
+    mirrored = _determinant(frame) < 0
+    # FFmpeg takes the angle from the image of the horizontal axis, which a mirror turns around.
+    return mirrored, (round(rotation(frame) / 90) + 2 * mirrored) % 4
+
+
+def rotation(frame: Any) -> int:
+    """The degrees, from 0 to 359, by which a frame says it is turned; 0 if they make no sense."""
+    return frame.rotation % 360 if _determinant(frame) else 0
+
+
+def _determinant(frame: Any) -> int:
+    """Of the display matrix: below 0 it mirrors, at 0 it is none; 1 without one."""
     try:
         matrix = frame.side_data.get(Type.DISPLAYMATRIX)
     except ValueError:  # beside a kind of data, such as Exif, that PyAV does not know
         matrix = None
     if matrix is None:
-        return False, turns % 4
+        return 1
     a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
-    mirrored = a * d < b * c
-    # FFmpeg takes the angle from the image of the horizontal axis, which a mirror turns around.
-    return mirrored, (turns + 2 * mirrored) % 4
+    return int(a * d - b * c)
 
 
 def upright(frame: Any) -> Any:
