@@ -53,6 +53,10 @@ class StepPart:
     run: int = 0
     num_videos: int = 0
 
+    def to(self, device: object) -> StepPart:
+        """Itself: trainers move what is in a batch to a device, and this has nothing to move."""
+        return self
+
     @property
     def part(self) -> int:
         """Place among the contiguous parts of the global batch, from 0.

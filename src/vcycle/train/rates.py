@@ -42,7 +42,8 @@ def warn_of_rate(optimizer: Optimizer, *, base_rate: float) -> None:
     if unit and not _is_same(unit, base_rate):
         warnings.warn(
             f"optimizer: it began at a rate of {unit:g}, which is not used: the plan's follow its "
-            f"baseline's {base_rate:g}; give both the same",
+            f"baseline's {base_rate:g}; give both the same, or an optimizer beside another "
+            f"lr={base_rate:g} and in its groups lr_scale={unit / base_rate:g}",
             stacklevel=3,
         )
 

@@ -83,6 +83,20 @@ def test_rates_that_are_tensors_and_timms_scales():
         optimizer.step()
 
 
+def test_a_second_optimizer_keeps_its_proportion_as_it_is_told_to():
+    """Its own rate says nothing of the first one's, which began at the baseline's."""
+    model, head = network(), nn.Linear(2, 2)
+    second = torch.optim.AdamW(head.parameters(), lr=0.001)
+    with pytest.warns(UserWarning, match=r"lr=0\.1 and in its groups lr_scale=0\.01$"):
+        vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=second)
+    second = torch.optim.AdamW([{"params": head.parameters(), "lr_scale": 0.01}], lr=0.1)
+    first = optimizer_of(model, 0.1)
+    for optimizer in (first, second):
+        vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
+    rates = [optimizer.param_groups[0]["lr"] for optimizer in (first, second)]
+    assert rates[1] == pytest.approx(rates[0] / 100)
+
+
 def test_a_whole_plan_in_micro_batches():
     model = network()
     optimizer = optimizer_of(model, 0.1, 0.1)

@@ -136,6 +136,24 @@ def test_a_step_that_a_gradient_scaler_skipped_counts(clears):
     assert scheduler.due == PLAN[4]
 
 
+def test_a_batch_may_be_left_out_after_its_backward():
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    scheduler = vcycle.PlanLR(optimizer, PLAN)
+    for index in range(4):
+        loss = model(torch.randn(64, 3, 2, 2, 2)).square().sum()
+        if index in (1, 3):
+            (loss * torch.nan).backward()
+        else:
+            loss.backward()
+            optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+    assert scheduler.due == PLAN[4]
+    with pytest.raises(ValueError, match="before a step is left out, call backward"):
+        scheduler.step()
+
+
 def test_a_state_resumes_and_belongs_to_one_plan():
     model = network()
     optimizer = optimizer_of(model, 0.1, 0.2)

@@ -143,8 +143,8 @@ def check_finished(plan: Plan, optimizer: Any) -> None:
         raise ValueError(
             f"training: it ended after {done} of the plan's {len(plan)} steps; let the trainer "
             f"take every batch of the loader (Lightning counts those before a resume, too: give it "
-            f"torchdata's StatefulDataLoader, without first_step, and no checkpoint that it wrote "
-            f"when it stopped early)"
+            f"torchdata's StatefulDataLoader, without first_step, as many micro-batches as "
+            f"before, and no checkpoint that it wrote when it stopped early)"
         )
 
 

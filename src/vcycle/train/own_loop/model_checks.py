@@ -55,8 +55,9 @@ def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
         raise ValueError(
             f"model: {len(others)} {type(others[0]).__name__} take statistics from whole batches, "
             f"not from groups of {norm_group} clips, and vcycle.convert_batch_norm leaves them as "
-            f"they are; build the model with nn.BatchNorm3d, whose groups span processes once it "
-            f"is converted, or plan with Multigrid(norm_group=None)"
+            f"they are; leave out convert_sync_batchnorm, or build the model with nn.BatchNorm3d, "
+            f"whose groups span processes once it is converted, or plan with "
+            f"Multigrid(norm_group=None)"
         )
 
 

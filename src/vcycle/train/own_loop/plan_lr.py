@@ -178,7 +178,8 @@ class PlanLR(LRScheduler):
             raise ValueError(
                 f"scheduler.step(): stepped twice for optimizer step {self.last_epoch - 1}; call "
                 f"it once after each optimizer.step(), not for each micro-batch or process (with "
-                f"Accelerate, keep PlanLR out of prepare())"
+                f"Accelerate, keep PlanLR out of prepare()); before a step is left out, call "
+                f"backward() all the same"
             )
         if not has_stepped and self.model is not None:
             commit_statistics(self.model)  # which the optimizer would have done
