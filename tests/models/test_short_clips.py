@@ -23,6 +23,13 @@ LAYERS: list[dict[str, Any]] = [
     {"kernel_size": (5, 3, 3), "padding": (2, 2, 2), "dilation": (1, 2, 2)},
     {"kernel_size": (4, 1, 3), "padding": (3, 0, 1), "bias": False},
 ]
+LEFT_TO_TORCH: list[dict[str, Any]] = [
+    {"kernel_size": 3, "padding": 1, "groups": 4, "bias": False},
+    {"kernel_size": (3, 1, 1), "padding": (1, 0, 0), "stride": (2, 1, 1)},
+    {"kernel_size": (5, 1, 1), "padding": (4, 0, 0), "dilation": (2, 1, 1)},
+    {"kernel_size": 3, "padding": "same"},
+    {"kernel_size": 3, "padding": 1, "padding_mode": "replicate"},
+]
 
 
 def gradients(layer: nn.Module, clips: Tensor) -> list[Tensor]:
@@ -53,6 +60,43 @@ def test_equals_torch(
         monkeypatch.delattr(torch, "conv3d")  # it is not what computes them
         monkeypatch.delattr(torch.nn.functional, "conv3d")
     torch.testing.assert_close(gradients(ours, clips), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("memory_format", FORMATS)
+@pytest.mark.parametrize("frames", [1, 2, 3, 4])
+@pytest.mark.parametrize("options", [*LAYERS, *LEFT_TO_TORCH])
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_in_bfloat16_results_and_gradients_are_those_of_float32(
+    options: dict[str, Any], frames: int, memory_format: torch.memory_format, is_mixed: bool
+) -> None:
+    """Those of torch's own layer are not, on some CPUs."""
+    torch.manual_seed(0)
+    plain = nn.Conv3d(4, 8, **options).to(memory_format=memory_format)  # type: ignore[call-overload]
+    for parameter in plain.parameters():
+        parameter.data = parameter.data.bfloat16().float()  # whose rounding is no error
+    clips = torch.randn(2, 4, frames, 9, 8).bfloat16().contiguous(memory_format=memory_format)
+    expected = gradients(plain, clips.float())
+    ours = convert_convolutions(copy.deepcopy(plain))
+    if is_mixed:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = gradients(ours, clips.float())
+    else:
+        found = gradients(ours.bfloat16(), clips)
+    assert found[0].dtype == torch.bfloat16
+    for ours_, theirs in zip(found, expected, strict=True):
+        assert (ours_ - theirs).norm() <= 0.02 * theirs.norm()
+
+
+def test_a_compiled_layer_trains_in_bfloat16_as_another_does() -> None:
+    torch.manual_seed(0)
+    plain = nn.Conv3d(16, 16, 3, padding=1, bias=False)
+    clips = torch.randn(4, 16, 2, 8, 8)
+    expected = gradients(plain, clips)
+    ours = torch.compile(convert_convolutions(copy.deepcopy(plain)), backend="aot_eager")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = gradients(ours, clips)
+    for ours_, theirs in zip(found, expected, strict=True):
+        assert (ours_ - theirs).norm() <= 0.02 * theirs.norm()
 
 
 def memories() -> dict[str, Tensor]:

@@ -7,6 +7,9 @@ Of the products of two frames with a kernel of three, a third are with padding, 
 on a CPU for the gradient by the weights takes longer there than on more frames. Such a clip is a
 picture with the channels of all its frames: a 2-D convolution makes every frame of the result of
 every frame of the clip, and there is no padding in time.
+
+In bfloat16 torch 2.13 computes that gradient wrongly on CPUs with AVX-512's instructions for it and
+without AMX, by as much as the gradient itself. What pictures cannot do is computed in float32.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ class ShortClipConv3d(nn.Conv3d):
 
     In: (B, C, T, H, W) floating point; out: that of ``nn.Conv3d`` up to rounding, in its memory
     format. Strides and dilations in time, groups, padding given as text or not of
-    zeros, and models that are compiled or exported are left to ``nn.Conv3d``. ``torch.fx`` traces
-    it as a leaf.
+    zeros, and models that are compiled or exported are left to ``nn.Conv3d``, in float32 where it
+    would train in bfloat16. ``torch.fx`` traces it as a leaf.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -34,6 +37,8 @@ class ShortClipConv3d(nn.Conv3d):
             return output
         padding = self.padding
         if isinstance(padding, str) or not self._is_short(input, padding[0]):
+            if self._trains_wrongly(input):
+                return self._in_float32(input)
             return super().forward(input)
         frames, kernel = input.shape[2], self.weight
         frames_out = frames + 2 * padding[0] - self.kernel_size[0] + 1
@@ -52,6 +57,20 @@ class ShortClipConv3d(nn.Conv3d):
         last = 1 in (input.stride(1), kernel.stride(1))  # of either, as torch decides
         memory = torch.channels_last_3d if last else torch.contiguous_format
         return out.clone(memory_format=memory)
+
+    def _trains_wrongly(self, clips: Tensor) -> bool:
+        """Whether some CPUs would compute another gradient by the weights."""
+        if clips.device.type != "cpu" or not torch.is_grad_enabled():
+            return False
+        is_mixed = torch.is_autocast_enabled("cpu")
+        dtype = torch.get_autocast_dtype("cpu") if is_mixed else clips.dtype
+        return dtype == torch.bfloat16 and clips.shape[-3] < self.kernel_size[0]
+
+    def _in_float32(self, clips: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.float()
+        with torch.autocast("cpu", enabled=False):
+            output: Tensor = self._conv_forward(clips.float(), self.weight.float(), bias)
+        return output.bfloat16()
 
     def _is_short(self, clips: Tensor, padding: int) -> bool:
         return (
