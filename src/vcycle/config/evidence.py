@@ -40,6 +40,15 @@ _MUON = Evidence(
     "a 3D ResNet from random weights under Muon, 60 to 70 and 300 videos",
     timed="it was ahead of short baselines and near the accuracy of whole ones",
 )
+_OTHERS_UNDER_MUON = Evidence(
+    Fraction(5, 9),
+    "it was level with the baseline, one seed",
+    "a narrow SlowFast from random weights under Muon, 300 videos",
+    timed="it was ahead of short baselines and level with whole ones, one seed",
+)
+_TRANSFORMER_UNDER_MUON = replace(
+    _OTHERS_UNDER_MUON, among="a small transformer from random weights under Muon, 300 videos"
+)
 _TRANSFORMER = Evidence(
     Fraction(3, 8),
     "it passed the baseline's accuracy",
@@ -93,9 +102,13 @@ def from_random_weights(model: Model, num_videos: int, *, optimizer: str) -> Evi
         ("TinyResNet3d", "adamw"): (_FEW_VIDEOS, _RESNET),
         ("TinyResNet3d", "sgd"): (_FEW_VIDEOS_SGD, _SGD),
         ("VideoTransformer", "adamw"): (_FEW_VIDEOS_TRANSFORMER, _TRANSFORMER),
+        ("VideoTransformer", "muon"): (_TRANSFORMER_UNDER_MUON, _TRANSFORMER_UNDER_MUON),
     }
+    others = {"muon": (_OTHERS_UNDER_MUON, _OTHERS_UNDER_MUON)}.get(
+        optimizer, (_FEW_OTHERS, _OTHERS)
+    )
     family = model.entry.family if model.entry is not None else ""
-    few, many = tried.get((family, optimizer), (_FEW_OTHERS, _OTHERS))
+    few, many = tried.get((family, optimizer), others)
     return few if num_videos < MANY_VIDEOS else many
 
 
