@@ -23,7 +23,7 @@ proof: $(INSTALLED)
 	$(BIN)/python benchmarks/study.py benchmarks/study/proof.yaml --datasets $(DATASETS)
 
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest $(WORKERS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
