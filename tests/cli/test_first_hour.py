@@ -552,7 +552,7 @@ def test_what_is_none_on_any_videos_does_not_wait_for_an_index(
         (["strokes", "--time", "soon"], "--time soon: give a time such as 90s, 30m, 2h"),
         (["strokes", "--time", "5m", "--epochs", "3"], "--time and --epochs: both fix the steps"),
         (["strokes", "--data", "other"], "strokes and --data: both name the videos"),
-        (["scratch", "--no-flip"], "--flip: it is for a folder or table of videos"),
+        (["scratch", "--no-flip"], "--no-flip: it is for a folder or table of videos"),
         (["stroks"], "stroks: no such file or folder, and no recipe either"),
         (["scrach"], "recipe scrach: no such recipe; did you mean scratch?"),
         (["--resume", "strokes", "--epochs", "9"], "with its own plan; leave out --epochs"),

@@ -432,7 +432,7 @@ def test_epochs_and_batch_of_own_videos_are_in_the_notes(values: Callable[..., A
     assert (found["baseline_steps"], found["baseline_epochs"]) == (3_000, 20)
     assert found["phases"][-1]["learning_rate"] == pytest.approx(0.01)
     assert found["notes"][1:3] == [
-        "batch size 32, as asked, in norm groups of 8",
+        "batch size 32, as asked",
         "learning rate 0.01, as asked",
     ]
     assert "20 epochs of the baseline, as asked" in found["notes"]

@@ -19,6 +19,7 @@ from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.load_model import load_model
 from vcycle.evaluate.run import score_run
 from vcycle.evaluate.setup import make_network
+from vcycle.models.checkpoint_files import read_state_dict
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.train.run import train
 from vcycle.train.start import check_extras
@@ -102,6 +103,9 @@ def test_averaged_weights_are_what_is_validated_and_loaded(
         loaded = load_model(tmp_path / path)
         for name, value in loaded.module.state_dict().items():
             assert torch.equal(value, average[name])
+    for suffix in ("pt", "safetensors"):  # as weights to begin from, too
+        weights, _ = read_state_dict(tmp_path / f"run/checkpoint.{suffix}")
+        torch.testing.assert_close(weights, average, rtol=0, atol=0)
     assert not torch.equal(last.module.head.weight, average["head.weight"])
     assert torch.equal(last.module.head.weight, state["model"]["head.weight"])
     with pytest.raises(ValueError, match=r"the validated weights alone; give the .pt file beside"):

@@ -290,9 +290,8 @@ def _train(run: ChosenRun, options: argparse.Namespace) -> None:
         return
     if options.dry_run:
         print(f"stopped before the first step, as asked; nothing was written to {folder}")
-        for flag, value in _chosen(options).given.items():
-            shown = "--no-flip" if value is False else flag
-            print(f"{shown} is kept in the index of {config.data.manifest}")
+        for flag in _chosen(options).given:
+            print(f"{flag} is kept in the index of {config.data.manifest}")
     elif is_own:
         _say_end(folder, result, config)
 

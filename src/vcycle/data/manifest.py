@@ -87,6 +87,8 @@ class Manifest:
             fix = "index at least two of each class, with a --val-share above 0"
             if name not in ("train", "val"):
                 fix = "name one of these"
+            elif known == ["val"]:
+                fix = "index a folder of that name beside it, or rows of that split"
             elif len(known) > 1:
                 fix = f"rename the folder or split that is for it to {name}, and index again"
             raise ValueError(

@@ -44,7 +44,7 @@ class Choices:
     def given(self) -> dict[str, bool | float | str]:
         """Those that were made, by their flags."""
         values = {
-            "--flip": self.flip,
+            "--no-flip" if self.flip is False else "--flip": self.flip,
             "--val-share": self.val_share,
             "--group-pattern": self.group_pattern,
         }

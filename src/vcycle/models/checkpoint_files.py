@@ -121,6 +121,9 @@ def _ends_with_its_directory(path: Path) -> bool:
 def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: holds a {type(content).__name__}; save a state dict")
+    average = content.get("ema")
+    if isinstance(average, dict) and isinstance(average.get("average"), dict):
+        content = average["average"]  # of a run of vcycle train, which validated this
     for name in _CONTAINERS:
         if isinstance(content.get(name), dict):
             content = content[name]

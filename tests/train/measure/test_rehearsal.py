@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -287,3 +288,24 @@ def test_state_that_no_checkpoint_could_hold_is_said_before_the_first_step(
         return
     with pytest.raises(ValueError, match=r"safetensors cannot hold its state .*persistent=False"):
         train(config, tmp_path / "run", dry_run=True)
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_a_view_is_timed_once_its_code_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, compiles: bool
+) -> None:
+    """With one process a second pass is not made if the first took long, as a compiler does."""
+    passes: list[int] = []
+    network = nn.Conv3d(3, 4, 1)
+    network.register_forward_hook(lambda *_: passes.append(1))
+    before: list[int] = []
+
+    def timed(once: Any, *_: Any, **__: Any) -> float:
+        before.append(len(passes))
+        once()
+        return 8.0
+
+    monkeypatch.setattr(rehearsal, "repeated", timed)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    seconds = rehearsal._view_seconds(network, 16, Shape(2, 4, 4), fabric=fabric, compiles=compiles)
+    assert (before, seconds) == ([int(compiles)], 1.0)

@@ -107,7 +107,7 @@ def rehearse(
                 seconds = {kind: each + update for kind, each in seconds.items()}
             shape, clips = plan.baseline.shape, config.evaluation.batch_size
             activity.begin(f"timing a validation batch: {clips} x {shape}")
-            view = _view_seconds(network, clips, shape, fabric=fabric)
+            view = _view_seconds(network, clips, shape, fabric=fabric, compiles=config.compile)
         except torch.OutOfMemoryError:
             raise ValueError(
                 f"shape {shape}: {clips} clips do not fit into the memory of {fabric.device}; use "
@@ -197,7 +197,9 @@ def update_with_zeros(optimizer: Optimizer) -> None:
     optimizer.zero_grad(set_to_none=True)
 
 
-def _view_seconds(network: nn.Module, clips: int, shape: Shape, *, fabric: Fabric) -> float:
+def _view_seconds(
+    network: nn.Module, clips: int, shape: Shape, *, fabric: Fabric, compiles: bool
+) -> float:
     """Of one of the clips that are scored together."""
     if fabric.device.type == "cpu":
         clips = min(clips, 8)
@@ -208,6 +210,8 @@ def _view_seconds(network: nn.Module, clips: int, shape: Shape, *, fabric: Fabri
         network(normalize(pixels, memory_format=memory_format(network)))
 
     with torch.no_grad(), fabric.autocast():
+        if compiles:
+            score()  # takes as long as the compiler does
         return repeated(score, fabric, most=2) / clips
 
 
