@@ -336,6 +336,26 @@ def test_it_was_ahead_of_a_baseline_of_equal_time_wherever_they_were_compared() 
     assert all(point["gain"]["top1"]["mean"] > 0 for point in compared)
 
 
+def test_in_as_many_steps_as_the_baselines_it_ended_above_it_in_each_task() -> None:
+    rows = [
+        row
+        for row in VALUES["same_steps"]
+        if (row["method"], row["against"], row["length"]) == ("anneal", "baseline", 1)
+    ]
+    assert len(rows) == 11
+    resnet = ("isl_emergency8/scratch", "weizmann10/scratch")
+    gains = {f"{row['dataset']}/{row['regime']}": row["top1"] for row in rows}
+    others = {task: gain for task, gain in gains.items() if task not in resnet}
+    assert min(gain["mean"] for gain in gains.values()) > 0
+    points = [100 * gain["mean"] for gain in others.values()]
+    text = " ".join((RESULTS.parents[1] / "which_schedule.md").read_text().split())
+    assert f"in each of these, by {min(points):.1f} to {max(points):.1f} points" in text
+    unsure = {task for task, gain in others.items() if gain["low"] <= 0}
+    assert unsure == {"isl_emergency8/slowfast", "weizmann10/finetune", "weizmann10/transformer"}
+    for row in (row for row in rows if f"{row['dataset']}/{row['regime']}" in others):
+        assert row["runs"] == 3
+
+
 def test_at_twice_the_baselines_steps_it_was_level_with_it() -> None:
     text = (RESULTS.parents[1] / "which_schedule.md").read_text()
     points, gains = (("anneal", 2), ("baseline", 2)), {}
