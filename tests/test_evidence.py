@@ -354,6 +354,14 @@ def test_in_as_many_steps_as_the_baselines_it_ended_above_it_in_each_task() -> N
     assert unsure == {"isl_emergency8/slowfast", "weizmann10/finetune", "weizmann10/transformer"}
     for row in (row for row in rows if f"{row['dataset']}/{row['regime']}" in others):
         assert row["runs"] == 3
+    own = {
+        (f"{p['dataset']}/{p['regime']}", p["length"]): p["top1"]
+        for p in POINTS
+        if p["method"] == "anneal"
+    }
+    twice = {task for task, length in own if length == 2} - set(resnet)
+    assert len(twice) == 6
+    assert all(own[task, 2] > own[task, 1] for task in twice)
 
 
 def test_at_twice_the_baselines_steps_it_was_level_with_it() -> None:

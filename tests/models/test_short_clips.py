@@ -87,6 +87,37 @@ def test_in_bfloat16_results_and_gradients_are_those_of_float32(
         assert (ours_ - theirs).norm() <= 0.02 * theirs.norm()
 
 
+def test_what_would_train_wrongly_is_computed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the CPU; not without gradients, of long clips, or in float64."""
+    found: list[torch.dtype] = []
+    convolve = nn.Conv3d._conv_forward
+
+    def noted(layer: nn.Conv3d, clips: Tensor, *others: Any) -> Tensor:
+        found.append(clips.dtype)
+        return convolve(layer, clips, *others)
+
+    monkeypatch.setattr(nn.Conv3d, "_conv_forward", noted)
+    layer = convert_convolutions(nn.Conv3d(4, 4, 3, padding=1, groups=2)).bfloat16()
+    clips = torch.randn(2, 4, 2, 5, 5)
+    layer(clips.bfloat16())
+    layer(torch.randn(2, 4, 3, 5, 5).bfloat16())
+    with torch.no_grad():
+        layer(clips.bfloat16())
+    assert found == [torch.float32, torch.bfloat16, torch.bfloat16]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer.double()(clips.double()).dtype == torch.float64
+
+
+def test_an_export_in_bfloat16_is_bound_to_no_number_of_frames() -> None:
+    layer = convert_convolutions(nn.Conv3d(4, 4, 3, padding=1)).bfloat16()
+    frames = {2: torch.export.Dim("frames", min=1, max=32)}
+    clips = torch.randn(2, 4, 4, 5, 5).bfloat16()
+    exported = torch.export.export(layer, (clips,), dynamic_shapes=(frames,)).module()
+    for number in (1, 2, 8):
+        clips = torch.randn(2, 4, number, 5, 5).bfloat16()
+        assert exported(clips).shape == (2, 4, number, 5, 5)
+
+
 def test_a_compiled_layer_trains_in_bfloat16_as_another_does() -> None:
     torch.manual_seed(0)
     plain = nn.Conv3d(16, 16, 3, padding=1, bias=False)

@@ -21,6 +21,7 @@ from tests.models.checkpoints import (
     pytorchvideo_state,
 )
 from vcycle.models import build_model, convert_batch_norm
+from vcycle.models.checkpoint_files import read_state_dict
 from vcycle.models.weights import load_weights
 
 FACTS = reference.read("models")
@@ -411,3 +412,13 @@ def test_large_image_kernels_on_small_storage_are_not_inflated(tmp_path: Path) -
     torch.save({**image_resnet(), "conv1.weight": kernel}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match=r"has 'conv1\.weight' of shape"):
         load_weights(build_model("i3d_r50", num_classes=5), tmp_path / "a.pth")
+
+
+@pytest.mark.parametrize("ema", [None, {"average": {}}, {"average": {"n": 3}, "decay": 0.9}])
+@pytest.mark.parametrize("key", ["state_dict", "model"])
+def test_an_average_of_another_program_is_not_taken_for_ours(
+    tmp_path: Path, key: str, ema: object
+) -> None:
+    state = {"head.weight": torch.ones(2)}
+    torch.save({key: state, "ema": ema}, tmp_path / "a.pth")
+    assert read_state_dict(tmp_path / "a.pth")[0].keys() == state.keys()

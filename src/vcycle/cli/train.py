@@ -226,7 +226,7 @@ def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> Run
             "bf16-mixed is faster, 32-true exact"
         )
         return replace(config, precision=fastest, notes=(*config.notes, note))
-    found = "in the study's runs the loss was the same, top-1 about two points lower"
+    found = "in the study's runs the loss was the same, top-1 level or a little lower"
     if options.time is None:
         note = f"--precision {fastest} is faster on this CPU: {found}"
         return replace(config, notes=(*config.notes, note))

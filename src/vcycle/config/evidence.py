@@ -104,9 +104,8 @@ def from_random_weights(model: Model, num_videos: int, *, optimizer: str) -> Evi
         ("VideoTransformer", "adamw"): (_FEW_VIDEOS_TRANSFORMER, _TRANSFORMER),
         ("VideoTransformer", "muon"): (_TRANSFORMER_UNDER_MUON, _TRANSFORMER_UNDER_MUON),
     }
-    others = {"muon": (_OTHERS_UNDER_MUON, _OTHERS_UNDER_MUON)}.get(
-        optimizer, (_FEW_OTHERS, _OTHERS)
-    )
+    is_muon = optimizer == "muon"
+    others = (_OTHERS_UNDER_MUON,) * 2 if is_muon else (_FEW_OTHERS, _OTHERS)
     family = model.entry.family if model.entry is not None else ""
     few, many = tried.get((family, optimizer), others)
     return few if num_videos < MANY_VIDEOS else many

@@ -22,8 +22,8 @@ _MOST_CLIPS = Fraction(128, 60)
 FEWEST_STEPS = 221
 """Of an anneal that was compared with a baseline of equal time in more than one seed."""
 LEAST_SHARE, LEAST_OF_CYCLES, _TRANSFORMER_SHARE = 0.36, 0.55, 0.184
-"""Of the baseline's steps: in a smaller one a pass mostly did not come to its accuracy, nor did the
-paper's cycles; in this one a transformer's pass did, under AdamW."""
+"""Of the baseline's steps: in fewer a pass and, of the second, the paper's cycles mostly fell short
+of its accuracy; in the third a transformer's pass did not, under AdamW."""
 MOST_STEPS, LEVEL_STEPS = 1500, 3000
 """The longest anneal that was ahead of a baseline of equal time, and one that was level with it."""
 MOST_STEPS_OF_MUON = 1500

@@ -121,9 +121,7 @@ def _ends_with_its_directory(path: Path) -> bool:
 def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: holds a {type(content).__name__}; save a state dict")
-    average = content.get("ema")
-    if isinstance(average, dict) and isinstance(average.get("average"), dict):
-        content = average["average"]  # of a run of vcycle train, which validated this
+    content = _validated(content)
     for name in _CONTAINERS:
         if isinstance(content.get(name), dict):
             content = content[name]
@@ -147,6 +145,15 @@ def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]
         keys = ", ".join(shown(key) for key in list(content)[:3]) or "nothing"
         raise ValueError(f"{path}: holds no state dict (its keys: {keys}); {PUBLISHED}")
     return state, tuple(others)
+
+
+def _validated(content: dict[Any, Any]) -> dict[Any, Any]:
+    """The averaged weights of a run of vcycle train, which are those it validated; else all."""
+    ema, weights = content.get("ema"), content.get("model")
+    average = ema.get("average") if isinstance(ema, dict) else None
+    if isinstance(average, dict) and isinstance(weights, dict) and average.keys() == weights.keys():
+        return average
+    return content
 
 
 def shown(key: object) -> str:

@@ -8,8 +8,8 @@ on a CPU for the gradient by the weights takes longer there than on more frames.
 picture with the channels of all its frames: a 2-D convolution makes every frame of the result of
 every frame of the clip, and there is no padding in time.
 
-In bfloat16 torch 2.13 computes that gradient wrongly on CPUs with AVX-512's instructions for it and
-without AMX, by as much as the gradient itself. What pictures cannot do is computed in float32.
+In bfloat16 torch 2.13 computes that gradient wrongly on CPUs with AVX512-BF16 and no AMX, by as
+much as itself. What pictures cannot do is computed in float32.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class ShortClipConv3d(nn.Conv3d):
 
     In: (B, C, T, H, W) floating point; out: that of ``nn.Conv3d`` up to rounding, in its memory
     format. Strides and dilations in time, groups, padding given as text or not of
-    zeros, and models that are compiled or exported are left to ``nn.Conv3d``, in float32 where it
-    would train in bfloat16. ``torch.fx`` traces it as a leaf.
+    zeros, and models that are compiled are left to ``nn.Conv3d``, in float32 where it would train
+    in bfloat16; exported ones as they are. ``torch.fx`` traces it as a leaf.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -60,9 +60,9 @@ class ShortClipConv3d(nn.Conv3d):
 
     def _trains_wrongly(self, clips: Tensor) -> bool:
         """Whether some CPUs would compute another gradient by the weights."""
-        if clips.device.type != "cpu" or not torch.is_grad_enabled():
-            return False
-        is_mixed = torch.is_autocast_enabled("cpu")
+        if _is_exporting() or clips.device.type != "cpu" or not torch.is_grad_enabled():
+            return False  # an exported model is not to be bound to T
+        is_mixed = torch.is_autocast_enabled("cpu") and clips.dtype != torch.float64
         dtype = torch.get_autocast_dtype("cpu") if is_mixed else clips.dtype
         return dtype == torch.bfloat16 and clips.shape[-3] < self.kernel_size[0]
 
@@ -82,6 +82,11 @@ class ShortClipConv3d(nn.Conv3d):
             and self.padding_mode == "zeros"
             and (self.stride[0], self.dilation[0], self.groups) == (1, 1, 1)
         )
+
+
+def _is_exporting() -> bool:
+    exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+    return bool(exporting())
 
 
 def convert_convolutions(model: nn.Module) -> nn.Module:

@@ -83,7 +83,8 @@ def _num_indexed(container: Any, stream: Any) -> int:
 
 
 def _num_until_end(place: Location, container: Any, stream: Any) -> int:
-    """The frames up to the last readable packet, searched from the claimed end; 0 if no time tells.
+    """The frames up to the last readable packet, searched from the claimed end; 0 if times do
+    not tell.
 
     Raises UnreadableVideo for recordings that were joined.
     """
@@ -120,12 +121,15 @@ def _check_one_recording(place: Location, container: Any, stream: Any, *, num_fr
     if container.size > _MOST_SCANNED:
         return
     times: list[int] = []
-    with suppress(av.FFmpegError):
+    with suppress(av.FFmpegError, IndexError):  # PyAV's, of a stream that begins in the middle
         container.seek(stream.start_time, stream=stream)
         packets = intact_packets(container, stream)
         times.extend(packet.dts for packet in packets if packet.dts is not None)
     back = _BACK_SECONDS / stream.time_base
-    begins_again = any(after < before - back for before, after in pairwise(times))
+    # Two after two: a time may be damaged.
+    begins_again = any(
+        max(times[i : i + 2]) < min(times[i - 2 : i]) - back for i in range(2, len(times) - 1)
+    )
     if begins_again and len(times) > num_frames:
         raise UnreadableVideo(
             str(place),
