@@ -7,9 +7,11 @@ them that begins no later than half a frame after the number's time.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import av
 import numpy as np
@@ -17,7 +19,7 @@ import pytest
 
 from tests.encode import KINDS, encode, moving_noise
 from vcycle.data.decode.clock import StreamClock
-from vcycle.data.decode.frame_search import MissedFrame, wanted_frames
+from vcycle.data.decode.frame_search import MissedFrame, intact_packets, wanted_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.resample import Resampler
 from vcycle.data.decode.video import iterate_frames, read_clip
@@ -161,3 +163,14 @@ def plain_decode(place, info, resample):
     until = [start + (number + Fraction(1, 2)) * interval for number in range(info.num_frames)]
     shown = [max(sum(b <= time for b in begins) - 1, 0) for time in until]
     return [decoded[n][1] for n in shown]
+
+
+def test_packets_end_where_pyav_does_not_know_a_stream_that_began_later() -> None:
+    packets = [SimpleNamespace(size=size, is_corrupt=False) for size in (3, 0, 5)]
+
+    def demux(_: object) -> Iterator[Any]:
+        yield from packets
+        raise IndexError("list index out of range")
+
+    container = SimpleNamespace(format=SimpleNamespace(name="mpegts"), demux=demux)
+    assert [packet.size for packet in intact_packets(container, None)] == [3, 5]

@@ -84,12 +84,16 @@ def test_recordings_that_were_joined_are_no_video(tmp_path):
 
 
 def test_a_transport_stream_whose_sound_begins_in_the_middle_is_one_recording(tmp_path):
-    """Its times go on."""
+    """Its times go on. FFmpeg looks at 5 MB as it opens a file; packets of nothing fill them.
+
+    PyAV may then raise at the end, by what is in memory that it does not write.
+    """
     frames, content = numbered_frames(60), b""
+    nothing = b"\x47\x1f\xff\x10" + 184 * b"\xff"
     for k, has_sound in enumerate((False, True, False)):
         path = tmp_path / f"{k}.ts"
         with av.open(str(path), "w", options={"mpegts_copyts": "1"}) as container:
-            video = container.add_stream("mpeg2video", rate=25)
+            video = container.add_stream("libx264", rate=25)
             video.height, video.width, video.pix_fmt = *frames.shape[1:3], "yuv420p"
             if has_sound:
                 sound = container.add_stream("mp2", rate=48000, layout="stereo")
@@ -105,7 +109,7 @@ def test_a_transport_stream_whose_sound_begins_in_the_middle_is_one_recording(tm
                     container.mux(sound.encode(heard))
             for stream in container.streams:
                 container.mux(stream.encode(None))
-        content += path.read_bytes()
+        content += path.read_bytes() + 30_000 * nothing
     whole = tmp_path / "whole.ts"
     whole.write_bytes(content)
     assert probe(Location(str(whole))).num_frames == pytest.approx(180, abs=2)

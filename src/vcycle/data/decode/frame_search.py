@@ -96,10 +96,13 @@ def wanted_frames(
 def intact_packets(container: Any, stream: Any) -> Iterator[Any]:
     """The packets of a stream, without one that the end of a truncated file cuts off."""
     drop_corrupt = container.format.name != "mpegts"  # there they are damaged in transmission
-    for packet in container.demux(stream):
-        # An empty packet would end the decoding.
-        if packet.size and not (packet.is_corrupt and drop_corrupt):
-            yield packet
+    try:
+        for packet in container.demux(stream):
+            # An empty packet would end the decoding.
+            if packet.size and not (packet.is_corrupt and drop_corrupt):
+                yield packet
+    except IndexError:  # of PyAV, once all are read, if another stream has begun in the middle
+        return
 
 
 def _before(deadline: float, packets: Iterator[Any]) -> Iterator[Any]:

@@ -121,7 +121,7 @@ def _check_one_recording(place: Location, container: Any, stream: Any, *, num_fr
     if container.size > _MOST_SCANNED:
         return
     times: list[int] = []
-    with suppress(av.FFmpegError, IndexError):  # PyAV's, of a stream that begins in the middle
+    with suppress(av.FFmpegError):
         container.seek(stream.start_time, stream=stream)
         packets = intact_packets(container, stream)
         times.extend(packet.dts for packet in packets if packet.dts is not None)
