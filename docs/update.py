@@ -225,7 +225,7 @@ def choices_table() -> str:
         (f"`{transformer.name}` with Muon", "any", scratch(transformer, many, "muon")),
         ("any other network with Muon", "any", scratch(other, many, "muon")),
         (f"`{resnet.name}` with AdamW", f"{many} or more", scratch(resnet, many)),
-        ("the same with SGD", f"{many} or more", scratch(resnet, many, "sgd")),
+        (f"`{resnet.name}` with SGD", f"{many} or more", scratch(resnet, many, "sgd")),
         (f"`{transformer.name}` with AdamW", f"{many} or more", scratch(transformer, many)),
         (f"`{resnet.name}` with AdamW", "fewer", scratch(resnet, few)),
         (f"`{resnet.name}` with SGD", "fewer", scratch(resnet, few, "sgd")),

@@ -77,14 +77,7 @@ def test_pixels_of_your_own_keep_the_requests_part() -> None:
         *(PLAN[-1].batch_size, 3, PLAN[-1].shape.frames),
         *(PLAN[-1].shape.height, PLAN[-1].shape.width),
     )
-
-
-def test_what_keeps_a_part_can_be_moved_by_trainers() -> None:
-    """Lightning moves dataclasses to a device only if they know how."""
-    section = TEXT.partition("# Without vcycle's data\n")[2]
-    second = section.split("```python\n")[2].partition("```")[0]
-    found = names(videos=torch.rand(12, 3, 6, 20, 20), labels=torch.arange(12) % 5, F=F)
-    exec(second, found)
+    # Lightning moves dataclasses to a device only if they know how.
     moved = move_data_to_device(found["batch"], torch.device("meta"))
     assert moved["clips"].is_meta
     assert moved["part"] == found["batch"]["part"]

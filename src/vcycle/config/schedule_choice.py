@@ -101,9 +101,11 @@ def as_asked(config: RunConfig, num_steps: int, *, is_own: bool) -> list[str]:
     cycle, steps, entry = config.multigrid.long_cycle, config.baseline.steps, config.model.entry
     is_transformer = entry is not None and entry.family == "VideoTransformer"
     is_muon, exponent = config.optimizer.name == "muon", config.multigrid.batch_exponent
-    least_share = _TRANSFORMER_SHARE if is_transformer and not is_muon else LEAST_SHARE
+    least_share = LEAST_SHARE
     if cycle is not None and not cycle.once:
         least_share = LEAST_OF_CYCLES
+    elif is_transformer and not is_muon:
+        least_share = _TRANSFORMER_SHARE
     anneal = config.multigrid.anneal
     notes = []
     if anneal is not None and is_own and num_steps < FEWEST_STEPS:

@@ -233,9 +233,10 @@ def _size(num_videos: int | None, num_gpus: int, asked: Asked) -> _Size:
     if asked.batch_size is not None:
         group = _shared_groups(asked.batch_size, num_gpus)
         enough = _GROUPS[0] * num_gpus
-        few = f", in norm groups of {group}; a multiple of {enough} has the paper's"
-        few = "" if group == _GROUPS[0] else few
-        notes.append(f"batch size {asked.batch_size}, as asked{few}")
+        note = f"batch size {asked.batch_size}, as asked"
+        if group != _GROUPS[0]:
+            note += f", in norm groups of {group}; a multiple of {enough} has the paper's"
+        notes.append(note)
         return _Size(num_videos, asked.batch_size, group, tuple(notes))
     if num_videos < 2 * num_gpus:
         raise ValueError(

@@ -88,7 +88,7 @@ class Manifest:
             if name not in ("train", "val"):
                 fix = "name one of these"
             elif known == ["val"]:
-                fix = "index a folder of that name beside it, or rows of that split"
+                fix = f"index a folder named {name} beside val, or rows of that split"
             elif len(known) > 1:
                 fix = f"rename the folder or split that is for it to {name}, and index again"
             raise ValueError(

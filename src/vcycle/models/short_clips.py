@@ -85,6 +85,7 @@ class ShortClipConv3d(nn.Conv3d):
 
 
 def _is_exporting() -> bool:
+    # An older torch does not tell it from compiling.
     exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
     return bool(exporting())
 

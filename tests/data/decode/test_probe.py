@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import struct
-from fractions import Fraction
 from pathlib import Path
 
-import av
-import numpy as np
 import pytest
 
 from tests.encode import encode, frame_number, numbered_frames, rotate_display
@@ -81,38 +78,6 @@ def test_recordings_that_were_joined_are_no_video(tmp_path):
     joined.write_bytes(first.read_bytes() + second.read_bytes())
     with pytest.raises(UnreadableVideo, match="its times begin again in the middle"):
         probe(Location(str(joined)))
-
-
-def test_a_transport_stream_whose_sound_begins_in_the_middle_is_one_recording(tmp_path):
-    """Its times go on. FFmpeg looks at 5 MB as it opens a file; packets of nothing fill them.
-
-    PyAV may then raise at the end, by what is in memory that it does not write.
-    """
-    frames, content = numbered_frames(60), b""
-    nothing = b"\x47\x1f\xff\x10" + 184 * b"\xff"
-    for k, has_sound in enumerate((False, True, False)):
-        path = tmp_path / f"{k}.ts"
-        with av.open(str(path), "w", options={"mpegts_copyts": "1"}) as container:
-            video = container.add_stream("libx264", rate=25)
-            video.height, video.width, video.pix_fmt = *frames.shape[1:3], "yuv420p"
-            if has_sound:
-                sound = container.add_stream("mp2", rate=48000, layout="stereo")
-            for number, rgb in enumerate(frames, start=60 * k):
-                frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
-                frame.pts, frame.time_base = number, Fraction(1, 25)
-                container.mux(video.encode(frame))
-                if has_sound:
-                    silence = np.zeros((1, 2 * 1920), np.int16)
-                    heard = av.AudioFrame.from_ndarray(silence, format="s16", layout="stereo")
-                    heard.rate, heard.pts = 48000, 1920 * number
-                    heard.time_base = Fraction(1, 48000)
-                    container.mux(sound.encode(heard))
-            for stream in container.streams:
-                container.mux(stream.encode(None))
-        content += path.read_bytes() + 30_000 * nothing
-    whole = tmp_path / "whole.ts"
-    whole.write_bytes(content)
-    assert probe(Location(str(whole))).num_frames == pytest.approx(180, abs=2)
 
 
 @pytest.mark.parametrize("duration", [1, 2**31 - 1])

@@ -83,10 +83,9 @@ def _num_indexed(container: Any, stream: Any) -> int:
 
 
 def _num_until_end(place: Location, container: Any, stream: Any) -> int:
-    """The frames up to the last readable packet, searched from the claimed end; 0 if times do
-    not tell.
+    """The frames up to the last readable packet, searched from the claimed end.
 
-    Raises UnreadableVideo for recordings that were joined.
+    0 if there are no times, or wrong ones. Raises UnreadableVideo for recordings that were joined.
     """
     clock = stream_clock(container, stream)
     if clock.counted:
