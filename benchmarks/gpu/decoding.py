@@ -31,7 +31,6 @@ from vcycle.data.decode.torchcodec import check_decoder
 from vcycle.data.loader import Loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.request import ClipRequest
-from vcycle.datasets.prepare import Preparation
 from vcycle.schedule.shape import Shape
 
 _COMPARED_CLIPS = 8
@@ -44,7 +43,6 @@ def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     raw, prepared = prepare_intact(
         options.videos,
         folder,
-        Preparation(),
         keeps_reasons=False,
         remark=partial(print, file=sys.stderr),
     )

@@ -9,9 +9,8 @@ from vcycle.bench import loader
 from vcycle.bench.loader import bench_loader
 from vcycle.cli.main import main
 from vcycle.data.decode.encode import encode_frames
-from vcycle.datasets.prepare import Preparation
 
-SMALL = {"shapes": ("4x32",), "num_clips": 4, "preparation": Preparation(short_side=48)}
+SMALL = {"shapes": ("4x32",), "num_clips": 4}
 
 
 def test_every_source_at_every_shape(tmp_path):
@@ -23,7 +22,6 @@ def test_every_source_at_every_shape(tmp_path):
         tmp_path,
         shapes=("4x32", "8x48"),
         num_clips=4,
-        preparation=Preparation(short_side=48),
         peers=False,
         progress=seen.append,
         remark=remarks.append,

@@ -42,11 +42,6 @@ def test_jobs_that_die_or_hang_fail_alone():
             list(run_jobs(_job, [5], num_workers=num_workers))
 
 
-def test_a_negative_number_of_workers_is_refused():
-    with pytest.raises(ValueError, match="num_workers -1: give 0 or more"):
-        next(run_jobs(_job, [0], num_workers=-1))
-
-
 def _process_of(_):
     return os.getpid()
 

@@ -34,7 +34,6 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import UnreadableVideo, VideoInfo
 from vcycle.data.randomness import indexed_seeds
 from vcycle.data.request import ClipRequest
-from vcycle.datasets.prepare import Preparation
 from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape
 
@@ -57,7 +56,6 @@ def bench_loader(
     *,
     shapes: Sequence[str] = SHAPES,
     num_clips: int = 64,
-    preparation: Preparation = Preparation(),
     prepared_dir: str | os.PathLike[str] | None = None,
     peers: bool = True,
     progress: Callable[[LoaderRow], None] | None = None,
@@ -78,7 +76,6 @@ def bench_loader(
         raw, prepared = prepare_intact(
             Path(video_dir),
             folder,
-            preparation,
             keeps_reasons=prepared_dir is not None,
             remark=remark,
         )

@@ -15,13 +15,12 @@ from vcycle.data.decode.probe import probe
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo, Video
 from vcycle.datasets.folders import plain_name, videos_under
-from vcycle.datasets.prepare import Preparation, prepare_videos
+from vcycle.datasets.prepare import prepare_videos
 
 
 def prepare_intact(
     video_dir: Path,
     folder: Path,
-    preparation: Preparation,
     *,
     keeps_reasons: bool,
     remark: Callable[[str], None],
@@ -35,7 +34,7 @@ def prepare_intact(
     files = _video_files(video_dir, without=folder)
     raw = _manifest_of(video_dir, files)
     try:
-        outcome = prepare_videos(raw, folder, preparation, num_workers=0)
+        outcome = prepare_videos(raw, folder, num_workers=0)
     except ValueError as error:
         raise error if keeps_reasons else ValueError(none) from None
     made = tuple(video for video in raw.videos if video.path not in outcome.bad)

@@ -7,6 +7,7 @@ types in the dataclasses decide what is accepted; nothing is listed a second tim
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
@@ -105,7 +106,7 @@ def config_from(values: Mapping[str, Any], changes: Mapping[str, Any]) -> RunCon
 
     Raises ValueError if a field is unknown or missing, or its value is not accepted.
     """
-    changed = _copy(values)
+    changed = copy.deepcopy(dict(values))
     for name, value in sorted(changes.items(), key=lambda each: each[0].count(".")):
         *sections, last = name.split(".")
         section = changed
@@ -254,10 +255,6 @@ def _accepted(hint: Any) -> str:
     if dataclasses.is_dataclass(plain):
         return f"a mapping of its fields ({', '.join(get_type_hints(plain))})"
     return _PLAIN.get(plain, "a mapping")
-
-
-def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in values.items()}
 
 
 def _shown(value: object) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
@@ -25,6 +24,7 @@ from torch.utils.data import Sampler
 from vcycle.data.grid import View
 from vcycle.data.randomness import indexed_generator, indexed_seeds
 from vcycle.data.request import ClipRequest, StepPart
+from vcycle.schedule.arguments import as_index
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
@@ -85,22 +85,18 @@ class PlanSampler(Sampler[list[ClipRequest]]):
     ) -> None:
         if not isinstance(getattr(plan, "baseline", None), Baseline):
             raise TypeError(f"plan {type(plan).__name__}: give a vcycle.Plan")
-        num_videos = _index(
-            num_videos, f"num_videos {type(num_videos).__name__}: give len(dataset)"
-        )
-        seed = _index(
-            seed, f"seed {seed!r}: give a whole number"
-        )  # plain, as a checkpoint keeps it
+        if not hasattr(num_videos, "__index__"):
+            raise TypeError(f"num_videos {type(num_videos).__name__}: give len(dataset)")
+        num_videos = as_index("num_videos", num_videos)
+        seed = as_index("seed", seed)  # plain, as a checkpoint keeps it
         if num_videos < 1:
             raise ValueError(f"num_videos {num_videos}: give at least 1 video")
-        first_step = _index(first_step, f"first_step {first_step!r}: give a whole number")
-        micro_batches = _index(
-            micro_batches, f"micro_batches {micro_batches!r}: give a whole number"
-        )
+        first_step = as_index("first_step", first_step)
+        micro_batches = as_index("micro_batches", micro_batches)
         if rank is not None:
-            rank = _index(rank, f"rank {rank!r}: give a whole number")
+            rank = as_index("rank", rank)
         if world_size is not None:
-            world_size = _index(world_size, f"world_size {world_size!r}: give a whole number")
+            world_size = as_index("world_size", world_size)
         if not 0 <= first_step <= len(plan):
             raise ValueError(f"first_step {first_step}: give 0 to {len(plan)}, the plan's steps")
         if micro_batches < 1:
@@ -244,13 +240,6 @@ def _given(value: Any) -> Any:
     if value == int(value):  # 2 and 2.0 are one number
         return int(value)
     return f"{float(value):.9g}"
-
-
-def _index(value: object, otherwise: str) -> int:
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(otherwise) from None
 
 
 def _is_distributed() -> bool:

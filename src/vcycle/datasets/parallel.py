@@ -87,9 +87,7 @@ def run_jobs(
     ``UnreadableVideo``, a job that exceeds ``limit_seconds`` and one whose worker died give
     ``Failed``; the last is tried once more before. An OSError ends the run. Any other exception is
     a bug: raised as it is with 0 workers, as a RuntimeError with its traceback from a worker.
-    Raises ValueError if ``num_workers`` is negative.
     """
-    check_num_workers(num_workers)
     if num_workers == 0:
         for job in jobs:
             yield job, _attempt(function, job)

@@ -35,14 +35,19 @@ def has_other_buffers(network: nn.Module) -> bool:
     )
 
 
-@contextmanager
-def no_buffer_broadcasts(model: nn.Module) -> Iterator[None]:
-    """Within this, forward passes of DDP models exchange no buffers, so that one may fail alone."""
-    senders = [
+def buffer_senders(model: nn.Module) -> list[DistributedDataParallel]:
+    """The DDP models, of ``model`` and within it, whose forward passes exchange buffers."""
+    return [
         module
         for module in model.modules()
         if isinstance(module, DistributedDataParallel) and module.broadcast_buffers
     ]
+
+
+@contextmanager
+def no_buffer_broadcasts(model: nn.Module) -> Iterator[None]:
+    """Within this, forward passes of DDP models exchange no buffers, so that one may fail alone."""
+    senders = buffer_senders(model)
     for module in senders:
         module.broadcast_buffers = False
     try:

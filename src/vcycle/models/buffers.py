@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from vcycle.models.norm import SubBatchNorm3d
+from vcycle.models.norm import sub_batch_norms
 
 
 @contextmanager
@@ -41,11 +41,7 @@ def restored_buffers(model: nn.Module) -> Iterator[None]:
 def as_it_was(model: nn.Module) -> Iterator[None]:
     """Within this, the model may also change its modes, norm groups, and what norms collect."""
     modes = [(module, module.training) for module in model.modules()]
-    norms = [
-        (module, module.norm_group, module._pending)
-        for module in model.modules()
-        if isinstance(module, SubBatchNorm3d)
-    ]
+    norms = [(norm, norm.norm_group, norm._pending) for norm in sub_batch_norms(model)]
     try:
         with restored_buffers(model):
             yield

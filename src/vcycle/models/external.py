@@ -23,7 +23,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.models.buffers import as_it_was
 from vcycle.models.memory_layout import memory_format
-from vcycle.models.norm import SubBatchNorm3d
+from vcycle.models.norm import sub_batch_norms
 from vcycle.models.out_of_memory import out_of_memory_by_name
 from vcycle.models.wrapped import unwrapped
 from vcycle.schedule.messages import shortened
@@ -283,9 +283,8 @@ def _tried_out(model: nn.Module) -> Iterator[None]:
             torch.manual_seed(0)
             for parameter in zeros:
                 nn.init.normal_(parameter, std=0.01)
-            for module in model.modules():
-                if isinstance(module, SubBatchNorm3d):
-                    module.norm_group, module._pending = None, None
+            for norm in sub_batch_norms(model):
+                norm.norm_group, norm._pending = None, None
             yield
     finally:
         with torch.no_grad():

@@ -41,12 +41,12 @@ def truth(name: str, value: Any) -> bool:
     return plain
 
 
-def step_number(value: Any) -> int:
+def as_index(name: str, value: Any) -> int:
     """``value`` as an int, numpy's and torch's too; raises TypeError unless it is whole."""
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"step {value!r}: give a whole number") from None
+        raise TypeError(f"{name} {value!r}: give a whole number") from None
 
 
 def keep(value: object, **fields: Any) -> None:

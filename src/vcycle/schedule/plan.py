@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, overload
 
-from vcycle.schedule.arguments import check_type, keep, step_number
+from vcycle.schedule.arguments import as_index, check_type, keep
 from vcycle.schedule.base_shapes import ShortShape
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.multigrid import Multigrid
@@ -142,7 +142,7 @@ class Plan(Sequence[Step]):
     def __getitem__(self, index: int | slice) -> Step | list[Step]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        given = step_number(index)
+        given = as_index("step", index)
         if not -len(self) <= given < len(self):
             raise IndexError(f"step {given}: the plan has {len(self)} steps")
         index = given % len(self)
@@ -162,11 +162,11 @@ class Plan(Sequence[Step]):
 
     def phase_of(self, step: int) -> int:
         """The number, from 0, of the phase that ``step`` belongs to."""
-        return bisect_right(self._first_steps, step_number(step)) - 1
+        return bisect_right(self._first_steps, as_index("step", step)) - 1
 
     def first_sample(self, step: int) -> int:
         """Clips that the run has consumed before ``step``, from 0 to ``len(self)``."""
-        step = step_number(step)
+        step = as_index("step", step)
         if not 0 <= step <= len(self):
             raise IndexError(f"step {step}: the plan has {len(self)} steps")
         return self.phases[self.phase_of(step)].sample_at(step)
@@ -191,7 +191,7 @@ class Plan(Sequence[Step]):
 
         With ``first_step``, of the steps from there on: what remains of a resumed run.
         """
-        first_step = step_number(first_step)
+        first_step = as_index("step", first_step)
         steps: Counter[tuple[Shape, int, int | None, float]] = Counter()
         for phase in self.phases:
             start = min(max(phase.first_step, first_step), phase.end_step)

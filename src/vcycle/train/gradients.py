@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parallel import DistributedDataParallel
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, normalize
+from vcycle.devices.buffers import buffer_senders
 from vcycle.devices.fabric import Fabric
 from vcycle.models import (
     SubBatchNorm3d,
@@ -115,10 +115,7 @@ class Gradients:
         self._layout = memory_format(network)
         self._is_synchronising = False
         # DDP sends them before the first forward pass of a step, once in every process.
-        self._sends_buffers = any(
-            isinstance(module, DistributedDataParallel) and module.broadcast_buffers
-            for module in model.modules()
-        )
+        self._sends_buffers = bool(buffer_senders(model))
 
     def step(self, step: Step, seeds: list[int], load: Callable[[], Batch]) -> Tensor:
         """(2,) the mean loss of this process's clips, and how many were classified right.
@@ -141,7 +138,7 @@ class Gradients:
             except torch.OutOfMemoryError:
                 # Groups that span processes exchange statistics too; these cannot be cut.
                 has_exchanged = self._is_synchronising or self._sends_buffers
-                has_more = self.recorder is not None and self.recorder.release()
+                has_more = self.make_room()
                 if not has_more and (has_exchanged or not self.pieces.halve(step)):
                     raise out_of_memory(step, self.fabric) from None
             self.clear()  # out here the tensors of the failed attempt are gone

@@ -65,7 +65,6 @@ class RehearsedSteps:
         """
         parts = self.config.micro_batches * self.fabric.world_size
         clips = kind.batch_size // parts
-        recorder = self.gradients.recorder
         while True:
             fits, seconds = True, 0.0
             try:
@@ -78,7 +77,7 @@ class RehearsedSteps:
                 self.gradients.clear()
             if in_all(torch.tensor(fits, device=self.fabric.device), self.fabric):
                 break
-            has_more = recorder is not None and recorder.release()
+            has_more = self.gradients.make_room()
             self.gradients.clear()
             if not in_all(torch.tensor(not has_more, device=self.fabric.device), self.fabric):
                 continue

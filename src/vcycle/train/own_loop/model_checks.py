@@ -22,6 +22,7 @@ from vcycle.models import (
     num_plain_dropout,
 )
 from vcycle.models.frozen import is_in_training
+from vcycle.models.norm import sub_batch_norms
 
 
 def check_batch(batch: object) -> None:
@@ -61,11 +62,6 @@ def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
         )
 
 
-def _takes_statistics(model: nn.Module) -> bool:
-    """Whether a norm of ``model`` takes statistics of groups; frozen ones take none."""
-    return any(isinstance(m, SubBatchNorm3d) and is_in_training(m) for m in model.modules())
-
-
 def check_parts(model: nn.Module, part: StepPart) -> None:
     """Raise ValueError if layers would not see a step's parts as one batch.
 
@@ -76,7 +72,7 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
         return
     if part.step.norm_group is None:
         _warn_of_partial_norms(model, part)
-    takes_statistics = _takes_statistics(model)
+    takes_statistics = any(map(is_in_training, sub_batch_norms(model)))  # frozen ones take none
     for clips, norm_group in part.batches if takes_statistics else ():
         if norm_group is not None:
             at_once = clips // part.micro_batches
