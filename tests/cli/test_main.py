@@ -147,6 +147,11 @@ def test_train_eval_and_resume(
     assert scores["coverage"] == 1
     assert main(["eval", folder, "--split", "train"]) == 0
     assert "on 24 videos of train" in capsys.readouterr().out
+    assert main(["eval", second, "--model", "slow_r50"]) == 2
+    assert "; give --model vcycle.models.tiny:TinyResNet3d" in capsys.readouterr().err
+    words = ["train", *data[1:], "--weights", str(tmp_path / "second" / "best.safetensors")]
+    assert main([*words, "--dry-run"]) == 2
+    assert "; give --model vcycle.models.tiny:TinyResNet3d" in capsys.readouterr().err
     assert main(["eval", second]) == 2
     assert "TinyResNet3d, which is code of its own; if you know it, give" in capsys.readouterr().err
     assert main(["eval", folder, second, "--trust-code"]) == 0

@@ -103,6 +103,17 @@ def test_a_transformer_is_exported_for_every_shape(
     assert len({str(shape) for shape in shapes}) == 4
 
 
+@pytest.mark.parametrize("shape", ["1x32x32", "2x16x16"])
+def test_shapes_of_which_a_network_leaves_one_frame_or_pixel_are_exported(
+    model: LoadedModel, tmp_path: Path, shape: str
+) -> None:
+    """Sizes of 1 are special to the tracer."""
+    small = replace(model, trained=replace(model.trained, shape=shape))
+    shapes = export_model(small, tmp_path / "model.pt2", format="torch")
+    assert str(shapes[0]) == shape
+    assert len({str(each) for each in shapes}) > 2
+
+
 def test_safetensors_round_trip(model: LoadedModel, tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     assert export_model(model, file, format="safetensors") == []

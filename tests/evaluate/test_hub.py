@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from huggingface_hub import ModelCard
 import vcycle
 from vcycle.cli.main import main
 from vcycle.data.json_lines import read_rows
+from vcycle.evaluate.hub import model_card
 
 HEADING = "| metric | value | 95% interval (bootstrap over videos) |"
 
@@ -64,6 +66,15 @@ def test_the_card_is_metadata_that_the_hub_reads(
     assert top1.dataset_name == synthetic_videos.name
     assert f"{last['top1']:.1%} | not computed" in card.text
     assert "the middle clip, centre crop, 8x32x32" in card.text
+
+
+def test_the_card_promises_other_shapes_of_this_projects_networks_alone(trained_run: Path) -> None:
+    model = vcycle.load_model(trained_run)
+    figures = {"dataset": "d", "split": "val", "videos": 1, "coverage": 1.0, "protocol": "p"}
+    promise = "takes smaller and larger clips"
+    assert promise in model_card(model, figures, name="a")
+    own = replace(model, trained=replace(model.trained, name="mine:flattened"))
+    assert promise not in model_card(own, figures, name="a")
 
 
 def test_the_card_has_the_intervals_and_shapes_of_an_evaluation(

@@ -213,9 +213,12 @@ def test_what_is_no_model_is_refused(trained_run: Path, tmp_path: Path) -> None:
     save_file({"a": torch.zeros(1)}, tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="not written by vcycle train"):
         vcycle.load_model(tmp_path / "a.safetensors")
-    torch.save({"a": torch.zeros(1)}, tmp_path / "a.pt")  # as a loop of one's own may
-    with pytest.raises(ValueError, match=r"weights alone, .*vcycle.load_weights\(model, \.\.\.\)"):
-        vcycle.load_model(tmp_path / "a.pt")
+    for content in ({"a": torch.zeros(1)}, {"state_dict": {"a": torch.zeros(1)}, "epoch": 3}):
+        torch.save(content, tmp_path / "a.pt")  # as a loop of one's own may
+        with pytest.raises(
+            ValueError, match=r"not a checkpoint of .*vcycle.load_weights\(model, \."
+        ):
+            vcycle.load_model(tmp_path / "a.pt")
     cut = tmp_path / "cut.pt"
     shutil.copy(trained_run / "checkpoint.pt", cut)
     cut.write_bytes(cut.read_bytes()[:5000])

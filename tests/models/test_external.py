@@ -37,6 +37,8 @@ def any_options(**options):
     return nn.Linear(options["num_classes"], options["width"])
 def unfinished():
     raise NotImplementedError("first\\nsecond line")
+def halved(num_classes):
+    return nn.Linear(3, num_classes).bfloat16()
 constant = 3
 """
 
@@ -114,6 +116,7 @@ def test_build_by_import_path(here: Path) -> None:
         ("../own_model:build", {}, "cannot import '../own_model'"),
         ("own_model:no_model", {}, "returned a str; return a torch.nn.Module"),
         ("own_model:build", {"num_classes": 0}, "num_classes 0: "),
+        ("own_model:halved", {}, r"trains 'weight' in torch.bfloat16; .* \(model.float\(\)\), and"),
     ],
 )
 def test_paths_that_lead_nowhere(

@@ -123,6 +123,36 @@ def test_every_classifier_of_another_number_of_classes_stays_fresh(
         torch.testing.assert_close(value, expected, rtol=0, atol=0)
 
 
+class HeadFirst(nn.Module):
+    """Its last linear layer is of the body, and comes after the classifier."""
+
+    def __init__(self, num_classes: int, *, convolves: bool = False) -> None:
+        super().__init__()
+        head = nn.Conv3d(3, num_classes, 1) if convolves else nn.Linear(3, num_classes)
+        self.classifier = head
+        self.gate = nn.Linear(3, 3)
+
+
+@pytest.mark.parametrize("convolves", [False, True])
+def test_a_classifier_of_other_classes_is_known_by_their_number(
+    convolves: bool, tmp_path: Path
+) -> None:
+    source, model = HeadFirst(5, convolves=convolves), HeadFirst(5, convolves=convolves)
+    torch.save(source.state_dict(), tmp_path / "a.pth")
+    fresh = model.classifier.weight.clone()
+    report = load_weights(model, tmp_path / "a.pth", num_classes=5, keep_classifier=False)
+    assert report.missing == ("classifier.weight", "classifier.bias")
+    assert "classifier dropped: its classes are others" in str(report)
+    assert torch.equal(model.gate.weight, source.gate.weight)
+    assert torch.equal(model.classifier.weight, fresh)
+    torch.save({k: v for k, v in source.state_dict().items() if "gate" in k}, tmp_path / "b.pth")
+    report = load_weights(model, tmp_path / "b.pth", num_classes=5)
+    assert "classifier fresh: the file has none" in str(report)
+    torch.save({k: v for k, v in source.state_dict().items() if "gate" not in k}, tmp_path / "c.pt")
+    with pytest.raises(ValueError, match="lacks 'gate"):
+        load_weights(model, tmp_path / "c.pt", num_classes=5)
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -308,6 +338,23 @@ def test_counts_may_be_whole_numbers_of_any_kind(tmp_path: Path) -> None:
     torch.save({**state, "num_batches_tracked": torch.tensor(torch.inf)}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match="'num_batches_tracked' holds values that are not finite"):
         load_weights(nn.BatchNorm3d(2), tmp_path / "a.pth", partial=True)
+
+
+def test_the_name_of_a_module_around_the_model_is_left_out(small: SmallNet, tmp_path: Path) -> None:
+    """As of Lightning, whose module keeps its model under a name."""
+    state = {f"model.{key}": value + 1 for key, value in small.state_dict().items()}
+    torch.save({"epoch": 3, "state_dict": state}, tmp_path / "a.ckpt")
+    report = load_weights(small, tmp_path / "a.ckpt")
+    assert (report.dropped, report.missing) == ((), ())
+    for key, value in small.state_dict().items():
+        assert torch.equal(value, state[f"model.{key}"])
+    torch.save({**state, "criterion.weight": torch.ones(4)}, tmp_path / "b.ckpt")
+    with pytest.raises(ValueError, match=r"has 'criterion\.weight', which is not in this model"):
+        load_weights(small, tmp_path / "b.ckpt")
+    assert load_weights(small, tmp_path / "b.ckpt", partial=True).dropped == ("criterion.weight",)
+    torch.save({**state, "s1.bias": state["model.s1.bias"]}, tmp_path / "c.ckpt")
+    with pytest.raises(ValueError, match=r"has 'model\.s1\.weight'"):  # s1.bias is the model's own
+        load_weights(small, tmp_path / "c.ckpt")
 
 
 def _changed(**changes: Any) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:

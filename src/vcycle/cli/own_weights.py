@@ -27,9 +27,14 @@ def use_model_of_weights(options: argparse.Namespace) -> None:
         from vcycle.evaluate.checkpoint import find_trained_model
 
     trained = find_trained_model(file)
-    if trained is not None and ":" not in trained.name:
-        if is_first():
-            print(f"{file}: weights of {trained.name}, which is the model", file=sys.stderr)
-        builder = {**trained.options, **options.fields.get("model.options", {})}
-        of_model = {"model.name": trained.name, "model.options": builder}
-        options.fields = {**options.fields, **of_model}
+    if trained is None:
+        return
+    if ":" in trained.name:
+        raise ValueError(
+            f"{file}: weights of the function {trained.name}; give --model {trained.name}"
+        )
+    if is_first():
+        print(f"{file}: weights of {trained.name}, which is the model", file=sys.stderr)
+    builder = {**trained.options, **options.fields.get("model.options", {})}
+    of_model = {"model.name": trained.name, "model.options": builder}
+    options.fields = {**options.fields, **of_model}

@@ -276,13 +276,12 @@ def weights_of(state: dict[str, Any], *, averaged: bool = True) -> dict[str, Any
 
 
 def _check_format(state: Any, path: Path) -> dict[str, Any]:
-    tensors = state.values() if isinstance(state, dict) else [None]
-    if tensors and all(isinstance(each, Tensor) for each in tensors):
+    if not isinstance(state, dict) or "format" not in state:
         raise ValueError(
-            f"checkpoint {path}: weights alone, not a checkpoint of vcycle train; give them to "
+            f"checkpoint {path}: not a checkpoint of vcycle train; if it holds weights, give it to "
             f"vcycle.load_weights(model, ...), or to `vcycle eval {path.name} --model MODEL`"
         )
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
+    if state["format"] != FORMAT:
         raise ValueError(
             f"checkpoint {path}: not of this version of vcycle train; train again, or install the "
             f"version that wrote it"

@@ -93,7 +93,7 @@ def export_model(
     own = copy.deepcopy(model.module)  # the caller's stays on its device
     module = Exported(own, mean=mean, std=model.trained.std).eval().cpu()
     example, *others = check_shapes(model)
-    program = _traced(module, example, others[0])
+    program = _traced(module, others[0], example)  # at a larger shape no side becomes a special 1
     with atomic(Path(file)) as partial:
         if format == "onnx":
             with _quiet():

@@ -110,12 +110,13 @@ def _description(model: LoadedModel) -> str:
         frames += f" at {known.frame_rate:g} a second"
     if known.segments:
         frames = "a frame of each segment of the video"
+    of_ours = ":" not in known.name  # a function of one's own may build what takes one shape
+    sizes = " The network takes smaller and larger clips too." if of_ours else ""
     several = ", of which a video may show several" if known.multi_label else ""
     return (
         f"`{known.name}` for {len(known.classes)} classes{several}, trained by vcycle for "
         f"{known.steps:,} steps.\nA clip is {known.shape} (frames x height x width), {frames}; "
-        f"`config.json` lists the classes and the\nnormalisation of pixels. The network takes "
-        f"smaller and larger clips too."
+        f"`config.json` lists the classes and the\nnormalisation of pixels.{sizes}"
     )
 
 

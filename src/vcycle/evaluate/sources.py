@@ -159,9 +159,11 @@ def load_scored(
             f"trained on; give the manifest of that run or one with the same classes"
         )
     if (config.model.name, config.model.options) != (trained.name, trained.options):
+        # A function of other code is called only if it is named.
+        fix = f"give --model {trained.name}" if ":" in trained.name else "leave --model out"
         raise ValueError(
             f"model {config.model.name}: {file} is of {trained.name} with options "
-            f"{trained.options}; leave --model out"
+            f"{trained.options}; {fix}"
         )
     load_tensors(network, file, trained)
 

@@ -143,7 +143,10 @@ def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]
         state[name] = value
     if not state:
         keys = ", ".join(shown(key) for key in list(content)[:3]) or "nothing"
-        raise ValueError(f"{path}: holds no state dict (its keys: {keys}); {PUBLISHED}")
+        raise ValueError(
+            f"{path}: holds no state dict (its keys: {keys}); save the state dict "
+            f"alone; {PUBLISHED}"
+        )
     return state, tuple(others)
 
 

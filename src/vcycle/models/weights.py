@@ -8,6 +8,7 @@ anything does not fit, the model is unchanged.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from vcycle.models.checkpoint_files import read_state_dict, shown
 from vcycle.models.checkpoint_names import from_image_resnet, from_pytorchvideo
 from vcycle.models.wrapped import without_wrappers
 
+_CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 OWN, PYTORCHVIDEO, IMAGE = "the model's own names", "PyTorchVideo names", "2D ResNet, inflated"
 
 
@@ -72,7 +74,8 @@ def load_weights(
     not given, it is the model's last ``nn.Linear``. The classifier, non-local blocks and counters
     of batches may be missing from the file; from a 2D ResNet, SlowFast's fast pathway and lateral
     connections too. Any other difference is an error; with ``partial`` it is not, and what fits is
-    loaded. Without ``keep_classifier`` the last linear layer stays fresh, as of other classes.
+    loaded. Without ``keep_classifier`` the last linear layer of ``num_classes`` outputs, or else
+    the last such convolution, stays fresh, as of other classes.
 
     Raises ValueError if the file is of another architecture or matches nothing, if a value is not
     finite, if a tensor of integers meets one of floating point, and if ``read_state_dict`` refuses
@@ -90,7 +93,7 @@ def load_weights(
         path=str(path),
         layout=layout,
         target=target,
-        head=_head_prefix(model),
+        head=_head_prefix(model, num_classes),
         num_classes=num_classes,
         file_classes=file_classes,
         accept_partial=partial,
@@ -105,34 +108,51 @@ def load_weights(
 def _names(
     path: str | Path, state: dict[str, Tensor], target: dict[str, Tensor]
 ) -> tuple[str, dict[str, str | None]]:
-    """The naming scheme of the file, and for each of its keys the model's."""
-    own: dict[str, str | None] = {key: key if key in target else None for key in state}
-    candidates = [
-        (OWN, own),
-        (PYTORCHVIDEO, from_pytorchvideo(state)),
-        (IMAGE, from_image_resnet(state)),
-    ]
-    counts = [sum(name in target for name in names.values()) for _, names in candidates]
-    if not max(counts):
-        raise ValueError(
-            f"{path}: matches nothing in this model; the file has {shown(next(iter(state)))}, "
-            f"the model {shown(next(iter(target), ''))}: choose the model it was made for"
-        )
-    return candidates[counts.index(max(counts))]
+    """The naming scheme of the file, and for each of its keys the model's.
+
+    If none matches, the keys are read once more without the name that begins most of them, under
+    which Lightning's modules and others hold the model.
+    """
+    outer = Counter(key.partition(".")[0] for key in state).most_common(1)[0][0] + "."
+    for prefix in ("", outer):
+        inner = {key: key.removeprefix(prefix) for key in state}
+        own: dict[str, str | None] = {key: key if key in target else None for key in inner.values()}
+        candidates = [
+            (OWN, own),
+            (PYTORCHVIDEO, from_pytorchvideo(own)),
+            (IMAGE, from_image_resnet(own)),
+        ]
+        counts = [sum(name in target for name in names.values()) for _, names in candidates]
+        if max(counts):
+            layout, names = candidates[counts.index(max(counts))]
+            return layout, {key: names[each] for key, each in inner.items()}
+    raise ValueError(
+        f"{path}: matches nothing in this model; the file has {shown(next(iter(state)))}, "
+        f"the model {shown(next(iter(target), ''))}: choose the model it was made for"
+    )
 
 
-def _head_prefix(model: nn.Module) -> str:
-    """Key prefix of the classifier, the last linear layer."""
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    return f"{without_wrappers(linear[-1])}." if linear else "head."
+def _head_prefix(model: nn.Module, num_classes: int | None) -> str:
+    """Key prefix of the classifier: the last linear layer, of so many outputs if one has them.
+
+    If none has, it is the last convolution that does.
+    """
+    outputs = {
+        name: layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+        for name, layer in model.named_modules()
+        if isinstance(layer, (nn.Linear, *_CONV))
+    }
+    linear = [name for name in outputs if isinstance(model.get_submodule(name), nn.Linear)]
+    fitting = [name for name, number in outputs.items() if number == num_classes]
+    names = [name for name in linear if name in fitting] or fitting or linear
+    return f"{without_wrappers(names[-1])}." if names else "head."
 
 
 def _file_classes(
     model: nn.Module, given: dict[str, Tensor], target: dict[str, Tensor], num_classes: int
 ) -> int | None:
     """How many classes the file's classifiers have; None if no layer of the model can be one."""
-    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    layers = [name for name, layer in model.named_modules() if isinstance(layer, kinds)]
+    layers = [n for n, layer in model.named_modules() if isinstance(layer, (nn.Linear, *_CONV))]
     prefixes = tuple(f"{without_wrappers(name)}." for name in layers)
     found = None
     for name, place in target.items():

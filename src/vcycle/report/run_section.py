@@ -118,7 +118,7 @@ def _speed(path: Path, config: RunConfig, *, name: str) -> str:
     if bound:
         text = (
             f"Loading was the limit in {len(bound)} of {len(phases)} phases that are done (phase "
-            f"{', '.join(bound)}): the table says how many workers would keep up."
+            f"{', '.join(bound)}): the table says what would help."
         )
     charts = [
         chart_html(throughput_chart(phases), name=f"{name}-speed", caption="Clips per second."),
