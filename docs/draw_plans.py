@@ -102,11 +102,16 @@ def recipe_table(plans: dict[str, Any]) -> str:
                 PRINTED.get(run, ""),
                 f"{plans[run]['compute_reduction']:.2f}x",
                 f"{plans[run]['frame_reduction']:.2f}x",
-                f"{plans[run]['span_reduction']:.2f}x",
+                _times_less(plans[run]["span_reduction"]),
             )
             for run in RUNS
         ],
     )
+
+
+def _times_less(reduction: float) -> str:
+    """As ``vcycle plan`` prints it."""
+    return f"{reduction:.2f}x" if reduction >= 1 else f"{1 / reduction:.2f}x as many"
 
 
 def ablation_table(plans: dict[str, Any]) -> str:

@@ -28,6 +28,9 @@ COLOURS = ("#2e3440", "#5e81ac", "#d08770", "#2e7d5b", "#b48ead", "#a3883f")
 MARKERS = "osD^vPX<>*hp"
 """The first methods have a colour each; the others are grey and differ in their marker, but that
 Muon's have their schedule's colour."""
+IN_SHORT = (("isl_emergency8", "scratch"), ("weizmann10", "scratch"))
+FEW = ("baseline", "paper", "pass", "anneal", "baseline-muon", "anneal-muon")
+"""The tasks and methods of the figures that other pages show."""
 
 
 def _points(values: Row, task: tuple[str, str]) -> list[Row]:
@@ -35,8 +38,13 @@ def _points(values: Row, task: tuple[str, str]) -> list[Row]:
     return [p for p in values["points"] if (p["dataset"], p["regime"]) == task and p["seconds"]]
 
 
-def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path) -> None:
-    """Both scores over seconds of training, a curve for each of ``titles``, a point a length."""
+def draw(
+    values: Row, task: tuple[str, str], titles: dict[str, str], file: Path, *, counts: bool
+) -> None:
+    """Both scores over seconds of training, a curve for each of ``titles``, a point a length.
+
+    With ``counts`` the number of its runs is beside each point.
+    """
     points = _points(values, task)
     # Numbered in all of the study, so that a method looks the same in every figure.
     names = list(titles)
@@ -64,7 +72,7 @@ def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path)
                     elinewidth=1,
                     label=titles[name],
                 )
-                for p in own:
+                for p in own if counts else ():
                     axes.annotate(
                         f"{p['runs']}",
                         (p["seconds"], scale * p[score]),
@@ -86,10 +94,29 @@ def draw(values: Row, task: tuple[str, str], titles: dict[str, str], file: Path)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", frameon=False)
         figure.suptitle(
-            f"{' / '.join(task)}: mean and standard error over seeds and folds, "
-            "beside each point its runs"
+            f"{' / '.join(task)}: mean and standard error over seeds and folds"
+            + ", beside each point its runs" * counts
         )
         figure.savefig(file, metadata={"Date": None, "Creator": None})
+
+
+def _update(
+    figure: Path,
+    values: Row,
+    task: tuple[str, str],
+    titles: dict[str, str],
+    *,
+    check: bool,
+    counts: bool = True,
+) -> bool:
+    """Whether a figure was out of date; it is written unless this is to ``check`` it."""
+    with tempfile.TemporaryDirectory() as folder:
+        draw(values, task, titles, Path(folder) / figure.name, counts=counts)
+        text = (Path(folder) / figure.name).read_text()
+    is_outdated = not figure.is_file() or figure.read_text() != text
+    if not check:
+        figure.write_text(text)
+    return is_outdated
 
 
 def main(arguments: list[str]) -> int:
@@ -108,14 +135,12 @@ def main(arguments: list[str]) -> int:
         parts.append(f"### {' / '.join(task)}")
         if _points(values, task):
             name = f"study_{'_'.join(task)}.svg"
-            figure = DOCS / "figures" / name
-            with tempfile.TemporaryDirectory() as folder:
-                draw(values, task, drawn, Path(folder) / name)
-                text = (Path(folder) / name).read_text()
-            outdated += not figure.is_file() or figure.read_text() != text
-            if not check:
-                figure.write_text(text)
+            outdated += _update(DOCS / "figures" / name, values, task, drawn, check=check)
             parts.append(f"![Accuracy over seconds](figures/{name})")
+        if task in IN_SHORT:
+            figure = DOCS / "figures" / f"short_{'_'.join(task)}.svg"
+            few = {name: titles[name] for name in FEW}
+            outdated += _update(figure, values, task, few, check=check, counts=False)
         parts.append(tables.points_table(values, task, titles))
     pages = {
         DOCS / "results.md": {

@@ -152,12 +152,13 @@ def equal_with_decoding(values: Row) -> str:
         f"both sides, the anneal had the higher mean top-1 in {' and in '.join(parts)}. Of these "
         f"{one_seed} have one seed, {two_lengths} a baseline of two lengths only, and those of "
         f"a task share it. In {in_all[0]} and in {in_all[1]} it was ahead in each of the three "
-        f"folds, and in {by_t[0]} and in {by_t[1]} a t interval over these is above zero. They are "
-        f"not as many findings: if the gain in each fold of a set were as likely to be a loss, in "
-        f"all its tasks at once, all of them would be ahead {in_hundred[0]} and {in_hundred[1]} "
-        f"times in a hundred. {len(beyond)} lengths cost {min(times):.2f} to {max(times):.2f} "
-        f"times as much as the longest baseline: {len(below)} of them ended below it, by "
-        f"{' and '.join(below)} points."
+        f"folds, and in {by_t[0]} and in {by_t[1]} a t interval over these is above zero. These "
+        f"lengths share their folds, and so are fewer findings than that: if each fold's gain "
+        f"were as likely to be a loss, in all tasks of a set together, chance alone would put all "
+        f"of them ahead {in_hundred[0]} times in a hundred under AdamW or SGD, and "
+        f"{in_hundred[1]} under Muon. {len(beyond)} lengths cost {min(times):.2f} to "
+        f"{max(times):.2f} times as much as the longest baseline: {len(below)} of them ended "
+        f"below it, by {' and '.join(below)} points."
     )
 
 

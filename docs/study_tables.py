@@ -96,12 +96,13 @@ def in_all(values: Row) -> str:
         f"{100 * plain[1]:.1f}; vcycle took {anneal[0]:.0f} s to {100 * anneal[1]:.1f} with "
         f"`anneal`, {plain[0] / anneal[0]:.1f} times less, and {both[0]:.0f} s to "
         f"{100 * both[1]:.1f} with both, {plain[0] / both[0]:.1f} times less. vcycle's baseline "
-        f"took {ours[0]:.0f} s to {100 * ours[1]:.1f}{beaten}. Of these factors "
-        f"{plain[0] / fast[0]:.1f} is no schedule's but that of bfloat16 in channels-last, in "
-        f"which a plain loop took {fast[0]:.0f} s to {100 * fast[1]:.1f} (`--precision "
-        f"bf16-mixed`; with `--time` by itself, on a CPU that has instructions for it); half of "
-        f"the baseline's steps under Muon, without a schedule, took {muon[0]:.0f} s to "
-        f"{100 * muon[1]:.1f} ([each form](docs/which_schedule.md#end-to-end))."
+        f"took {ours[0]:.0f} s to {100 * ours[1]:.1f}{beaten}. A factor of "
+        f"{plain[0] / fast[0]:.1f} of these comes from bfloat16 in channels-last and not from a "
+        f"schedule: in these a plain loop took {fast[0]:.0f} s to {100 * fast[1]:.1f} "
+        f"(`--precision bf16-mixed` gives them; with `--time` a CPU that has instructions for "
+        f"bfloat16 takes it by itself). Half of the baseline's steps under Muon, without a "
+        f"schedule, took {muon[0]:.0f} s to {100 * muon[1]:.1f} ([each "
+        f"form](docs/which_schedule.md#end-to-end))."
     )
 
 

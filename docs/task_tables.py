@@ -176,8 +176,9 @@ def longer_baselines(values: Row) -> str:
                 if saving["bound"] > 1.05:
                     reached += f", the longest with {saving['bound']:.1f} times fewer multiply-adds"
             texts.append(
-                f"{gained:.1f} points on {task} ({point['runs']} runs, beside the same seed's; "
-                f"{beside_all:.1f} beside all of the whole one's), where {reached}"
+                f"{gained:.1f} points on {task} ({point['runs']} runs of one seed, beside "
+                f"that seed's whole baseline; {beside_all:.1f} beside the mean of all its seeds), "
+                f"where {reached}"
             )
     said = "; and ".join(texts)
     return f"A baseline of twice the steps gains {said}." if texts else ""

@@ -22,6 +22,7 @@ from vcycle.config.run import Model, RunConfig
 from vcycle.config.schedule_choice import (
     FEWEST_STEPS,
     LEAST_OF_CYCLES,
+    LEAST_OF_SLOWFAST,
     LEAST_SHARE,
     LEVEL_STEPS,
     MOST_BASELINE_STEPS,
@@ -284,6 +285,13 @@ def test_in_less_than_the_least_share_passes_mostly_fell_short() -> None:
     assert len(reached) >= 10
     assert sum(reached) < len(reached) / 2
     assert min(p["length"] for p in passes if p["length"] > 0.276) > LEAST_SHARE
+    slowfast = [p for p in passes if p["regime"] == "slowfast" and p["whole_baseline"]]
+    short = [p for p in slowfast if p["length"] < LEAST_OF_SLOWFAST]
+    reached = [point["top1"] >= point["whole_baseline"]["top1"] for point in short]
+    assert len(reached) >= 6
+    assert sum(reached) <= len(reached) / 5
+    long = [p for p in slowfast if p not in short]
+    assert all(point["top1"] >= point["whole_baseline"]["top1"] for point in long)
     whole = {(p["dataset"], p["regime"]): p["steps"] for p in POINTS if p["length"] == 1}
     cycles = [p for p in POINTS if p["method"] == "paper" and p["whole_baseline"]]
     short = [p for p in cycles if p["steps"] < LEAST_OF_CYCLES * whole[p["dataset"], p["regime"]]]

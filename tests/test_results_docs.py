@@ -79,7 +79,7 @@ def test_the_check_sees_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(str(copy))
     main = runpy.run_path(str(copy / "draw_results.py"))["main"]
 
-    def draw(values: dict, task: tuple[str, str], titles: dict, file: Path) -> None:
+    def draw(values: dict, task: tuple[str, str], titles: dict, file: Path, **_: object) -> None:
         file.write_text(f"{task}: {values['rows'][0]['loss']}")
 
     monkeypatch.setitem(main.__globals__, "draw", draw)  # fast
@@ -260,11 +260,11 @@ def test_what_a_loop_takes_in_all_is_of_the_folds_that_every_form_has(
     rows += [{**rows[0], "fold": 1, "seconds": 900.0}]
     text = tables["in_all"]({"rows": rows})
     assert "took 100 s on 1 folds" in text
-    assert "vcycle's baseline took 40 s to 80.0. Of" in text
+    assert "vcycle's baseline took 40 s to 80.0. A factor of" in text
     better = [{**row, "top1": 0.9} if row["form"] == "baseline" else row for row in rows]
     assert "took 40 s to 90.0, which neither" in tables["in_all"]({"rows": better})
     assert "took 20 s to 80.0 with `anneal`, 5.0 times less, and 10 s to 80.0 with both" in text
-    assert "Of these factors 2.0 is no schedule's but that of bfloat16" in text
+    assert "A factor of 2.0 of these comes from bfloat16" in text
     assert "Muon, without a schedule, took 25 s to 80.0" in text
     assert "| plain | 1 | 9 | 100 |" in tables["end_to_end_table"]({"rows": rows})
 

@@ -52,7 +52,15 @@ def test_every_recipe_takes_every_schedule(name: str, schedule: str, values: Val
         factor = {"pass": 3.5, "anneal": 3.25}[schedule]
         assert found["epochs"] == pytest.approx(factor * found["baseline_epochs"], rel=2e-3)
         assert found["steps"] == pytest.approx(3 / 8 * found["baseline_steps"], rel=0.02)
-    assert not any("as asked" in note for note in found["notes"])
+    said = [note for note in found["notes"] if "as asked" in note]
+    is_short = found["steps"] < 0.55 * found["baseline_steps"]
+    if config.model.entry.family == "SlowFast" and is_short:
+        assert said == [
+            f"schedule as asked: in {found['steps'] / found['baseline_steps']:.0%} of the "
+            f"baseline's steps a narrow SlowFast's single pass mostly fell short of its accuracy"
+        ]
+    else:
+        assert not said
     assert found["compute_unit"] == "multiply-adds"
     assert found["flags"] == [f"--schedule {schedule}"]
 
@@ -117,7 +125,7 @@ def test_a_baseline_has_no_batches_to_ask_for(values: Values) -> None:
 def test_a_pass_that_is_asked_for_is_said_to_be_short(values: Values) -> None:
     short = "schedule as asked: in 17% of the baseline's steps a single pass mostly fell short of"
     for flags, is_short in (([], False), (["--epoch-factor", "1.5"], True)):
-        notes = values(KINETICS, "--schedule", "anneal", *flags)["notes"]
+        notes = values("k400-i3d-r50", "--schedule", "anneal", *flags)["notes"]
         assert any(note.startswith(short) for note in notes) == is_short
     assert not any("as asked" in note for note in values(KINETICS)["notes"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from vcycle.report.curves import draw_curves, spread
+from vcycle.report.curves import draw_curves
 
 
 def test_each_run_is_a_labelled_line(tmp_path: Path) -> None:
@@ -18,13 +18,6 @@ def test_each_run_is_a_labelled_line(tmp_path: Path) -> None:
     draw_curves(runs, tmp_path / "curves.svg", title="Two runs")
     draw_curves(runs, tmp_path / "again.svg", title="Two runs")
     text = (tmp_path / "curves.svg").read_text()
-    for words in ("Two runs", "multigrid 87.5%", "baseline 50.0%", "seconds of training"):
+    for words in ("Two runs", "multigrid: 87.5%", "baseline: 50.0%", "seconds of training"):
         assert f"<!-- {words} -->" in text
     assert (tmp_path / "again.svg").read_text() == text
-
-
-def test_labels_keep_their_order_and_their_distance() -> None:
-    values = [55.0, 96.0, 97.0, 97.0, 20.0]
-    heights = spread(values, gap=6.0)
-    assert heights == [55.0, 85.0, 97.0, 91.0, 20.0]
-    assert spread([], gap=6.0) == []

@@ -14,7 +14,9 @@ from vcycle.config.flag_parser import FlagParser
 def add_demo_flags(parser: FlagParser) -> None:
     """Add the flags of ``vcycle demo``."""
     parser.add_argument("--folder", help="where everything is written; runs/demo unless given")
-    parser.add_argument("--quick", action="store_true", help="two minutes instead of ten")
+    parser.add_argument(
+        "--quick", action="store_true", help="two minutes instead of seven to fifteen"
+    )
     parser.set_defaults(run=run_demo_command, is_logged=True)
 
 

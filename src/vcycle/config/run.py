@@ -35,7 +35,8 @@ class Data:
         segments: a frame from each of T equal parts of the video instead of a stride.
         inverse_uniform: draw short sides with a density that falls as their square.
         decoder: pyav; torchcodec, if it is installed; or nvdec, which is torchcodec on the GPU.
-        decode_seconds: a video whose clip takes longer to decode counts as unreadable.
+        decode_seconds: a video whose clip takes longer to decode is tried once more, and then
+            counts as unreadable.
         num_workers: processes that decode, with nvdec threads; 0 decodes in the main process; auto
             is the cores of this process, divided by the training processes on the machine.
         max_bad_share: of a split's videos that may be unreadable before the run stops.
@@ -202,7 +203,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """When a run writes a checkpoint, beside before every validation and when it is asked to stop.
+    """When a run writes a checkpoint. It also does before every validation and when asked to stop.
 
     Args:
         minutes: after so many minutes; 0 for none by time.

@@ -24,6 +24,8 @@ FEWEST_STEPS = 221
 LEAST_SHARE, LEAST_OF_CYCLES, _TRANSFORMER_SHARE = 0.36, 0.55, 0.184
 """Of the baseline's steps: in fewer a pass and, of the second, the paper's cycles mostly fell short
 of its accuracy; in the third a transformer's pass did not, under AdamW."""
+LEAST_OF_SLOWFAST = 0.55
+"""In fewer a SlowFast's pass mostly fell short of it."""
 MOST_STEPS, LEVEL_STEPS = 1500, 3000
 """The longest anneal that was ahead of a baseline of equal time, and one that was level with it."""
 MOST_STEPS_OF_MUON = 1500
@@ -100,18 +102,22 @@ def as_asked(config: RunConfig, num_steps: int, *, is_own: bool) -> list[str]:
     """
     cycle, steps, entry = config.multigrid.long_cycle, config.baseline.steps, config.model.entry
     is_transformer = entry is not None and entry.family == "VideoTransformer"
+    is_slowfast = entry is not None and entry.family == "SlowFast"
     is_muon, exponent = config.optimizer.name == "muon", config.multigrid.batch_exponent
     least_share = LEAST_SHARE
     if cycle is not None and not cycle.once:
         least_share = LEAST_OF_CYCLES
     elif is_transformer and not is_muon:
         least_share = _TRANSFORMER_SHARE
+    elif is_slowfast:
+        least_share = LEAST_OF_SLOWFAST
     anneal = config.multigrid.anneal
     notes = []
     if anneal is not None and is_own and num_steps < FEWEST_STEPS:
         notes.append(f"schedule as asked: {num_steps:,} steps are few: {_NOT_COMPARED}")
     elif cycle is not None and (cycle.once or is_own) and num_steps < least_share * steps:
-        kind = "a single pass" if cycle.once else "the paper's cycles"
+        one_pass = "a narrow SlowFast's single pass" if is_slowfast else "a single pass"
+        kind = one_pass if cycle.once else "the paper's cycles"
         notes.append(
             f"schedule as asked: in {num_steps / steps:.0%} of the baseline's steps {kind} mostly "
             f"fell short of its accuracy"
