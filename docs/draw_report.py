@@ -20,7 +20,7 @@ from PIL import Image
 from vcycle.report.html import write_report
 
 FIGURE = Path(__file__).parent / "figures" / "report.png"
-WIDTH, HEIGHT = 900, 1205
+WIDTH, HEIGHT = 1000, 1205
 """Of each half, in pixels of a page at a scale of 1."""
 STYLE = (
     f"body {{margin: 0; display: flex}} iframe {{border: 0; width: {WIDTH}px; height: {HEIGHT}px}}"

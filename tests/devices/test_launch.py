@@ -34,3 +34,10 @@ def test_fewer_gpus_than_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match=r"^LOCAL_WORLD_SIZE 4: each process needs a GPU of its"):
         make_fabric(recipe("demo"))
+
+
+def test_machines_with_unequal_numbers_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**PLACE, "WORLD_SIZE": "7"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=r"^7 processes, 4 of them here: every machine needs as"):
+        make_fabric(recipe("demo"))

@@ -72,6 +72,17 @@ def test_a_process_that_waits_in_vain_says_so(store: TCPStore) -> None:
         agreed_name(store, 1, 2, patience=timedelta(seconds=0.2))
 
 
+def test_the_first_process_says_for_whom_it_waits(
+    store: TCPStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vcycle.devices.process_group._SILENT_SECONDS", 0.1)
+    for rank in (1, 0):
+        with pytest.raises(TimeoutError):
+            agreed_name(store, rank, 4, patience=timedelta(seconds=0.4))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("waiting for the other processes of 4: 2, 3; one that has failed has")
+
+
 @pytest.mark.parametrize("rendezvous", ["c10d", "static"])
 def test_processes_that_torchrun_starts_anew_find_each_other(
     tmp_path: Path, rendezvous: str

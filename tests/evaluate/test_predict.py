@@ -140,6 +140,14 @@ def test_mistakes_are_one_line(trained_run: Path, synthetic_videos: Path, tmp_pa
         list(vcycle.predict(model, tmp_path / "bad.mp4"))
 
 
+def test_several_processes_would_print_it_several_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["predict", "run", "a.mp4"]) == 2
+    assert "one process; start it without torchrun" in capsys.readouterr().err
+
+
 def test_the_command_prints_json_and_reports_a_bad_video_last(
     trained_run: Path,
     synthetic_videos: Path,

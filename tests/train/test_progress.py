@@ -130,7 +130,7 @@ def test_a_validations_line_has_the_loss_that_came_last() -> None:
     assert "2 s trained, top1 50.0%" in file.getvalue()
     display.training([StepLoss(3, mean=1.5, own=1.25, right=4)])
     display.validation(row)
-    assert "2 s trained, loss 1.250, top1 50.0%" in file.getvalue()
+    assert "2 s trained, loss 1.500, top1 50.0%" in file.getvalue()
 
 
 def test_a_validations_line_says_if_rare_classes_are_missed() -> None:

@@ -22,7 +22,7 @@ from vcycle.devices.processes import Stopped
 from vcycle.evaluate import evaluate
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.schedule.plan import Multigrid
-from vcycle.train import loop
+from vcycle.train import loop, same_run
 from vcycle.train.run import train
 
 
@@ -47,6 +47,31 @@ def short(config: RunConfig, **changes: Any) -> RunConfig:
 def plain(config: RunConfig) -> RunConfig:
     """Nineteen steps, too, of one shape: where their shapes do not matter."""
     return replace(config, multigrid=Multigrid.off(steps=19, norm_group=4))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 7}, "the processes differ: seed is 0 on process 0, 7 on process 1; start all by"),
+        ({"manifest": {"num_videos": 1}}, r"manifest\.num_videos is 36 on process 0, 1 on process"),
+        ({"threads": 5, "log": "wandb"}, None),
+    ],
+)
+def test_processes_of_other_commands_or_videos_are_refused(
+    config: RunConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+    message: str | None,
+) -> None:
+    """Before step 0: what they train would be no run's, or one would wait for the other."""
+    monkeypatch.setattr(same_run, "gathered", lambda own, _: [own, {**own, **change}])
+    if message is None:
+        assert train(short(config), tmp_path / "run")
+        return
+    with pytest.raises(ValueError, match=message):
+        train(short(config), tmp_path / "run")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:

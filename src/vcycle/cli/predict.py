@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vcycle.cli.launched import is_one_of_several
 from vcycle.cli.trained_model import add_model_flags, model_of
 from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
@@ -69,6 +70,8 @@ def run_predict_command(options: argparse.Namespace) -> None:
 
     A video that does not decode is reported once all others are done.
     """
+    if is_one_of_several():
+        raise ValueError("predict: it runs in one process; start it without torchrun")
     _check_numbers(options)
     shape = Shape.parse(options.shape) if options.shape else None
 

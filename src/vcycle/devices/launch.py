@@ -27,7 +27,8 @@ from vcycle.devices.slurm import adopt_srun_tasks
 def make_fabric(config: RunConfig) -> Fabric:
     """One process on one device, or this process's place among those of torchrun or ``srun``.
 
-    Raises ValueError if a variable of theirs is missing, or there are fewer GPUs than processes.
+    Raises ValueError if a variable of theirs is missing, the machines have unequal numbers of
+    processes, or there are fewer GPUs than processes.
     """
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -67,6 +68,11 @@ def _check_launch(local: int, world: int, *, num_gpus: int) -> None:
         raise ValueError(
             f"WORLD_SIZE {world}: {' and '.join(missing)} not set beside it; start with torchrun "
             f"or srun, which set all of them"
+        )
+    if world % local:
+        raise ValueError(
+            f"{world} processes, {local} of them here: every machine needs as many; give all the "
+            f"same --nproc-per-node"
         )
     if num_gpus < local:
         raise ValueError(

@@ -10,6 +10,7 @@ each other under it.
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 import uuid
 from datetime import timedelta
@@ -20,6 +21,7 @@ from torch.distributed.rendezvous import rendezvous
 
 _POLL_SECONDS = 0.05
 _PATIENCE = timedelta(minutes=30)  # torch's own, with gloo
+_SILENT_SECONDS = 15.0  # of waiting, before a line says so
 _RELEASE_SECONDS = 0.1  # for which gloo's threads have the interpreter to themselves
 
 
@@ -51,8 +53,18 @@ def agreed_name(store: Store, rank: int, world_size: int, *, patience: timedelta
     """
     numbers = [f"vcycle/numbers/{each}" for each in range(world_size)]
     store.set(numbers[rank], uuid.uuid4().hex)
-    deadline = time.monotonic() + patience.total_seconds()
-    while time.monotonic() < deadline:
+    start, has_said = time.monotonic(), rank > 0
+    while (waited := time.monotonic() - start) < patience.total_seconds():
+        if not has_said and waited > _SILENT_SECONDS:
+            has_said = True
+            missing = [str(each) for each, key in enumerate(numbers) if not store.check([key])]
+            who = f": {', '.join(missing)}" if missing else ""
+            print(
+                f"waiting for the other processes of {world_size}{who}; one that has failed has "
+                f"said why where it ran",
+                file=sys.stderr,
+                flush=True,
+            )
         if store.check(numbers):
             name = hashlib.sha256(b" ".join(store.multi_get(numbers))).hexdigest()
             store.set(f"vcycle/{name}/{rank}", "signed")

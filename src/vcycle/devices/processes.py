@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from vcycle.devices.fabric import Fabric
 
 _POLL_SECONDS = 0.5
+_READ_SECONDS = 4 * _POLL_SECONDS  # in which the other processes read what failed
 _GRACE_SECONDS = 3.0  # for a process to come to its own end, with its own message
 # Of exchanges with a process that is gone, as gloo and NCCL say it.
 _IS_GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exiting")
@@ -57,6 +59,8 @@ def ending_together(fabric: Fabric, *, advice: str) -> Iterator[None]:
         first = own
         with suppress(RuntimeError):  # the process that keeps the store may be gone
             first = store.compare_set("failed", "", own).decode()
+            if fabric.global_rank == 0 and not _is_of_agent():
+                time.sleep(_READ_SECONDS)  # the store ends with this process
         if is_gone or (first != own and not isinstance(error, ValueError | OSError)):
             _exit(first)  # the error is that the other process is gone
         raise
@@ -78,6 +82,11 @@ def _store(prefix: str) -> Store:
         timeout=timedelta(seconds=60),
     )
     return PrefixStore(prefix, store)
+
+
+def _is_of_agent() -> bool:
+    """Whether the store is kept by torchrun's agent, and not by the first process."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def _watch(store: Store, over: threading.Event) -> None:

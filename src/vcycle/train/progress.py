@@ -151,7 +151,7 @@ class Display:
         """Losses that have come; the last is shown, with the share of right clips if there is."""
         if losses:
             last = losses[-1]
-            self._loss = last.own
+            self._loss = last.mean
             if not self._multi_label:
                 clips = self._plan[last.step].batch_size / self._processes
                 self._accuracy = last.right / clips

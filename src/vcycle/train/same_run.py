@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict
+from importlib.metadata import version
 from typing import Any
 
 from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
+from vcycle.devices.agreement import gathered
+from vcycle.devices.fabric import Fabric
 
 _FREE = (
     *("threads", "accumulate", "compile", "cuda_graphs", "checkpoint", "nonfinite", "log"),
@@ -25,6 +28,12 @@ _FREE = (
 )
 """Fields that a resumed run may change: they decide no clip, no rate, no gradient and no score but
 the final one, but for what a model draws by itself in each micro-batch."""
+_OF_A_PROCESS = (
+    *("threads", "log", "notes", "schedule_notes", "steps_note", "fitted_seconds"),
+    *("data.manifest", "data.num_workers", "data.cache_gib", "data.cache_folder"),
+    *("data.frames_gib", "model.weights"),
+)
+"""Fields in which the processes of one run may differ: the first sends them its weights."""
 _MOST_SHOWN = 20  # another network differs in hundreds of tensors
 
 
@@ -45,6 +54,22 @@ def check_state(
     before = {**state["config"], "plan": state["plan"], "manifest": state["manifest"]}
     now = {**asdict(config), "plan": config.plan().to_dict(), "manifest": dataset}
     _check(_differences(before, now, free=_FREE), source=source)
+
+
+def check_processes(config: RunConfig, dataset: dict[str, Any], fabric: Fabric) -> None:
+    """Raise ValueError, in all processes, unless each has the same run and ``identity``.
+
+    A command that was changed on one machine would train something else there, or wait for ever.
+    """
+    own = {**asdict(config), "manifest": dataset, "vcycle": version("vcycle")}
+    first, *others = gathered(own, fabric)
+    for rank, values in enumerate(others, 1):
+        places = "on process 0", f"on process {rank}"
+        if differing := _differences(first, values, free=_OF_A_PROCESS, places=places):
+            raise ValueError(
+                f"the processes differ: {_shown(differing)}; start all by the same command, on the "
+                f"same videos"
+            )
 
 
 def check_network(state: dict[str, Any], network: nn.Module, *, source: str) -> None:
@@ -88,11 +113,15 @@ def is_of(validation: dict[str, Any], videos: Manifest) -> bool:
 
 
 def _differences(
-    before: dict[str, Any], now: dict[str, Any], *, free: tuple[str, ...] = ()
+    before: dict[str, Any],
+    now: dict[str, Any],
+    *,
+    free: tuple[str, ...] = (),
+    places: tuple[str, str] = ("in it", "now"),
 ) -> list[str]:
     old, new = dict(_leaves(before)), dict(_leaves(now))
     return [
-        f"{name} is {old.get(name, 'not set')} in it, {new.get(name, 'not set')} now"
+        f"{name} is {old.get(name, 'not set')} {places[0]}, {new.get(name, 'not set')} {places[1]}"
         for name in sorted({**old, **new})
         if old.get(name) != new.get(name)
         and not any(name == each or name.startswith(f"{each}.") for each in free)
@@ -101,13 +130,15 @@ def _differences(
 
 def _check(differing: list[str], *, source: str) -> None:
     if differing:
-        more = len(differing) - _MOST_SHOWN
-        shown = differing[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+        shown = _shown(differing)
         if any(each.startswith("manifest.") for each in differing):
-            shown.append("its videos, or their manifest, have changed since")
-        raise ValueError(
-            f"{source}: {'; '.join(shown)}; resume with the same, or choose another folder"
-        )
+            shown += "; its videos, or their manifest, have changed since"
+        raise ValueError(f"{source}: {shown}; resume with the same, or choose another folder")
+
+
+def _shown(differing: list[str]) -> str:
+    more = len(differing) - _MOST_SHOWN
+    return "; ".join(differing[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else []))
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

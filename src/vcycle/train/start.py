@@ -46,7 +46,7 @@ from vcycle.train.measure.measuring import Measured, measure
 from vcycle.train.measure.timing import RunSeconds, run_seconds
 from vcycle.train.optim import fuses, load_optimizer, make_optimizer
 from vcycle.train.run_folder import RunFolder
-from vcycle.train.same_run import check_network, check_state, identity
+from vcycle.train.same_run import check_network, check_processes, check_state, identity
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,8 @@ def start(
     if says and has_other_videos(folder.path, config.data.given_manifest()):
         fabric.print(f"{folder.path}: its videos have changed; it goes on with those it had")
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
+    dataset = identity(manifest)
+    check_processes(config, dataset, fabric)
     # What is measured below takes a while, and would be for nothing.
     on_device = config.data.decoder == "nvdec"
     check_decoder(config.data.decoder, fabric.device if on_device else torch.device("cpu"))
@@ -140,7 +142,6 @@ def start(
     network, model, optimizer = _network(config, manifest, fabric, fresh=not resume)
     check_batch_division(config, network, fabric)
     average = WeightAverage(network, decay=config.ema_decay) if config.ema_decay else None
-    dataset = identity(manifest)
     resumed, first_step, first_seconds, has_norms = None, 0, 0.0, False
     if resume:
         resumed = from_first(fabric, lambda: newest_intact(folder.path, say=fabric.print))
