@@ -147,41 +147,75 @@ def _shortest_there(values: Row, task: str) -> Row | None:
 
 def longer_baselines(values: Row) -> str:
     """What a baseline of twice the steps gains, and whether the anneal came to that."""
+    texts, factors = [], []
+    for task, (point, saving) in _twice_as_long(values).items():
+        if not task.endswith("/scratch"):
+            factors.append(saving["factor"])
+            continue
+        gained, beside_all = (
+            100 * (point["top1"] - whole["top1"])
+            for whole in (point["whole_baseline"], baselines_of(values)[task, 1])
+        )
+        reached = (
+            "no length of the anneal that ran in as many folds came to that, at one rate for all"
+        )
+        if saving["factor"]:
+            times, _, interval = saving_text(saving).partition("x ")
+            interval, _, reached_in = interval.partition(" in ")
+            if reached_in:
+                interval += f"; in {reached_in} of the resamples"
+            reached = f"the anneal came to that with {times} times fewer multiply-adds ({interval})"
+        elif saving["bound"] > 1.05:
+            reached += f", the longest with {saving['bound']:.1f} times fewer multiply-adds"
+        texts.append(
+            f"{gained:.1f} points on {task} ({point['runs']} runs of one seed, beside that seed's "
+            f"whole baseline; {beside_all:.1f} beside the mean of all its seeds), where {reached}"
+        )
+    if not texts:
+        return ""
+    text = f"A baseline of twice the steps gains {'; and '.join(texts)}."
+    there = [factor for factor in factors if factor]
+    if there:
+        share = "each" if len(there) == len(factors) else f"{len(there)}"
+        text += (
+            f" In {share} of the {len(factors)} other tasks that have such a baseline the anneal "
+            f"came to it with {min(there):.1f} to {max(there):.1f} times fewer, one seed each."
+        )
+    return text
+
+
+def longer_table(values: Row) -> str:
+    """Baselines of twice the steps, and what the anneal took to come to them."""
+    anneals = {
+        task_name(point): point
+        for point in values["points"]
+        if (point["method"], point["length"]) == ("anneal", 2)
+    }
+    lines = []
+    for task, (point, saving) in _twice_as_long(values).items():
+        scores = [point["whole_baseline"], point, anneals.get(task)]
+        shown = " | ".join("-" if each is None else f"{100 * each['top1']:.1f}" for each in scores)
+        lines.append(f"{task} | {point['runs']} | {shown} | {saving_text(saving)}")
+    return table(
+        "task | runs | whole baseline's top-1 | of twice the steps | anneal of twice the steps | "
+        "anneal's saving to the longer baseline, multiply-adds",
+        "lrrrrr",
+        lines,
+    )
+
+
+def _twice_as_long(values: Row) -> dict[str, tuple[Row, Row]]:
+    """By task a baseline of twice the steps, and the anneal's saving to its top-1."""
     found = {
         task_name(row): row["top1"]
         for row in values["lengths"]
         if row["method"] == "anneal" and row["baseline_length"] == 2 and row["top1"]
     }
-    texts = []
-    for (task, length), point in baselines_of(values).items():
-        if length == 2 and task in found:
-            saving = found[task]
-            gained, beside_all = (
-                100 * (point["top1"] - whole["top1"])
-                for whole in (point["whole_baseline"], baselines_of(values)[task, 1])
-            )
-            if saving["factor"]:
-                times, _, interval = saving_text(saving).partition("x ")
-                interval, _, reached_in = interval.partition(" in ")
-                if reached_in:
-                    interval += f"; in {reached_in} of the resamples"
-                reached = (
-                    f"the anneal came to that with {times} times fewer multiply-adds ({interval})"
-                )
-            else:
-                reached = (
-                    "no length of the anneal that ran in as many folds came to that, at one rate "
-                    "for all"
-                )
-                if saving["bound"] > 1.05:
-                    reached += f", the longest with {saving['bound']:.1f} times fewer multiply-adds"
-            texts.append(
-                f"{gained:.1f} points on {task} ({point['runs']} runs of one seed, beside "
-                f"that seed's whole baseline; {beside_all:.1f} beside the mean of all its seeds), "
-                f"where {reached}"
-            )
-    said = "; and ".join(texts)
-    return f"A baseline of twice the steps gains {said}." if texts else ""
+    return {
+        task: (point, found[task])
+        for (task, length), point in baselines_of(values).items()
+        if length == 2 and task in found
+    }
 
 
 def regimes_table(values: Row, titles: dict[str, str]) -> str:
