@@ -427,3 +427,21 @@ def test_a_storm_of_sigterm_ends_in_a_checkpoint(
     with pytest.raises(KeyboardInterrupt, match="stopped after step 1 of"):
         train(config, tmp_path / "run")
     assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"] == 1
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_compiler_that_ctrl_c_ends_is_no_error(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_asked: bool
+) -> None:
+    """A terminal sends it to what the compiler runs, too."""
+    failed = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
+
+    def compile_in_loop(*_: object) -> None:
+        if is_asked:
+            os.kill(os.getpid(), signal.SIGINT)
+        raise failed("C++ compile error")
+
+    monkeypatch.setattr("vcycle.train.run.loop", compile_in_loop)
+    expected = (Stopped, "while the network was compiled") if is_asked else (failed, "C")
+    with pytest.raises(expected[0], match=expected[1]):
+        train(short(config), tmp_path / "run")

@@ -111,6 +111,10 @@ def train(
         ):
             try:
                 loop(run, display, requests)
+            except Exception as error:
+                if requests and _is_of_compiler(error):  # Ctrl-C ends what it runs, too
+                    raise Stopped("stopped while the network was compiled") from error
+                raise
             finally:
                 files.add_bad_videos({**run.loader.bad_videos, **run.val_loader.bad_videos})
             share_bad_videos(run, run.loader, run.val_loader)
@@ -121,6 +125,10 @@ def train(
             final = final_evaluation(run, activity)
         longest = run.config.optimizer.clip_norm
         return from_first(fabric, lambda: files.finish(run.plan, final, clip_norm=longest))
+
+
+def _is_of_compiler(error: Exception) -> bool:
+    return type(error).__module__.startswith(("torch._inductor", "torch._dynamo"))
 
 
 def _clip_multiply_adds(
