@@ -147,10 +147,11 @@ def _shortest_there(values: Row, task: str) -> Row | None:
 
 def longer_baselines(values: Row) -> str:
     """What a baseline of twice the steps gains, and whether the anneal came to that."""
-    texts, factors = [], []
+    texts, factors, sure = [], [], 0
     for task, (point, saving) in _twice_as_long(values).items():
         if not task.endswith("/scratch"):
             factors.append(saving["factor"])
+            sure += (saving["low"] or 0) > 1
             continue
         gained, beside_all = (
             100 * (point["top1"] - whole["top1"])
@@ -179,7 +180,8 @@ def longer_baselines(values: Row) -> str:
         share = "each" if len(there) == len(factors) else f"{len(there)}"
         text += (
             f" In {share} of the {len(factors)} other tasks that have such a baseline the anneal "
-            f"came to it with {min(there):.1f} to {max(there):.1f} times fewer, one seed each."
+            f"came to it with {min(there):.1f} to {max(there):.1f} times fewer, one seed "
+            f"each; the intervals of {len(there) - sure} of these include that it saves nothing."
         )
     return text
 

@@ -288,7 +288,7 @@ def main(arguments: list[str]) -> int:
         (
             ROOT / "docs" / "demo.md",
             "demo-half",
-            demo_half(_result("demo_rates"), _result("demo")),
+            demo_half(_result("demo_rates"), _result("demo_elsewhere")),
         ),
         (ROOT / "docs" / "data.md", "loader", loader_table(_result("loader"))),
         (ROOT / "docs" / "data.md", "slices", slices_table(_result("slices"))),

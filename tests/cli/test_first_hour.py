@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -18,6 +20,7 @@ import torch
 
 from vcycle.cli.main import main
 from vcycle.cli.own_data import manifest_of
+from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.run_folders import last_run_folder, locked_folder, run_folder
 from vcycle.cli.train import parse_time
 from vcycle.config import schedule_choice
@@ -524,6 +527,29 @@ def test_weights_of_a_run_bring_their_network(
     for plan in plans:
         del plan["flags"]
     assert plans[0] == plans[1] != plans[2]
+
+
+def test_weights_of_ones_own_function_bring_the_options_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "best.safetensors"
+    file.touch()
+    trained = SimpleNamespace(name="own:wide", options={"width": 16})
+    monkeypatch.setattr("vcycle.evaluate.checkpoint.find_trained_model", lambda _: trained)
+
+    def fields(**of_model: object) -> dict[str, object]:
+        given = {"model.weights": str(file), **{f"model.{k}": v for k, v in of_model.items()}}
+        options = argparse.Namespace(recipe="finetune", fields=given)
+        use_model_of_weights(options)
+        return options.fields
+
+    assert fields(name="own:wide")["model.options"] == {"width": 16}
+    assert fields(name="own:wide", options={"width": 8})["model.options"] == {"width": 8}
+    assert "model.options" not in fields(name="own:other")
+    with pytest.raises(
+        ValueError, match=r"weights of the function own:wide; give --model own:wide"
+    ):
+        fields()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from vcycle.models import (
     set_norm_group,
     to_channels_last,
 )
+from vcycle.models.external import check_trained_precision
 from vcycle.schedule.shape import Shape
 
 SHAPES = [Shape(4, 16, 16), Shape(8, 32, 24)]
@@ -37,8 +38,6 @@ def any_options(**options):
     return nn.Linear(options["num_classes"], options["width"])
 def unfinished():
     raise NotImplementedError("first\\nsecond line")
-def halved(num_classes):
-    return nn.Linear(3, num_classes).bfloat16()
 constant = 3
 """
 
@@ -91,6 +90,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_what_is_trained_in_half_precision_is_refused() -> None:
+    model = nn.Sequential(nn.Conv3d(3, 4, 1).bfloat16(), nn.Linear(4, 2))
+    message = r"'0.weight' in torch.bfloat16; return it in float32 \(model.float\(\)\), and choose"
+    with pytest.raises(ValueError, match=message):
+        check_trained_precision(model, "own:build")
+    model[0].requires_grad_(False)
+    check_trained_precision(model, "own:build")
+
+
 def test_build_by_import_path(here: Path) -> None:
     model = build_model("own_model:build", num_classes=5, width=3)
     check_model(model, SHAPES, num_classes=5)
@@ -116,7 +124,6 @@ def test_build_by_import_path(here: Path) -> None:
         ("../own_model:build", {}, "cannot import '../own_model'"),
         ("own_model:no_model", {}, "returned a str; return a torch.nn.Module"),
         ("own_model:build", {"num_classes": 0}, "num_classes 0: "),
-        ("own_model:halved", {}, r"trains 'weight' in torch.bfloat16; .* \(model.float\(\)\), and"),
     ],
 )
 def test_paths_that_lead_nowhere(

@@ -17,19 +17,20 @@ from vcycle.config.recipes import USER_RECIPES
 def use_model_of_weights(options: argparse.Namespace) -> None:
     """Have a recipe for one's own videos take the network that a run's weights are of.
 
-    Unless another is asked for, or the weights are no run's, or not there.
+    Unless another is asked for, or the weights are no run's, or not there. A function of one's own
+    has to be asked for, and gets the options that it had. Raises ValueError if it is not.
     """
-    file = Path(options.fields.get("model.weights") or "")
-    is_chosen = options.recipe not in USER_RECIPES or "model.name" in options.fields
-    if is_chosen or not file.is_file():
+    file, chosen = Path(options.fields.get("model.weights") or ""), options.fields.get("model.name")
+    is_ours = chosen is not None and ":" not in chosen
+    if options.recipe not in USER_RECIPES or is_ours or not file.is_file():
         return
     with starting_pytorch():
         from vcycle.evaluate.checkpoint import find_trained_model
 
     trained = find_trained_model(file)
-    if trained is None:
+    if trained is None or chosen not in (None, trained.name):
         return
-    if ":" in trained.name:
+    if ":" in trained.name and chosen is None:
         raise ValueError(
             f"{file}: weights of the function {trained.name}; give --model {trained.name}"
         )

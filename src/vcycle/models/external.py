@@ -37,8 +37,8 @@ def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
     directory is searched for modules too.
 
     Raises ValueError if the module cannot be imported, has no such function, or either raises; if
-    the function does not take an option; or if it does not return an ``nn.Module``, or one whose
-    trained parameters are not all of float32. The message is one line.
+    the function does not take an option; or if it does not return an ``nn.Module``. The message is
+    one line.
     """
     module_name, _, function_name = path.partition(":")
     module = _module(path, module_name)
@@ -65,13 +65,17 @@ def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
         raise ValueError(
             f"model {path!r}: returned a {type(model).__name__}; return a torch.nn.Module"
         )
+    return model
+
+
+def check_trained_precision(model: nn.Module, path: str) -> None:
+    """Raise ValueError if a parameter that is trained has half precision, as some weights come."""
     for name, each in model.named_parameters():
-        if each.requires_grad and each.is_floating_point() and each.dtype != torch.float32:
+        if each.requires_grad and each.dtype in (torch.float16, torch.bfloat16):
             raise ValueError(
                 f"model {path!r}: trains {name!r} in {each.dtype}; return it in float32 "
                 f"(model.float()), and choose the precision of its steps by --precision"
             )
-    return model
 
 
 def _module(path: str, name: str) -> Any:

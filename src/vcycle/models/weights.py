@@ -135,16 +135,20 @@ def _names(
 def _head_prefix(model: nn.Module, num_classes: int | None) -> str:
     """Key prefix of the classifier: the last linear layer, of so many outputs if one has them.
 
-    If none has, it is the last convolution that does.
+    If none has, it is the last convolution of single pixels that does.
     """
-    outputs = {
-        name: layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
-        for name, layer in model.named_modules()
-        if isinstance(layer, (nn.Linear, *_CONV))
+    layers = list(model.named_modules())
+    linear = {name: each.out_features for name, each in layers if isinstance(each, nn.Linear)}
+    pixels = {
+        name: each.out_channels
+        for name, each in layers
+        if isinstance(each, _CONV) and set(each.kernel_size) == {1}
     }
-    linear = [name for name in outputs if isinstance(model.get_submodule(name), nn.Linear)]
-    fitting = [name for name, number in outputs.items() if number == num_classes]
-    names = [name for name in linear if name in fitting] or fitting or linear
+    of_classes = [
+        [name for name, number in kind.items() if number == num_classes]
+        for kind in (linear, pixels)
+    ]
+    names = of_classes[0] or of_classes[1] or list(linear)
     return f"{without_wrappers(names[-1])}." if names else "head."
 
 

@@ -148,13 +148,15 @@ class Display:
         return self._left.seconds()
 
     def training(self, losses: Sequence[StepLoss]) -> None:
-        """Losses that have come; the last is shown, with the share of right clips if there is."""
+        """Losses that have come; the last is shown, with the share of right clips if there is.
+
+        Of several processes each knows its own clips alone: then the share is not shown.
+        """
         if losses:
             last = losses[-1]
             self._loss = last.mean
-            if not self._multi_label:
-                clips = self._plan[last.step].batch_size / self._processes
-                self._accuracy = last.right / clips
+            if not self._multi_label and self._processes == 1:
+                self._accuracy = last.right / self._plan[last.step].batch_size
 
     def say(self, line: str) -> None:
         """Something that a person should know happened."""

@@ -56,19 +56,21 @@ def check_state(
     _check(_differences(before, now, free=_FREE), source=source)
 
 
-def check_processes(config: RunConfig, dataset: dict[str, Any], fabric: Fabric) -> None:
-    """Raise ValueError, in all processes, unless each has the same run and ``identity``.
+def check_processes(
+    config: RunConfig, dataset: dict[str, Any], fabric: Fabric, *, seconds: float | None
+) -> None:
+    """Raise ValueError, in all processes, unless each has the same run, ``identity`` and time.
 
     A command that was changed on one machine would train something else there, or wait for ever.
     """
-    own = {**asdict(config), "manifest": dataset, "vcycle": version("vcycle")}
+    own = {**asdict(config), "manifest": dataset, "vcycle": version("vcycle"), "--time": seconds}
     first, *others = gathered(own, fabric)
     for rank, values in enumerate(others, 1):
         places = "on process 0", f"on process {rank}"
         if differing := _differences(first, values, free=_OF_A_PROCESS, places=places):
             raise ValueError(
                 f"the processes differ: {_shown(differing)}; start all by the same command, on the "
-                f"same videos"
+                f"same videos, with --precision if their processors are of other kinds"
             )
 
 

@@ -33,6 +33,7 @@ from vcycle.evaluate.loaders import (
 from vcycle.evaluate.run_manifest import has_other_videos
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import check_norm_group, freeze
+from vcycle.models.external import check_trained_precision
 from vcycle.models.norm import sub_batch_norms
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import Plan
@@ -126,7 +127,7 @@ def start(
         fabric.print(f"{folder.path}: its videos have changed; it goes on with those it had")
     train_videos, val_videos = manifest.split("train"), manifest.split("val")
     dataset = identity(manifest)
-    check_processes(config, dataset, fabric)
+    check_processes(config, dataset, fabric, seconds=budget.seconds if budget else None)
     # What is measured below takes a while, and would be for nothing.
     on_device = config.data.decoder == "nvdec"
     check_decoder(config.data.decoder, fabric.device if on_device else torch.device("cpu"))
@@ -223,6 +224,7 @@ def _network(
     if config.model.freeze:
         frozen, total = freeze(network, config.model.freeze), len(list(network.parameters()))
         fabric.print(f"{config.model.name}: {frozen} of {total} parameters are frozen")
+    check_trained_precision(network, config.model.name)
     fused = fuses(fabric.device, config.precision)
     model, optimizer = fabric.setup(network, make_optimizer(network, config.optimizer, fused=fused))
     stop_broadcasting_buffers(model)
