@@ -106,7 +106,8 @@ def demo_half(results: dict[str, Any], summary: dict[str, Any]) -> str:
     half, (whole,) = results["half"], [r for r in summary["rows"] if r["name"] == "baseline"]
     return (
         f"In half its schedule, {half['steps']:,} steps, the baseline comes to {half['top1']:.1%}, "
-        f"in all of it to {whole['top1']:.1%} (`python benchmarks/demo_rates.py --half`)."
+        f"in all of it, on another machine than README's table, to {whole['top1']:.1%} (`python "
+        f"benchmarks/demo_rates.py --half`)."
     )
 
 
