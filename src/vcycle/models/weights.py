@@ -75,7 +75,7 @@ def load_weights(
     of batches may be missing from the file; from a 2D ResNet, SlowFast's fast pathway and lateral
     connections too. Any other difference is an error; with ``partial`` it is not, and what fits is
     loaded. Without ``keep_classifier`` the last linear layer of ``num_classes`` outputs, or else
-    the last such convolution, stays fresh, as of other classes.
+    the last such convolution of single pixels, stays fresh, as of other classes.
 
     Raises ValueError if the file is of another architecture or matches nothing, if a value is not
     finite, if a tensor of integers meets one of floating point, and if ``read_state_dict`` refuses
