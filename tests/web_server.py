@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 FAULTS = ("drop", "503", "short", "cut")
-"""No answer; an error; an answer of fewer bytes than asked for; one that ends before its length."""
+"""No answer; an error; an answer of fewer bytes than asked for; one that ends before its length.
+
+Beside them "drip": a byte every 50 ms.
+"""
 
 
 @dataclass
@@ -74,6 +78,9 @@ def serve(folder: Path) -> Iterator[Server]:
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             try:
+                for i in range(len(content) if fault == "drip" else 0):
+                    self.wfile.write(content[i : i + 1])
+                    time.sleep(0.05)
                 self.wfile.write(content[: len(content) // 2] if fault == "cut" else content)
             except (BrokenPipeError, ConnectionResetError):  # the client has read enough
                 return

@@ -72,6 +72,24 @@ def test_a_server_without_ranges_is_named_at_once_and_sends_little(server, tmp_p
     check_store(Location(f"{server.url}/shard.tar"))
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_server_that_drips_is_given_up_within_its_time(server, monkeypatch, whole):
+    monkeypatch.setattr("vcycle.data.decode.remote._TRANSFER_SECONDS", 0.2)
+    server.faults = ["drip"] * 100
+    with pytest.raises(UnreadableVideo, match=r"only \d+ bytes came in 0\.2 seconds$"):
+        fetch(Location(f"{server.url}/shard.tar") if whole else part(server))
+    assert len(server.requests) == 1
+
+
+def test_no_more_of_a_file_is_read_than_may_be(server, monkeypatch):
+    monkeypatch.setattr("vcycle.data.decode.remote._MOST_BYTES", len(CONTENT))
+    assert fetch(Location(f"{server.url}/shard.tar")) == CONTENT
+    monkeypatch.setattr("vcycle.data.decode.remote._MOST_BYTES", len(CONTENT) - 1)
+    with pytest.raises(UnreadableVideo, match=r"more than .* GiB; download it first"):
+        fetch(Location(f"{server.url}/shard.tar"))
+    assert len(server.requests) == 2
+
+
 def test_a_store_is_checked_by_one_byte(server):
     check_store(part(server))
     check_store(Location(f"{server.url}/nowhere.mp4"))  # says nothing of the others

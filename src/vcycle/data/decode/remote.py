@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 
@@ -17,8 +16,15 @@ from vcycle.schedule.messages import one_line
 
 _RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)  # pauses before a store that failed is asked again
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 20.0  # of a web server that does not answer
-FETCH_SECONDS = sum(_RETRY_SECONDS) + (1 + len(_RETRY_SECONDS)) * (_CONNECT_SECONDS + _READ_SECONDS)
-"""What ``fetch`` takes to give up a store that does not answer."""
+_TRANSFER_SECONDS = 300.0  # in which a web server must have sent all of it
+_MOST_BYTES = 4 * 2**30  # of a file of a web server
+_CHUNK_BYTES = 2**20
+FETCH_SECONDS = (
+    sum(_RETRY_SECONDS)
+    + len(_RETRY_SECONDS) * (_CONNECT_SECONDS + _READ_SECONDS)
+    + _TRANSFER_SECONDS
+)
+"""About the most that ``fetch`` takes, of a web server that does not answer and then drips."""
 _NOT_FOUND = "not found"
 _PASSING_STATUS = (408, 425, 429)  # of HTTP, beside those of a server's own errors
 
@@ -37,8 +43,8 @@ class NoRanges(UnreadableVideo):
 def fetch(place: Location) -> bytes:
     """The bytes of a remote video.
 
-    Raises UnreadableVideo if nothing is there, if five attempts fail, or if the store does not
-    read ranges.
+    Raises UnreadableVideo if nothing is there, if five attempts fail, if the store does not read
+    ranges, or if a web server sends more than 4 GiB or takes more than 300 seconds.
     """
     try:
         check_uri(place.uri)
@@ -82,29 +88,41 @@ def check_store(place: Location) -> None:
 
 def _read(place: Location) -> bytes:
     """One attempt, in one request."""
-    is_http = place.uri.startswith(("http://", "https://"))
-    filesystem, path = fsspec.core.url_to_fs(place.uri, **(_http_options() if is_http else {}))
+    if place.uri.startswith(("http://", "https://")):
+        return _read_web(place)
+    filesystem, path = fsspec.core.url_to_fs(place.uri)
     end = place.offset + place.num_bytes if place.num_bytes else None
-    if is_http and end:
-        # This file reads its range and no more, even if the server sends all of a shard.
-        with filesystem.open(path, size=end, cache_type="none") as file:
-            file.seek(place.offset)
-            try:
-                content: bytes = file.read(place.num_bytes)
-            except ValueError as error:
-                if "range requests" not in str(error):
-                    raise
-                raise NoRanges(place) from error
-    else:
-        content = filesystem.cat_file(path, start=place.offset or None, end=end)
+    content: bytes = filesystem.cat_file(path, start=place.offset or None, end=end)
     return content
 
 
-def _http_options() -> dict[str, Any]:
+def _read_web(place: Location) -> bytes:
+    """No more than was asked for, of a server that may send anything, and for ever."""
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
-    return {"client_kwargs": {"timeout": timeout}}
+    filesystem, path = fsspec.core.url_to_fs(place.uri, client_kwargs={"timeout": timeout})
+    asked = {}
+    if place.num_bytes:
+        asked["Range"] = f"bytes={place.offset}-{place.offset + place.num_bytes - 1}"
+    until = time.monotonic() + _TRANSFER_SECONDS
+    content = bytearray()
+    # Of no block size, it comes as it is sent; any size saves the request that asks for it.
+    with filesystem.open(path, block_size=0, size=1, headers=asked) as stream:
+        if place.offset and stream.r.status != 206:  # "partial content"
+            raise NoRanges(place)
+        while left := (place.num_bytes or _MOST_BYTES + 1) - len(content):
+            if time.monotonic() > until:
+                reason = f"only {len(content)} bytes came in {_TRANSFER_SECONDS:g} seconds"
+                raise UnreadableVideo(str(place), reason)
+            chunk = stream.read(min(left, _CHUNK_BYTES))
+            if not chunk:
+                break
+            content += chunk
+    if len(content) > (place.num_bytes or _MOST_BYTES):
+        reason = f"more than {_MOST_BYTES / 2**30:g} GiB; download it first"
+        raise UnreadableVideo(str(place), reason)
+    return bytes(content)
 
 
 def _is_final(error: Exception) -> bool:
