@@ -157,6 +157,30 @@ def test_two_hosts_train_as_one_does(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
+def test_a_machine_does_not_wait_for_another_that_failed_before_they_met(
+    config: RunConfig, tmp_path: Path, rank: int
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    nodes = []
+    for each in (0, 1):
+        (tmp_path / f"node{each}").mkdir()
+        if each != rank:
+            (tmp_path / f"node{each}" / "config.yaml").write_text(config_text(config))
+        command = [*TORCHRUN, "--nnodes", "2", "--node-rank", str(each), "--nproc-per-node", "1"]
+        command += ["--master-addr", "127.0.0.1", "--master-port", str(port), "-m", *TRAIN]
+        nodes.append(start(command, tmp_path / f"node{each}"))
+    assert wait(*nodes) == [1, 1]  # of torchrun, whose process exits with 2
+    reason = "config.yaml: No such file or directory"
+    assert f"vcycle: {reason}\n" in (tmp_path / f"node{rank}" / "output.txt").read_text()
+    said = (tmp_path / f"node{1 - rank}" / "output.txt").read_text()
+    # The first machine keeps the store: if its process fails at once, there may be no word in it.
+    is_gone = rank == 0 and "is gone; see what the first machine says\n" in said
+    assert is_gone or f"vcycle: process {rank}: {reason}\n" in said
+
+
+@pytest.mark.parametrize("rank", [0, 1])
 def test_torchrun_goes_on_from_the_last_checkpoint_when_a_process_is_killed(
     config: RunConfig, expected: list[float], tmp_path: Path, rank: int
 ) -> None:

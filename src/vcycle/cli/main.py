@@ -21,6 +21,7 @@ from vcycle.cli.demo import add_demo_flags
 from vcycle.cli.doctor import add_doctor_flags
 from vcycle.cli.eval import add_eval_flags
 from vcycle.cli.export import add_export_flags
+from vcycle.cli.launched import is_one_of_several
 from vcycle.cli.models import add_models_flags
 from vcycle.cli.output import lasting_output
 from vcycle.cli.plan import add_plan_flags
@@ -71,7 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (ValueError, OSError, RecursionError, OverflowError, MemoryError) as error:
             if os.environ.get("VCYCLE_TRACEBACK"):
                 raise
-            print(f"vcycle: {_one_line(error)}", file=sys.stderr)
+            message = _one_line(error)
+            print(f"vcycle: {message}", file=sys.stderr, flush=True)
+            if is_one_of_several():
+                _tell_others(message)
             return 2
         except KeyboardInterrupt as stop:
             print(f"vcycle: {str(stop) or 'interrupted'}", file=sys.stderr)
@@ -87,6 +91,12 @@ def _check_no_word_is_empty(words: Sequence[str]) -> None:
         if not word or (word.startswith("--") and word.find("=") == len(word) - 1):
             what = word or before
             raise ValueError(f"{what}: an empty word after it; give a value, or leave it out")
+
+
+def _tell_others(message: str) -> None:
+    from vcycle.devices.process_group import leave_word
+
+    leave_word(message)
 
 
 def _one_line(error: Exception) -> str:

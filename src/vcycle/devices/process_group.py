@@ -10,9 +10,11 @@ each other under it.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import time
 import uuid
+from contextlib import suppress
 from datetime import timedelta
 
 import torch
@@ -21,6 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 
 _POLL_SECONDS = 0.05
 _PATIENCE = timedelta(minutes=30)  # torch's own, with gloo
+_AGENT_PATIENCE = timedelta(seconds=10)  # for a store that was there before this process
 _SILENT_SECONDS = 15.0  # of waiting, before a line says so
 _RELEASE_SECONDS = 0.1  # for which gloo's threads have the interpreter to themselves
 
@@ -28,12 +31,22 @@ _RELEASE_SECONDS = 0.1  # for which gloo's threads have the interpreter to thems
 def join_process_group(device: torch.device) -> None:
     """Make the default process group, for GPUs or CPUs as ``device`` is; nothing if there is one.
 
-    Raises TimeoutError if the other processes have not started within 30 minutes.
+    Raises TimeoutError if the other processes have not started within 30 minutes, ValueError if one
+    of them has left word that it failed, and ConnectionError if the first machine is gone.
     """
     if torch.distributed.is_initialized():
         return
-    store, rank, world_size = next(rendezvous("env://", timeout=_PATIENCE))
-    name = agreed_name(store, rank, world_size, patience=_PATIENCE)
+    try:
+        store, rank, world_size = next(
+            rendezvous("env://", timeout=_AGENT_PATIENCE if is_store_of_agent() else _PATIENCE)
+        )
+        store.set_timeout(_PATIENCE)
+        name = agreed_name(store, rank, world_size, patience=_PATIENCE)
+    except torch.distributed.DistError as error:
+        raise ConnectionError(
+            f"the store at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}, through which "
+            f"the processes find each other, is gone; see what the first machine says"
+        ) from error
     on_gpu = device.type == "cuda"
     torch.distributed.init_process_group(
         "nccl" if on_gpu else "gloo",
@@ -49,7 +62,8 @@ def agreed_name(store: Store, rank: int, world_size: int, *, patience: timedelta
 
     Every process leaves a random number under its rank, over that of an earlier attempt, and signs
     the list of all. A list that all have signed is of processes that live: none signs a list
-    without its own number. Raises TimeoutError if ``patience`` is over before.
+    without its own number. Raises TimeoutError if ``patience`` is over before, and ValueError if a
+    process has failed.
     """
     numbers = [f"vcycle/numbers/{each}" for each in range(world_size)]
     store.set(numbers[rank], uuid.uuid4().hex)
@@ -65,6 +79,8 @@ def agreed_name(store: Store, rank: int, world_size: int, *, patience: timedelta
                 file=sys.stderr,
                 flush=True,
             )
+        if store.check([_failed(world_size)]):
+            raise ValueError(store.get(_failed(world_size)).decode())
         if store.check(numbers):
             name = hashlib.sha256(b" ".join(store.multi_get(numbers))).hexdigest()
             store.set(f"vcycle/{name}/{rank}", "signed")
@@ -75,6 +91,32 @@ def agreed_name(store: Store, rank: int, world_size: int, *, patience: timedelta
         f"process {rank}: the {world_size} processes of the run did not all start within "
         f"{patience}; see what the others say"
     )
+
+
+def is_store_of_agent() -> bool:
+    """Whether the store is kept by torchrun's agent, and not by the first process."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def leave_word(message: str) -> None:
+    """Tell processes that wait for this one in ``join_process_group`` why it will not come.
+
+    torchrun ends those of its own machine, but not those of others. Nothing is said of a process
+    that it will start anew, nor of one that had joined; srun has a flag for it.
+    """
+    starts_anew = os.environ.get("TORCHELASTIC_RESTART_COUNT") != os.environ.get(
+        "TORCHELASTIC_MAX_RESTARTS"
+    )
+    if not is_store_of_agent() or starts_anew or torch.distributed.is_initialized():
+        return
+    with suppress(RuntimeError):  # the machine that keeps the store may be gone
+        store, rank, world_size = next(rendezvous("env://", timeout=_AGENT_PATIENCE))
+        store.compare_set(_failed(world_size), "", f"process {rank}: {message}")
+
+
+def _failed(world_size: int) -> str:
+    """The key of the first word; those who go on without a machine are fewer, and read another."""
+    return f"vcycle/failed/{world_size}"
 
 
 def destroy_process_group() -> None:

@@ -20,6 +20,7 @@ from typing import NoReturn
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from vcycle.devices.fabric import Fabric
+from vcycle.devices.process_group import is_store_of_agent
 
 _POLL_SECONDS = 0.5
 _READ_SECONDS = 4 * _POLL_SECONDS  # in which the other processes read what failed
@@ -59,7 +60,7 @@ def ending_together(fabric: Fabric, *, advice: str) -> Iterator[None]:
         first = own
         with suppress(RuntimeError):  # the process that keeps the store may be gone
             first = store.compare_set("failed", "", own).decode()
-            if fabric.global_rank == 0 and not _is_of_agent():
+            if fabric.global_rank == 0 and not is_store_of_agent():
                 time.sleep(_READ_SECONDS)  # the store ends with this process
         if is_gone or (first != own and not isinstance(error, ValueError | OSError)):
             _exit(first)  # the error is that the other process is gone
@@ -82,11 +83,6 @@ def _store(prefix: str) -> Store:
         timeout=timedelta(seconds=60),
     )
     return PrefixStore(prefix, store)
-
-
-def _is_of_agent() -> bool:
-    """Whether the store is kept by torchrun's agent, and not by the first process."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def _watch(store: Store, over: threading.Event) -> None:
