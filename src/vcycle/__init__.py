@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vcycle.data.decode.kept import KeptFrames as KeptFrames
     from vcycle.data.decode.resample import crop_and_scale as crop_and_scale
     from vcycle.data.grid import GridRange as GridRange
-    from vcycle.data.loader import eval_loader as eval_loader, train_loader as train_loader
+    from vcycle.data.loaders import eval_loader as eval_loader, train_loader as train_loader
     from vcycle.data.manifest import Manifest as Manifest
     from vcycle.data.metadata import VideoInfo as VideoInfo
     from vcycle.data.request import ClipRequest as ClipRequest, StepPart as StepPart
@@ -81,7 +81,7 @@ _MODULES = {
     "convert_dropout": "vcycle.models",
     "crop_and_scale": "vcycle.data.decode.resample",
     "defer_statistics": "vcycle.models",
-    "eval_loader": "vcycle.data.loader",
+    "eval_loader": "vcycle.data.loaders",
     "freeze": "vcycle.models",
     "load_model": "vcycle.evaluate.load_model",
     "load_weights": "vcycle.models",
@@ -93,7 +93,7 @@ _MODULES = {
     "set_norm_group": "vcycle.models",
     "set_token_share": "vcycle.models",
     "to_shape": "vcycle.data.to_shape",
-    "train_loader": "vcycle.data.loader",
+    "train_loader": "vcycle.data.loaders",
     "view_requests": "vcycle.data.sampler",
 }
 

@@ -14,7 +14,7 @@ from vcycle.data import loader as loader_module
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.device_copy import DeviceCopy
 from vcycle.data.grid import GridRange
-from vcycle.data.loader import eval_loader
+from vcycle.data.loaders import eval_loader
 from vcycle.demo.videos import write_videos
 from vcycle.schedule.shape import Shape
 

@@ -17,7 +17,7 @@ from tests.processes import PATIENCE, group_of, have_ended, kill_group
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
-from vcycle.data.loader import eval_loader, train_loader
+from vcycle.data.loaders import eval_loader, train_loader
 from vcycle.data.sampler import PlanSampler
 from vcycle.demo.videos import write_videos
 from vcycle.schedule.shape import Shape
@@ -184,7 +184,7 @@ import signal
 import sys
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
-from vcycle.data.loader import eval_loader
+from vcycle.data.loaders import eval_loader
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.shape import Shape
 

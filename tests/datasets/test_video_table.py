@@ -363,7 +363,7 @@ def test_times_may_be_called_as_manifests_call_them(tmp_path, small_video):
 def test_a_small_parquet_file_that_stands_for_very_much_is_refused(tmp_path, monkeypatch):
     """And columns that are not read cost nothing: they may hold the videos themselves."""
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("vcycle.datasets.video_table._MOST_SIZE", 200_000)
+    monkeypatch.setattr("vcycle.datasets.table_rows._MOST_SIZE", 200_000)
     rows = [{"path": f"{k}.mp4", "Label": "run", "bytes": "x" * 4096} for k in range(2000)]
     listing = list_table(write(tmp_path / "t.parquet", rows), val_share=0)
     assert len(listing.missing) == 2000

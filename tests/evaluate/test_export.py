@@ -19,9 +19,9 @@ from tests.conftest import small_run
 from vcycle.cli.main import main
 from vcycle.config.run import Model
 from vcycle.data.manifest import Manifest
-from vcycle.evaluate.checkpoint import TrainedModel
 from vcycle.evaluate.export import export_model
 from vcycle.evaluate.load_model import LoadedModel
+from vcycle.evaluate.trained_model import TrainedModel
 from vcycle.models.slowfast import FastToSlow, _slow_frames, slow_frame_indices
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import ShapeRule

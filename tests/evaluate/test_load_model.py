@@ -15,8 +15,9 @@ from torch import nn
 import vcycle
 from vcycle.data.batch import normalize
 from vcycle.data.manifest import Manifest
-from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint
+from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.export import write_weights
+from vcycle.evaluate.trained_model import TrainedModel
 from vcycle.models import SubBatchNorm3d
 from vcycle.schedule.shape import Shape, ShapeRule
 from vcycle.train.checkpoint import write_checkpoint

@@ -19,7 +19,7 @@ from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import Grid
-from vcycle.data.loader import eval_loader
+from vcycle.data.loaders import eval_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo, Video
 from vcycle.evaluate import predict as predict_module

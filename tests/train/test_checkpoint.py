@@ -15,7 +15,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from vcycle.evaluate.checkpoint import TrainedModel, load_checkpoint, read_trained_model
+from vcycle.evaluate.checkpoint import load_checkpoint, read_trained_model
+from vcycle.evaluate.trained_model import TrainedModel
 from vcycle.models import load_weights
 from vcycle.train import checkpoint
 from vcycle.train.checkpoint import (

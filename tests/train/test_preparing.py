@@ -18,7 +18,7 @@ from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, VideoInfo
 from vcycle.schedule.shape import Shape
-from vcycle.train import prediction
+from vcycle.train import prediction, preparing
 from vcycle.train.measure.timing import Kind, RunSeconds, StepTimes, run_seconds
 from vcycle.train.preparing import Saving, measure_preparing
 
@@ -67,6 +67,19 @@ def test_clips_of_both_forms_are_decoded(
     saving = measure_preparing(config, times, videos, val_videos=12)
     assert saving is not None
     assert saving.speedup > 0
+
+
+@pytest.mark.parametrize(
+    ("more", "frames"), [({}, 32), ({"frame_rate": 3.0}, 80), ({"segments": True}, 300)]
+)
+def test_as_much_is_rewritten_as_a_clip_goes_through(
+    config: RunConfig, videos: Manifest, more: dict[str, Any], frames: int
+) -> None:
+    """8 frames at stride 1: of a video at 30 frames a second, or at 3 of these."""
+    video = replace(videos.videos[0], num_frames=300, duration_seconds=10.0, frame_rate=30.0)
+    base = replace(config.baseline, shape=Shape(8, 32, 32))
+    asked = replace(config, baseline=base, data=replace(config.data, stride=1, **more))
+    assert preparing._beginning(video, preparing._span(video, asked)).num_frames == frames
 
 
 def test_a_video_that_hangs_what_rewrites_it_is_given_up(

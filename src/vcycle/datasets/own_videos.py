@@ -23,7 +23,8 @@ from vcycle.datasets.folders import (
 from vcycle.datasets.index import Indexed, index_videos
 from vcycle.datasets.listing import Listing, dataset_folder
 from vcycle.datasets.splits import Splitting
-from vcycle.datasets.video_table import TABLE_SUFFIXES, list_metadata, list_table, metadata_tables
+from vcycle.datasets.table_rows import TABLE_SUFFIXES
+from vcycle.datasets.video_table import list_metadata, list_table, metadata_tables
 from vcycle.datasets.webdataset import list_shards, shards_under
 from vcycle.schedule.messages import counted
 

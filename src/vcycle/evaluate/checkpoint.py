@@ -1,124 +1,34 @@
-"""Reading a checkpoint of ``vcycle train``, and what it says of the model in it; its weights file.
+"""Reading a checkpoint of ``vcycle train``, and its weights file.
 
-In: a file. Out: a plain dictionary of tensors and numbers; the TrainedModel, which
-is all that predicting takes beside the weights. ``vcycle.train.checkpoint`` writes both.
+In: a file. Out: a plain dictionary of tensors and numbers, or the TrainedModel that it holds.
+``vcycle.train.checkpoint`` writes both.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from vcycle.config.fields import typed
-from vcycle.config.run import RunConfig
 from vcycle.data.atomic import naming
-from vcycle.data.batch import MEAN, STD
-from vcycle.data.manifest import Manifest
-from vcycle.data.tables import check_line
+from vcycle.evaluate.trained_model import TrainedModel
 from vcycle.models.checkpoint_files import is_compressed
 from vcycle.schedule.messages import shortened
-from vcycle.schedule.shape import Shape, ShapeRule
 
 FORMAT = 2
 _GIVE_ANOTHER = "give another file of a run folder, such as one in its checkpoints/"
 _EXTRA_STATE = "vcycle_extra_state"
-_MOST_PIXELS = 2**31  # of a clip
 _DAMAGED = (SafetensorError, ValueError, LookupError, TypeError, RecursionError)
 """What reading a safetensors file and the JSON in it raises."""
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """What a network is, how its clips are made, and what its scores mean.
-
-    Args:
-        name, options: of ``build_model``.
-        classes: of the scores, in order.
-        multi_label: a video may show several classes: scores are for a sigmoid, not a softmax.
-        shape: T x H x W of a clip, as text.
-        stride, frame_rate, segments: which frames, as in ``vcycle.config.run.Data``.
-        short_side: least and largest short side in pixels that a video was resized to in training.
-        mean, std: of the pixels in [0, 1], subtracted and divided by.
-        steps: optimizer steps that the weights have had.
-        rule: the shapes that the run kept to; any, in files of versions that did not keep it.
-    """
-
-    name: str
-    options: dict[str, Any]
-    classes: tuple[str, ...]
-    multi_label: bool
-    shape: str
-    stride: int
-    frame_rate: float | None
-    segments: bool
-    short_side: tuple[int, int]
-    mean: float
-    std: float
-    steps: int
-    rule: ShapeRule = ShapeRule()
-
-    @classmethod
-    def of_run(cls, config: RunConfig, manifest: Manifest, *, steps: int) -> TrainedModel:
-        """What a run trains."""
-        return cls(
-            name=config.model.name,
-            options=config.model.options,
-            classes=manifest.classes,
-            multi_label=manifest.multi_label,
-            shape=str(config.baseline.shape),
-            stride=config.data.stride,
-            frame_rate=config.data.frame_rate,
-            segments=config.data.segments,
-            short_side=config.data.short_side,
-            mean=MEAN,
-            std=STD,
-            steps=steps,
-            rule=config.multigrid.rule,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> TrainedModel:
-        """From what ``to_dict`` gave, be it through JSON.
-
-        Raises ValueError if a value is missing or of another type.
-        """
-        known: dict[str, Any] = {}
-        hints = get_type_hints(cls)
-        for field in fields(cls):
-            if isinstance(values, dict) and field.name in values:
-                known[field.name] = typed(hints[field.name], values[field.name], field.name)
-            elif field.default is MISSING:
-                raise ValueError(f"no {field.name} in its metadata")
-        if not 0 < known["std"] < math.inf or not math.isfinite(known["mean"]):
-            raise ValueError(f"mean {known['mean']}, std {known['std']}: no pixels have these")
-        rate, (low, high) = known["frame_rate"], known["short_side"]
-        if known["stride"] < 1 or not low <= high or not (rate is None or 0 < rate < math.inf):
-            raise ValueError(f"stride {known['stride']}, short side {low} to {high}, rate {rate}")
-        if not known["classes"]:
-            raise ValueError("no classes")
-        for name in known["classes"]:
-            check_line(name, "class")
-        shape = Shape.parse(known["shape"])
-        if shape.num_pixels > _MOST_PIXELS:
-            raise ValueError(f"shape {known['shape']}: too large for a clip")
-        known.get("rule", ShapeRule()).scale(shape, frames=1, side=1)  # as every plan does
-        return cls(**known)
 
 
 def read_trained_model(path: Path) -> TrainedModel:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from vcycle.data.batch import normalize
 from vcycle.data.grid import GridRange
-from vcycle.evaluate.checkpoint import TrainedModel, load_tensors, read_trained_model
+from vcycle.evaluate.checkpoint import load_tensors, read_trained_model
+from vcycle.evaluate.trained_model import TrainedModel
 from vcycle.models import build_model
 from vcycle.schedule.shape import Shape
 

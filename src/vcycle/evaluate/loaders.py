@@ -12,7 +12,8 @@ from vcycle.config.run import Data, RunConfig
 from vcycle.data.cache import VideoCache, cache_folder
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.kept import KeptFrames, decoded_bytes
-from vcycle.data.loader import Loader, eval_loader, train_loader
+from vcycle.data.loader import Loader
+from vcycle.data.loaders import eval_loader, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
 from vcycle.devices.cores import default_workers

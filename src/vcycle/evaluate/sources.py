@@ -18,9 +18,10 @@ from vcycle.config.fields import changed, check_own_code, read_config
 from vcycle.config.flags import short_flag
 from vcycle.config.run import Data, Model, RunConfig
 from vcycle.data.manifest import Manifest
-from vcycle.evaluate.checkpoint import TrainedModel, find_trained_model, load_tensors
+from vcycle.evaluate.checkpoint import find_trained_model, load_tensors
 from vcycle.evaluate.load_model import HUB_WEIGHTS, check_size
 from vcycle.evaluate.run_manifest import run_of
+from vcycle.evaluate.trained_model import TrainedModel
 from vcycle.models import load_weights
 from vcycle.models.checkpoint_files import read_state_dict
 from vcycle.schedule.baseline import Baseline, LearningRate

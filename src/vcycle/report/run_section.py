@@ -6,6 +6,7 @@ In: a run, its configuration, its validation videos. Out: a section of the page,
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -155,9 +156,10 @@ def _scores(path: Path, run: RunRecord, videos: ValidationVideos, *, name: str) 
     """The confusion matrix and the worst mistakes, if there are scores."""
     file = path / "scores.csv"
     if not file.is_file():
+        command = f"vcycle eval {shlex.quote(run.folder)} --scores {shlex.quote(str(file))}"
         return heading_html(3, "Confusion and mistakes") + paragraph_html(
             f"Left out: there are no scores of the videos yet. A run writes scores.csv at its end; "
-            f"`vcycle eval {run.folder} --scores {file}` writes those of its newest checkpoint, "
+            f"`{command}` writes those of its newest checkpoint, "
             f"of a model of your own with `--trust-code`."
         )
     classes, multi_label = run.validation["classes"], run.validation["multi_label"]

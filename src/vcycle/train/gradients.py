@@ -105,7 +105,7 @@ class Gradients:
         fabric: Fabric,
         multi_label: bool,
     ) -> None:
-        self.network, self.model, self.pieces = network, model, pieces
+        self.network, self.model, self.config, self.pieces = network, model, config, pieces
         self.fabric, self._multi_label = fabric, multi_label
         self._loss_of: Loss = partial(F.cross_entropy, label_smoothing=config.label_smoothing)
         if multi_label:

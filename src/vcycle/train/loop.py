@@ -24,10 +24,11 @@ from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.randomness import indexed_seeds
 from vcycle.devices.agreement import Votes, from_first, united
 from vcycle.devices.processes import Stopped
-from vcycle.evaluate.checkpoint import FORMAT, TrainedModel
+from vcycle.evaluate.checkpoint import FORMAT
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.scores_file import write_scores
+from vcycle.evaluate.trained_model import TrainedModel
 from vcycle.models import commit_statistics, set_norm_group, set_token_share
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.train.augment import augment

@@ -5,6 +5,7 @@ In: a run with its measured times. Out: seconds saved and spent; or None if it c
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from dataclasses import dataclass, replace
@@ -49,9 +50,10 @@ def measure_preparing(
     is_local = all(videos.locate(video).is_local for video in chosen)
     if config.data.decoder == "nvdec" or not is_local:
         return None
-    span = max(_LEAST_FRAMES, config.baseline.shape.frames * config.data.stride)
     with tempfile.TemporaryDirectory() as folder:
-        some = replace(videos, videos=tuple(_beginning(video, span) for video in chosen))
+        some = replace(
+            videos, videos=tuple(_beginning(each, _span(each, config)) for each in chosen)
+        )
         try:
             done = prepare_videos(
                 some, Path(folder) / "prepared", num_workers=1, limit_seconds=_LIMIT_SECONDS
@@ -78,6 +80,15 @@ def measure_preparing(
         saved=before - after,
         spent=frames * per_frame / max(1, times.workers),
     )
+
+
+def _span(video: Video, config: RunConfig) -> int:
+    """Frames of a video that a clip goes through, and no fewer than are worth timing."""
+    if config.data.segments:
+        return video.num_frames
+    rate = video.frame_rate / config.data.frame_rate if config.data.frame_rate else 1.0
+    frames = config.baseline.shape.frames * config.data.stride * rate
+    return max(_LEAST_FRAMES, math.ceil(frames))
 
 
 def _beginning(video: Video, num_frames: int) -> Video:

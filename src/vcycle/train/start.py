@@ -42,6 +42,7 @@ from vcycle.train.augment import check_pairs
 from vcycle.train.checkpoint import newest_intact
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.ema import WeightAverage
+from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.measure.budget import Budget, fit_budget
 from vcycle.train.measure.measuring import Measured, measure
 from vcycle.train.measure.timing import RunSeconds, run_seconds
@@ -152,14 +153,13 @@ def start(
 
     # Measure, then fix the plan.
     kept = _kept(config, train_videos, first_step, fabric)
+    pieces = Pieces(network, config, world_size=fabric.world_size)
     measured = measure(
-        config,
-        network,
-        model,
+        # Its recordings end with it: those of the run are of the plan that fits.
+        Gradients(network, model, config, pieces, fabric=fabric, multi_label=manifest.multi_label),
         inner_optimizer(optimizer),
         make_dataset(config, train_videos, kept=kept),
         first_step=first_step,
-        fabric=fabric,
         activity=activity,
         budget_seconds=None if budget is None else budget.seconds,
     )

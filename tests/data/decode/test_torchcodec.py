@@ -25,7 +25,7 @@ from vcycle.data.decode.probe import probe
 from vcycle.data.decode.torchcodec import check_decoder, read_clip_torchcodec
 from vcycle.data.decode.video import display_positions, read_clip
 from vcycle.data.grid import Box, Grid, GridRange, View
-from vcycle.data.loader import eval_loader
+from vcycle.data.loaders import eval_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Location, UnreadableVideo, Video
 from vcycle.data.request import ClipRequest

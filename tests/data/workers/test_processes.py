@@ -21,7 +21,8 @@ from tests.processes import have_ended
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
-from vcycle.data.loader import Loader, eval_loader
+from vcycle.data.loader import Loader
+from vcycle.data.loaders import eval_loader
 from vcycle.data.metadata import TookTooLong
 from vcycle.data.sampler import view_requests
 from vcycle.demo.videos import write_videos
@@ -174,7 +175,7 @@ import tempfile
 folder = tempfile.TemporaryDirectory()
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
-from vcycle.data.loader import eval_loader
+from vcycle.data.loaders import eval_loader
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.shape import Shape
 shape = Shape(4, 32, 32)

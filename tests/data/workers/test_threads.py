@@ -16,7 +16,7 @@ import torch
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
-from vcycle.data.loader import eval_loader
+from vcycle.data.loaders import eval_loader
 from vcycle.data.sampler import view_requests
 from vcycle.data.workers import threads
 from vcycle.data.workers.threads import DecodeThreads
@@ -228,7 +228,7 @@ UNCLOSED = """
 import sys
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
-from vcycle.data.loader import eval_loader
+from vcycle.data.loaders import eval_loader
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.shape import Shape
 

@@ -155,20 +155,17 @@ def test_what_is_measured_says_who_shares_the_work(monkeypatch: pytest.MonkeyPat
         device=torch.device("cpu"), world_size=2, is_global_zero=True, broadcast=lambda found: found
     )
     config = replace(CONFIG, data=replace(CONFIG.data, num_workers=2))
-    network: Any = torch.nn.Linear(1, 1)
+    gradients: Any = SimpleNamespace(config=config, fabric=fabric, pieces=None)
     nothing: Any = None
     videos = SimpleNamespace(multi_label=False)
     dataset: Any = SimpleNamespace(kept=None, manifest=videos)
     shared = replace(TIMES, shared_cores=4, model_threads=3, processes=2)
     for first_step in (len(PLAN) - 200, len(PLAN) - 100):
         found = measuring.measure(
-            config,
-            network,
-            network,
+            gradients,
             nothing,
             dataset,
             first_step=first_step,
-            fabric=fabric,
             activity=nothing,
             budget_seconds=None,
         )

@@ -75,7 +75,6 @@ class Parts:
             return slowdown(
                 gradients,
                 self.optimizer,
-                self.config,
                 make_dataset(self.config, self.videos),
                 times=times,
                 activity=activity,

@@ -88,6 +88,24 @@ def test_stepping_the_optimizer_twice_is_refused():
         scheduler.step()
 
 
+def test_a_state_that_is_loaded_again_forgets_the_steps_since():
+    """As of a loop that goes back after a bad loss."""
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    scheduler = vcycle.PlanLR(optimizer, PLAN)
+    for number in range(4):
+        step_optimizer(model, optimizer)
+        if number < 3:
+            scheduler.step()
+            kept = scheduler.state_dict()
+    scheduler.load_state_dict(kept)
+    with pytest.raises(ValueError, match="stepped twice for optimizer step 2"):
+        scheduler.step()
+    step_optimizer(model, optimizer)
+    scheduler.step()
+    assert scheduler.due == PLAN[4]
+
+
 def test_a_step_that_made_the_optimizer_s_state_is_none_of_the_plan():
     """torch.distributed.checkpoint takes one at a rate of 0."""
     model = network()

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.dataset import ClipDataset
@@ -46,34 +45,26 @@ class Measured:
 
 
 def measure(
-    config: RunConfig,
-    network: nn.Module,
-    model: nn.Module,
+    gradients: Gradients,
     optimizer: torch.optim.Optimizer,
     dataset: ClipDataset,
     *,
     first_step: int,
-    fabric: Fabric,
     activity: Activity,
     budget_seconds: float | None,
 ) -> Measured:
     """Rehearse every mini-batch, time its decoding, and both together.
 
-    ``model`` is ``network`` as Fabric runs it; states are as before afterwards. Raises ValueError
-    for what a user has to change.
+    The states of network and optimizer are as before afterwards; the pieces of ``gradients`` may
+    be more. Raises ValueError for what a user has to change.
     """
-    videos = dataset.manifest
+    config, fabric = gradients.config, gradients.fabric
     limit = 60.0 if budget_seconds is None else _MEASURING_SHARE * budget_seconds
-    pieces = Pieces(network, config, world_size=fabric.world_size)
     before = CoreUse.now()
-    gradients = Gradients(
-        network, model, config, pieces, fabric=fabric, multi_label=videos.multi_label
-    )
     rehearsed = rehearse(
         gradients,
         optimizer,
-        config,
-        videos=videos,
+        videos=dataset.manifest,
         activity=activity,
         limit_seconds=limit,
         warn_if_long=budget_seconds is None,
@@ -88,13 +79,12 @@ def measure(
     slower = slowdown(
         gradients,
         optimizer,
-        config,
         for_timing(dataset, seed=config.seed),
         times=times,
         activity=activity,
         limit_seconds=limit,
     )
-    return Measured(pieces, rehearsed.peak_bytes, replace(times, slowdown=slower))
+    return Measured(gradients.pieces, rehearsed.peak_bytes, replace(times, slowdown=slower))
 
 
 def _times(

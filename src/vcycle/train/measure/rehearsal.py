@@ -58,7 +58,6 @@ class Rehearsed:
 def rehearse(
     gradients: Gradients,
     optimizer: Optimizer,
-    config: RunConfig,
     *,
     videos: Manifest,
     activity: Activity,
@@ -78,10 +77,10 @@ def rehearse(
     cannot keep the state, a buffer that it keeps changes its size, or, with several processes, a
     parameter is not used.
     """
+    config, network, fabric = gradients.config, gradients.network, gradients.fabric
     plan = config.plan()
     kinds = plan.mini_batches()
-    network, fabric = gradients.network, gradients.fabric
-    steps = RehearsedSteps(gradients, config, videos)
+    steps = RehearsedSteps(gradients, videos)
     shape, clips = plan.baseline.shape, 0
     with unchanged(network, optimizer, config.model.name) as before:
         try:

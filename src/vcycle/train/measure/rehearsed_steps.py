@@ -40,8 +40,12 @@ class RehearsedSteps:
     """Forward and backward passes on random clips."""
 
     gradients: Gradients
-    config: RunConfig
     videos: Manifest
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's."""
+        return self.gradients.config
 
     @property
     def network(self) -> nn.Module:

@@ -13,7 +13,6 @@ from contextlib import closing
 
 from torch.optim import Optimizer
 
-from vcycle.config.run import RunConfig
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.loader import Loader
@@ -33,7 +32,6 @@ _MOST_ROUNDS = 4
 def slowdown(
     gradients: Gradients,
     optimizer: Optimizer,
-    config: RunConfig,
     dataset: ClipDataset,
     *,
     times: StepTimes,
@@ -46,7 +44,8 @@ def slowdown(
     as before afterwards. 1 if nothing is shared: without workers, with several processes or on a
     GPU; and if two rounds of steps would take longer than ``limit_seconds``.
     """
-    network, fabric, kinds = gradients.network, gradients.fabric, config.plan().mini_batches()
+    config, network, fabric = gradients.config, gradients.network, gradients.fabric
+    kinds = config.plan().mini_batches()
     expected = sum(times.step(Kind.of(kind)) for kind in kinds)
     rounds = min(_MOST_ROUNDS, int(limit_seconds / expected))
     is_shared = times.shared_cores and times.workers and fabric.world_size == 1

@@ -7,25 +7,17 @@ get out of step; a batch that is not the next one of the plan is refused.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vcycle.data.batch import Batch
 from vcycle.data.request import StepPart
-from vcycle.models import (
-    commit_statistics,
-    num_commits,
-    set_dropout_seeds,
-    set_norm_group,
-    set_token_share,
-)
+from vcycle.models import set_dropout_seeds, set_norm_group, set_token_share
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import Plan, Step
-from vcycle.train.optimizer_watch import step_was_skipped, watch
+from vcycle.train.optimizer_watch import watch
 from vcycle.train.own_loop.model_checks import (
     check_batch,
     check_batch_norms,
@@ -33,37 +25,22 @@ from vcycle.train.own_loop.model_checks import (
     warn_of_drift,
     warn_of_evaluation,
 )
+from vcycle.train.own_loop.place import (
+    PLACE,
+    check_commits,
+    check_order,
+    commit_skipped,
+    count_step,
+    follow,
+    is_followed,
+    keep_place,
+    place_of,
+    steps_done,
+)
 from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
-_MOST_UNCOMMITTED = 10
-"""Steps of an optimizer before statistics that nobody applied are taken for forgotten."""
 _COMPARED_AT = 5
 """Which batch is the one at which the parameters of all processes are compared, once."""
-_PLACE = "plan_place"
-"""In the first parameter group, so that a checkpoint of the optimizer has it.
-
-Step, micro-batch, micro-batches, the step's first and end sample, seed and number of the run; and
-in a checkpoint whether the optimizer had taken the step.
-"""
-
-
-@dataclass
-class _Pace:
-    """How often an optimizer had stepped, all steps and those that updated, when a batch last came.
-
-    ``batches``: of steps, that came. ``first_commits`` and ``first_updates``: how often a model's
-    collected statistics had been applied, and the optimizer had updated, when a batch first came.
-    """
-
-    steps: int | None = None
-    updates: int = 0
-    first_commits: int | None = None
-    first_updates: int = 0
-    has_commits: bool = False
-    batches: int = 0
-
-
-_paces: WeakKeyDictionary[Optimizer, _Pace] = WeakKeyDictionary()
 
 
 def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
@@ -96,33 +73,28 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
             f"batch of {len(batch)} clips: {part} has {part.num_clips} for this process; keep "
             f"the trainer from splitting batches"
         )
-    if inner not in _paces:
+    if not is_followed(inner):
         _warn_of_scheduler(inner)
-        inner.register_state_dict_post_hook(_say_whether_taken)
-    if _check_order(part, inner):
-        _commit_skipped(model, inner)
+        follow(inner)
+    if check_order(part, inner):
+        commit_skipped(model, inner)
     base_rate = part.baseline.learning_rate.base
-    if _place(inner) is None:
+    if place_of(inner) is None:
         _check_begins(inner, step)
         warn_of_rate(inner, base_rate=base_rate)
         _warn_of_videos(part)
     if part.micro_batch == 0:
         check_batch_norms(model, step.norm_group)
         check_parts(model, part)
-        _check_commits(model, inner)
-        _paces[inner].batches += 1  # as many in each process, whatever their scalers skip
-        if _paces[inner].batches == _COMPARED_AT:
+        check_commits(model, inner)
+        if count_step(inner) == _COMPARED_AT:  # whatever the scalers of processes skip
             warn_of_drift(model, inner, part)
         warn_of_evaluation(model)
         set_rates(inner, step.learning_rate, rate_factors(inner, base_rate=base_rate))
         set_norm_group(model, step.norm_group)
         set_token_share(model, step.token_share)
     set_dropout_seeds(model, part.dropout_seeds)
-    end_sample = step.first_sample + step.batch_size
-    inner.param_groups[0][_PLACE] = [
-        *(step.index, part.micro_batch, part.micro_batches, step.first_sample, end_sample),
-        *(part.seed, part.run),
-    ]
+    keep_place(part, inner)
     return step
 
 
@@ -138,7 +110,7 @@ def check_finished(plan: Plan, optimizer: Any) -> None:
             raise ValueError("scheduler: it is of another plan; give check_finished its own")
         done = optimizer.last_epoch
     else:
-        done = _steps_done(inner_optimizer(optimizer))
+        done = steps_done(inner_optimizer(optimizer))
     if done < len(plan):
         raise ValueError(
             f"training: it ended after {done} of the plan's {len(plan)} steps; let the trainer "
@@ -146,40 +118,6 @@ def check_finished(plan: Plan, optimizer: Any) -> None:
             f"torchdata's StatefulDataLoader, without first_step, as many micro-batches as "
             f"before, and no checkpoint that it wrote when it stopped early)"
         )
-
-
-def _steps_done(optimizer: Optimizer) -> int:
-    """Steps of the plan that the optimizer has taken."""
-    place = _place(optimizer)
-    if place is None:
-        raise ValueError(
-            "optimizer: it has no place in a plan; give that of the apply_step calls, or the PlanLR"
-        )
-    index, micro_batch, micro_batches, *_ = place
-    pace = _paces.get(optimizer)
-    if pace is None:
-        waits = place[7:] == [0]
-    else:
-        waits = pace.steps == watch(optimizer).num_steps and not step_was_skipped(optimizer)
-    if micro_batch + 1 < micro_batches or waits:
-        index -= 1  # of that step there was a batch
-    return int(index) + 1
-
-
-def _place(optimizer: Optimizer) -> list[int] | None:
-    """The last micro-batch that an optimizer saw; None before the first.
-
-    One of no micro-batches stands for none: a checkpoint may be loaded into it.
-    """
-    place: list[int] | None = optimizer.param_groups[0].get(_PLACE)
-    return place if place is not None and place[2] else None
-
-
-def _say_whether_taken(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Add to the place in a checkpoint whether the optimizer has stepped since the last batch."""
-    pace, group = _paces.get(optimizer), state["param_groups"][0]
-    if pace is not None and pace.steps is not None and _PLACE in group:
-        group[_PLACE] = [*group[_PLACE][:7], int(pace.steps != watch(optimizer).num_steps)]
 
 
 def _check_begins(optimizer: Optimizer, step: Step) -> None:
@@ -210,7 +148,7 @@ def _check_begins(optimizer: Optimizer, step: Step) -> None:
             f"optimizer: at step {step.index} of the plan it has a state, but not the rates that "
             f"it began with; set group['initial_lr'] to those in each group (with "
             f"torch.distributed.checkpoint before get_state_dict, and "
-            f"param_groups[0]['{_PLACE}'] = [0] * 7)"
+            f"param_groups[0]['{PLACE}'] = [0] * 7)"
         )
 
 
@@ -232,109 +170,3 @@ def _warn_of_scheduler(optimizer: Optimizer) -> None:
             "leave it out, or change group['lr'] after apply_step",
             stacklevel=3,
         )
-
-
-def _check_order(part: StepPart, optimizer: Optimizer) -> bool:
-    """Raise ValueError unless this micro-batch follows the last, and the optimizer kept pace.
-
-    Returns whether a gradient scaler skipped the step before.
-    """
-    step, counter = part.step, watch(optimizer)
-    pace = _paces.setdefault(optimizer, _Pace())
-    place = _place(optimizer)
-    if place is not None:
-        last, micro_batch, micro_batches, first_sample, end_sample, seed, run, *taken = place
-        if seed != part.seed:
-            raise ValueError(
-                f"batch of seed {part.seed}: the run's is {seed}; give PlanSampler that one"
-            )
-        if run != part.run:
-            raise ValueError(
-                f"batch of {part}: it is of another plan, or drawn from another number of videos, "
-                f"than the run's; give PlanSampler those that the run began with (for another run: "
-                f"a new optimizer)"
-            )
-        if micro_batch + 1 == micro_batches:
-            due = (last + 1, 0, end_sample)
-            if pace.steps is None and taken == [0]:
-                if step.index == last:
-                    due = (last, 0, first_sample)
-                elif step.index == last + 1:
-                    _warn_of_a_lost_step(last)
-        elif pace.steps is None:  # a new optimizer, without the gradients until there
-            due = (last, 0, first_sample)
-        else:
-            due = (last, micro_batch + 1, first_sample)
-        if (step.index, part.micro_batch, step.first_sample) != due:
-            raise ValueError(
-                f"batch of {part}, from clip {step.first_sample}: step {due[0]}, micro-batch "
-                f"{due[1]}, from clip {due[2]} is due; train on every batch of one plan once and "
-                f"in order, and let no trainer shuffle, shard or restart its loader (to resume: "
-                f"PlanSampler(..., first_step={due[0]}), in Lightning torchdata's "
-                f"StatefulDataLoader without it; for another plan: a new optimizer)"
-            )
-    elif part.micro_batch:
-        raise ValueError(f"batch of {part}: begin at the first micro-batch of a step")
-    has_stepped = pace.steps != counter.num_steps
-    times = 0 if pace.steps is None else counter.num_updates - pace.updates
-    if part.micro_batch and pace.steps is not None and has_stepped:
-        raise ValueError(
-            f"batch of {part}: the optimizer has stepped since micro-batch {part.micro_batch - 1}; "
-            f"let it step after {part.micro_batches} micro-batches (if batch.part.is_last), as "
-            f"PlanSampler(micro_batches={part.micro_batches}) draws them"
-        )
-    if times > 1:
-        raise ValueError(
-            f"batch of {part}: the optimizer has stepped {times} times since the last; let it step "
-            f"once for a step of the plan"
-        )
-    was_skipped = not part.micro_batch and not has_stepped
-    if was_skipped and not step_was_skipped(optimizer):
-        raise ValueError(
-            f"batch of {part}: the optimizer has not stepped since the last step's; let it step "
-            f"after {part.micro_batches} batches, or give PlanSampler the micro_batches that it "
-            f"accumulates"
-        )
-    pace.steps, pace.updates = counter.num_steps, counter.num_updates
-    return was_skipped
-
-
-def _warn_of_a_lost_step(index: int) -> None:
-    warnings.warn(
-        f"optimizer: its state was saved between apply_step and optimizer.step(), so that step "
-        f"{index} is left out; save after optimizer.step(), or begin at PlanSampler(..., "
-        f"first_step={index}) (right if a gradient scaler skipped that step)",
-        stacklevel=4,
-    )
-
-
-def _check_commits(model: nn.Module, optimizer: Optimizer) -> None:
-    """Raise ValueError if the optimizer has often stepped, and collected statistics never moved.
-
-    Not at once: another optimizer may train the norms, and step more rarely.
-    """
-    pace, updates = _paces[optimizer], watch(optimizer).num_updates
-    if pace.has_commits:
-        return
-    commits = num_commits(model)
-    if commits is None:
-        return
-    if pace.first_commits is None:
-        pace.first_commits, pace.first_updates = commits, updates
-    pace.has_commits = commits != pace.first_commits
-    steps = updates - pace.first_updates
-    if not pace.has_commits and steps >= _MOST_UNCOMMITTED:
-        raise ValueError(
-            f"model: the running statistics that it collected in {steps} steps were not applied; "
-            f"call vcycle.defer_statistics(model, optimizer) with the optimizer that trains it, or "
-            f"vcycle.commit_statistics(model) after each of its steps"
-        )
-
-
-def _commit_skipped(model: nn.Module, optimizer: Optimizer) -> None:
-    """Apply what a skipped step collected, as the optimizer would have; it proves no set-up."""
-    before = num_commits(model)
-    commit_statistics(model)
-    pace = _paces[optimizer]
-    if before is not None and pace.first_commits is not None:
-        pace.first_commits += (num_commits(model) or 0) - before

@@ -64,9 +64,7 @@ class PlanLR(LRScheduler):
         self.model = model
         self._watch = watch(inner_optimizer(optimizer))
         self._watch.has_plan_lr = True
-        self._steps_seen = self._watch.num_steps
-        self._updates_seen = self._watch.num_updates
-        self._has_gradients = False
+        self._see()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for parameter in parameters:  # all of them: any one may take no part in a step
             if parameter.requires_grad:
@@ -140,6 +138,7 @@ class PlanLR(LRScheduler):
             )
         self.last_epoch = state_dict["last_epoch"]
         self._step_count = state_dict["_step_count"]
+        self._see()  # steps of this process since the state was kept are not the plan's
         self._apply()
 
     def _apply(self) -> None:
@@ -148,6 +147,12 @@ class PlanLR(LRScheduler):
         if self.model is not None:
             set_norm_group(self.model, self.due.norm_group)
             set_token_share(self.model, self.due.token_share)
+
+    def _see(self) -> None:
+        """Count the optimizer's steps from here on."""
+        self._steps_seen = self._watch.num_steps
+        self._updates_seen = self._watch.num_updates
+        self._has_gradients = False
 
     def _factors(self, optimizer: Optimizer) -> list[float]:
         return rate_factors(optimizer, base_rate=self.plan.baseline.learning_rate.base)
@@ -183,9 +188,7 @@ class PlanLR(LRScheduler):
             )
         if not has_stepped and self.model is not None:
             commit_statistics(self.model)  # which the optimizer would have done
-        self._steps_seen = self._watch.num_steps
-        self._updates_seen = self._watch.num_updates
-        self._has_gradients = False
+        self._see()
 
 
 def _gradients_noted(scheduler: PlanLR) -> Callable[[Tensor], None]:
