@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import matplotlib
@@ -31,6 +32,8 @@ Muon's have their schedule's colour."""
 IN_SHORT = (("isl_emergency8", "scratch"), ("weizmann10", "scratch"))
 FEW = ("baseline", "paper", "pass", "anneal", "baseline-muon", "anneal-muon")
 """The tasks and methods of the figures that other pages show."""
+_MOST_COUNTED = 7
+"""Curves among which the number of runs beside each point can be read."""
 
 
 def _points(values: Row, task: tuple[str, str]) -> list[Row]:
@@ -43,12 +46,16 @@ def draw(
 ) -> None:
     """Both scores over seconds of training, a curve for each of ``titles``, a point a length.
 
-    With ``counts`` the number of its runs is beside each point.
+    With ``counts`` the number of its runs is beside each point, where there is room. A method of
+    a single length is left to the table, if others have more.
     """
     points = _points(values, task)
+    lengths = Counter(point["method"] for point in points)
     # Numbered in all of the study, so that a method looks the same in every figure.
     names = list(titles)
-    methods = {k: n for k, n in enumerate(names) if any(p["method"] == n for p in points)}
+    least = min(2, max(lengths.values()))
+    methods = {k: n for k, n in enumerate(names) if lengths[n] >= least}
+    counts = counts and len(methods) <= _MOST_COUNTED
     style = {"svg.hashsalt": "vcycle", "font.size": 10, "svg.fonttype": "none"}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(11.5, 4.4), layout="constrained")
@@ -68,7 +75,7 @@ def draw(
                     linestyle="-" if same == number else "--",
                     marker=MARKERS[others % len(MARKERS)],
                     markersize=5,
-                    linewidth=2 if len(own) > 1 else 0,
+                    linewidth=2,
                     elinewidth=1,
                     label=titles[name],
                 )
@@ -92,10 +99,11 @@ def draw(
             axes.grid(alpha=0.25)
             axes.spines[["top", "right"]].set_visible(False)
         handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center", frameon=False)
+        # So long that a dashed line is told from a plain one.
+        figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.5)
         figure.suptitle(
-            f"{' / '.join(task)}: mean and standard error over seeds and folds"
-            + ", beside each point its runs" * counts
+            f"{' / '.join(task)}. A point: whole runs of one length, mean and standard error over "
+            f"seeds and folds" + ", their number beside it" * counts
         )
         figure.savefig(file, metadata={"Date": None, "Creator": None})
 
@@ -180,8 +188,8 @@ def main(arguments: list[str]) -> int:
             "end_to_end": tables.end_to_end_table(end_to_end),
         },
         DOCS.parent / "README.md": {
-            "cycles": task_tables.cycles_beside(values),
-            "equal_decoded": savings.equal_with_decoding(values),
+            "equal": savings.equal_in_short(values),
+            "cycles": task_tables.cycles_in_short(values),
             "short": task_tables.savings_in_short(values),
             "longer": task_tables.longer_baselines(values),
             "in_all": tables.in_all(end_to_end),

@@ -162,6 +162,24 @@ def equal_with_decoding(values: Row) -> str:
     )
 
 
+def equal_in_short(values: Row) -> str:
+    """At how many lengths the anneal was ahead of a baseline of as many seconds, with decoding."""
+    texts = []
+    for method, optimizer in (("anneal", "AdamW or SGD"), ("anneal-muon", "Muon")):
+        gains = [
+            point["gain_with_decoding"]["top1"]["mean"]
+            for point in values["points"]
+            if point["method"] == method and "top1" in point["gain_with_decoding"]
+        ]
+        above = sum(gain > 0 for gain in gains)
+        texts.append(f"{above} of {len(gains)} lengths under {optimizer}")
+    return (
+        f"- **Equal time**: beside a baseline of as many seconds, decoding counted, the anneal was "
+        f"ahead at {' and '.join(texts)}; they share folds and baselines ([each of "
+        f"them](docs/which_schedule.md#at-equal-time))."
+    )
+
+
 def _chances(points: list[Row]) -> tuple[int, int, str]:
     """How many gains are above zero in every fold, and how many by a t interval over three folds.
 

@@ -146,44 +146,30 @@ def _shortest_there(values: Row, task: str) -> Row | None:
 
 
 def longer_baselines(values: Row) -> str:
-    """What a baseline of twice the steps gains, and whether the anneal came to that."""
+    """What a baseline of twice the steps gains, and whether the anneal came to that, in short."""
     texts, factors, sure = [], [], 0
     for task, (point, saving) in _twice_as_long(values).items():
-        if not task.endswith("/scratch"):
+        dataset, _, regime = task.partition("/")
+        if regime != "scratch":
             factors.append(saving["factor"])
             sure += (saving["low"] or 0) > 1
             continue
-        gained, beside_all = (
-            100 * (point["top1"] - whole["top1"])
-            for whole in (point["whole_baseline"], baselines_of(values)[task, 1])
-        )
-        reached = (
-            "no length of the anneal that ran in as many folds came to that, at one rate for all"
-        )
+        gained = 100 * (point["top1"] - point["whole_baseline"]["top1"])
+        reached = "which no length of the anneal that ran in as many folds came to"
         if saving["factor"]:
             times, _, interval = saving_text(saving).partition("x ")
             interval, _, reached_in = interval.partition(" in ")
-            if reached_in:
-                interval += f"; in {reached_in} of the resamples"
-            reached = f"the anneal came to that with {times} times fewer multiply-adds ({interval})"
-        elif saving["bound"] > 1.05:
-            reached += f", the longest with {saving['bound']:.1f} times fewer multiply-adds"
-        texts.append(
-            f"{gained:.1f} points on {task} ({point['runs']} runs of one seed, beside that seed's "
-            f"whole baseline; {beside_all:.1f} beside the mean of all its seeds), where {reached}"
-        )
-    if not texts:
-        return ""
-    text = f"A baseline of twice the steps gains {'; and '.join(texts)}."
+            interval += f" in {reached_in} of the resamples" if reached_in else ""
+            reached = f"which the anneal came to with {times} times fewer multiply-adds {interval}"
+        texts.append(f"{gained:.1f} points on {dataset}, {reached}")
     there = [factor for factor in factors if factor]
-    if there:
-        share = "each" if len(there) == len(factors) else f"{len(there)}"
-        text += (
-            f" In {share} of the {len(factors)} other tasks that have such a baseline the anneal "
-            f"came to it with {min(there):.1f} to {max(there):.1f} times fewer, one seed "
-            f"each; the intervals of {len(there) - sure} of these include that it saves nothing."
-        )
-    return text
+    return (
+        f"- **The baselines had not levelled off**: one of [twice the "
+        f"steps](docs/which_schedule.md#what-the-recipes-plan) gained "
+        f"{'; '.join(texts)}; one seed each. In {len(there)} of {len(factors)} other tasks the "
+        f"anneal came to it with {min(there):.1f} to {max(there):.1f} times fewer; the intervals "
+        f"of {len(there) - sure} of these include that it saves nothing."
+    )
 
 
 def longer_table(values: Row) -> str:
@@ -290,6 +276,18 @@ def cycles_beside(values: Row) -> str:
     )
 
 
+def cycles_in_short(values: Row) -> str:
+    """In how many tasks the paper's cycles came to the baseline, at the paper's epochs."""
+    (epochs, _), *_ = _CYCLES_BESIDE
+    cycles = [p for p in values["points"] if (p["method"], p["length"]) == ("paper", epochs)]
+    there = sum(point["top1"] >= point["whole_baseline"]["top1"] for point in cycles)
+    return (
+        f"- **The paper's cycles**, at their {epochs:g} times the epochs, came to the whole "
+        f"baseline in {there} of {len(cycles)} tasks of [these small "
+        f"networks](docs/which_schedule.md#what-failed-and-what-is-not-known)."
+    )
+
+
 def _mean_of(
     scores: Mapping[tuple[int, int], float], cells: Collection[tuple[int, int]]
 ) -> float | None:
@@ -350,14 +348,15 @@ def savings_in_short(values: Row) -> str:
         ("anneal-muon", "baseline-muon"),
     )
     lines = []
-    for cost in ("multiply_adds", "seconds", "seconds_with_decoding"):
+    costs = {"multiply_adds": "multiply-adds", "seconds_with_decoding": "seconds with decoding"}
+    for cost, name in costs.items():
         for point in values["points"]:
             kind = (point["regime"], point["method"], point["length"])
             if kind == ("scratch", "baseline-muon", 1):
                 dataset, adamw = point["dataset"], point["whole_baseline"]["top1"]
                 *cells, last = (saving_text(found[(dataset, *each)].get(cost)) for each in columns)
                 top1s = f"{100 * point['top1']:.1f} ({100 * adamw:.1f})"
-                lines.append(f"{COSTS[cost]} | {dataset} | {' | '.join([*cells, top1s, last])}")
+                lines.append(f"{name} | {dataset} | {' | '.join([*cells, top1s, last])}")
     return table(
         "cost | videos | `anneal` | Muon | both | top-1 under Muon (AdamW) "
         "| `anneal` to that, under Muon",

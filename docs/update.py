@@ -74,8 +74,8 @@ def demo_elsewhere(summary: dict[str, Any]) -> str:
     """What the same rows came to on another machine, which rounds otherwise."""
     scores = [f"{row['top1']:.1%}" for row in summary["rows"]]
     return (
-        f"On the processor of another machine, which rounds otherwise, the same seed of the five "
-        f"came to {', '.join(scores[:-1])} and {scores[-1]}."
+        f"On another machine's CPU, which rounds otherwise, the same five runs, in the table's "
+        f"order, came to {', '.join(scores[:-1])} and {scores[-1]}."
     )
 
 
@@ -105,9 +105,9 @@ def demo_half(results: dict[str, Any], summary: dict[str, Any]) -> str:
     """Whether the demo's task is learnt in half the baseline's schedule."""
     half, (whole,) = results["half"], [r for r in summary["rows"] if r["name"] == "baseline"]
     return (
-        f"In half its schedule, {half['steps']:,} steps, the baseline comes to {half['top1']:.1%}, "
-        f"in all of it, on another machine than README's table, to {whole['top1']:.1%} (`python "
-        f"benchmarks/demo_rates.py --half`)."
+        f"On the machine of this check, another than README's table's, the baseline comes to "
+        f"{half['top1']:.1%} in half its schedule, {half['steps']:,} steps, and to "
+        f"{whole['top1']:.1%} in all of it (`python benchmarks/demo_rates.py --half`)."
     )
 
 
