@@ -259,8 +259,8 @@ def test_notes_give_the_reasons(run: Run, values: Callable[..., Any]) -> None:
     assert "- batch size 16: a norm group of 8 clips on each of 2 GPUs" in text
     large = run("finetune", "--num-videos", "200", "--batch-size", "64")
     assert "- schedule off: the anneal's first batches of 1,024 clips are more" in large
-    assert "- schedule anneal, one pass from coarse to fine, batches by equation 1" in text
-    assert "(by its root was no better): in 5/9 of the steps" in text.replace("\n  ", " ")
+    assert "- schedule anneal, one pass from coarse to fine, as many times more clips" in text
+    assert "; its root was no better): in 5/9 of the steps" in text.replace("\n  ", " ")
     assert "baseline's steps" not in text  # which change with --time
     few = run("finetune", "--num-videos", "60", "--epochs", "10").replace("\n  ", " ")
     assert "- schedule off: 75 steps are few: no pass of fewer than 221 was compared" in few

@@ -57,7 +57,8 @@ def test_every_recipe_takes_every_schedule(name: str, schedule: str, values: Val
     if config.model.entry.family == "SlowFast" and is_short:
         assert said == [
             f"schedule as asked: in {found['steps'] / found['baseline_steps']:.0%} of the "
-            f"baseline's steps a narrow SlowFast's single pass mostly fell short of its accuracy"
+            f"baseline's steps a narrow SlowFast's single pass mostly fell short of the baseline's "
+            f"accuracy"
         ]
     else:
         assert not said
@@ -207,7 +208,7 @@ def test_a_short_schedule_that_is_asked_for_is_warned_of(values: Values) -> None
     notes = values(*short, "--schedule", "paper")["notes"]
     (note,) = (note for note in notes if note.startswith("schedule as asked"))
     assert note.endswith(
-        "of the baseline's steps the paper's cycles mostly fell short of its accuracy"
+        "of the baseline's steps the paper's cycles mostly fell short of the baseline's accuracy"
     )
 
 

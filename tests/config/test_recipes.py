@@ -379,8 +379,8 @@ def test_own_videos_save_steps_down_to_the_fewest_that_were_compared(
     assert [each.startswith("not shown for a baseline this long") for each in others] == (
         [True] if baseline_steps == 7200 else []
     )
-    start = "schedule anneal, one pass from coarse to fine, batches by equation 1 (by its root was "
-    start += "no better): in "
+    start = "schedule anneal, one pass from coarse to fine, as many times more clips a batch as a "
+    start += "clip has fewer pixels (equation 1; its root was no better): in "
     begins = {
         220: "schedule off: 220 steps are few",
         221: f"{start}as many steps it was ahead",

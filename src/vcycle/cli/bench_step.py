@@ -160,7 +160,8 @@ def prediction_text(config: RunConfig, rows: Sequence[StepRow]) -> str:
     limited = sum(row.clips < row.batch_size for row in rows)
     if limited:
         lines.append(
-            f"{limited} of {len(rows)} rows have fewer clips than the plan's step: in proportion"
+            f"{limited} of {len(rows)} rows have fewer clips than the plan's step: in proportion, "
+            f"and so too much of the optimizer, whose time is the same for any number"
         )
     return "\n".join(lines)
 

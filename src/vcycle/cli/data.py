@@ -227,4 +227,7 @@ def _prepare(options: argparse.Namespace) -> None:
             progress=progress,
         )
     print(prepared)
-    print(f"train on them: vcycle train {shlex.quote(str(options.out))}")
+    uploaded = ""
+    if options.base_uri is not None:
+        uploaded = f"copy {shlex.quote(str(options.out))}/*.tar to {options.base_uri}, then "
+    print(f"{uploaded}train on them: vcycle train {shlex.quote(str(options.out))}")

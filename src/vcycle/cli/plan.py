@@ -227,7 +227,7 @@ def plan_text(report: PlanReport) -> str:
     notes = _notes(config)
     if unit == "pixels":
         notes.append(
-            "pixels: the multiply-adds of these shapes are not known before the model is built"
+            "pixels: they stand in for the multiply-adds, which are on record for other shapes only"
         )
     if config.final is not None:
         notes.append(f"final evaluation: {config.final.protocol}")

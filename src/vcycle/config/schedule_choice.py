@@ -42,7 +42,10 @@ _TOO_LONG_FOR_MUON = (
     f"not shown for a baseline this long: under Muon the longest that the anneal was compared with "
     f"had {MOST_STEPS_OF_MUON:,} steps"
 )
-_BATCHES = "batches by equation 1 (by its root was no better)"
+_BATCHES = (
+    "as many times more clips a batch as a clip has fewer pixels (equation 1; its root was no "
+    "better)"
+)
 _NOT_COMPARED = (
     f"no pass of fewer than {FEWEST_STEPS} was compared with a baseline of equal time in more than "
     f"one seed"
@@ -120,7 +123,7 @@ def as_asked(config: RunConfig, num_steps: int, *, is_own: bool) -> list[str]:
         kind = one_pass if cycle.once else "the paper's cycles"
         notes.append(
             f"schedule as asked: in {num_steps / steps:.0%} of the baseline's steps {kind} mostly "
-            f"fell short of its accuracy"
+            f"fell short of the baseline's accuracy"
         )
     if is_own and is_muon and (anneal is None or anneal.share == 1):
         notes.append("schedule as asked: under Muon none but the anneal was tried")
