@@ -28,7 +28,7 @@ from vcycle.config.schedule_choice import (
     MOST_BASELINE_STEPS,
     MOST_STEPS,
     MOST_STEPS_OF_MUON,
-    TOO_LONG,
+    MOSTLY_STEPS,
 )
 from vcycle.config.sizing import Asked
 from vcycle.config.user_recipes import finetune, scratch
@@ -324,19 +324,21 @@ def test_the_longest_baselines_that_it_came_to_and_stayed_below() -> None:
         for p in POINTS
         if p["method"] == "baseline"
     }
-    came_to, below = set(), set()
+    came_to, below = [], []
     for row in VALUES["lengths"]:
         if row["method"] == "anneal" and row["top1"]:
-            of_baseline = steps[row["dataset"], row["regime"], row["baseline_length"]]
+            task = row["dataset"], row["regime"]
             is_there = (row["top1"]["factor"] or 0) >= 1.8
-            if row["regime"] == "transformer" and of_baseline == TOO_LONG:
-                assert is_there
-                continue
-            (came_to if is_there else below).add(of_baseline)
-    assert max(came_to) == MOST_BASELINE_STEPS
-    assert max(below) == TOO_LONG
+            of_baseline = steps[(*task, row["baseline_length"])]
+            (came_to if is_there else below).append((of_baseline, *task))
+    longest = max(came_to)[0]
+    assert [each for each in below if each[0] > MOST_BASELINE_STEPS] == [
+        (MOSTLY_STEPS, "isl_emergency8", "scratch")
+    ]
+    assert MOST_BASELINE_STEPS in [each for each, *_ in came_to]
+    assert longest == MOSTLY_STEPS
     seeds = {p["steps"]: p["runs"] // 3 for p in POINTS if p["method"] == "baseline"}
-    assert (seeds[MOST_BASELINE_STEPS], seeds[TOO_LONG]) == (1, 1)  # as the plan says
+    assert (seeds[MOST_BASELINE_STEPS], seeds[MOSTLY_STEPS]) == (1, 1)  # as the plan says
     assert max(p["steps"] for p in POINTS if p["method"] == "baseline-muon") == MOST_STEPS_OF_MUON
 
 
@@ -379,7 +381,7 @@ def test_in_as_many_steps_as_the_baselines_it_ended_above_it_in_each_task() -> N
 
 
 def test_beside_baselines_of_twice_the_steps() -> None:
-    """On Weizmann the anneal saves on the way there, too, and ends above it in as many steps."""
+    """The anneal saves on the way there and ends above it in as many steps, but in one task."""
     rows = [
         row
         for row in VALUES["same_steps"]
@@ -387,26 +389,16 @@ def test_beside_baselines_of_twice_the_steps() -> None:
     ]
     gains = {(row["dataset"], row["regime"]): 100 * row["top1"]["mean"] for row in rows}
     assert -1.5 < gains.pop(("isl_emergency8", "scratch")) < -0.5
-    assert round(gains.pop(("isl_emergency8", "transformer"))) == 26
-    assert {dataset for dataset, _ in gains} == {"weizmann10"}
-    assert len(gains) == 5
     text = " ".join((RESULTS.parents[1] / "which_schedule.md").read_text().split())
     assert f"{min(gains.values()):.0f} to {max(gains.values()):.0f} points above it" in text
-    savings = [
-        row["top1"]["factor"]
+    savings = {
+        (row["dataset"], row["regime"]): row["top1"]["factor"]
         for row in VALUES["lengths"]
-        if (row["dataset"], row["method"], row["baseline_length"]) == ("weizmann10", "anneal", 2)
-        and row["top1"]
-    ]
-    assert len(savings) == 5
-    assert min(savings) > 2
-    (transformer,) = (
-        row["top1"]["factor"]
-        for row in VALUES["lengths"]
-        if (row["dataset"], row["regime"]) == ("isl_emergency8", "transformer")
-        and (row["method"], row["baseline_length"]) == ("anneal", 2)
-    )
-    assert 5.5 < transformer < 6.5
+        if (row["method"], row["baseline_length"]) == ("anneal", 2) and row["top1"]
+    }
+    assert savings.pop(("isl_emergency8", "scratch")) is None
+    assert savings.keys() == gains.keys()
+    assert f"{min(savings.values()):.1f} to {max(savings.values()):.1f} times fewer" in text
     for point in POINTS:
         if (point["method"], point["length"]) == ("baseline", 2):
             assert point["runs"] == 3
