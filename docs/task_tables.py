@@ -167,8 +167,8 @@ def longer_baselines(values: Row) -> str:
         f"- **The baselines had not levelled off**: one of [twice the "
         f"steps](docs/which_schedule.md#what-the-recipes-plan) gained "
         f"{'; '.join(texts)}; one seed each. In {len(there)} of {len(factors)} other tasks the "
-        f"anneal came to it with {min(there):.1f} to {max(there):.1f} times fewer; the intervals "
-        f"of {len(there) - sure} of these include that it saves nothing."
+        f"anneal came to such a baseline with {min(there):.1f} to {max(there):.1f} times fewer; "
+        f"the intervals of {len(there) - sure} of these include that it saves nothing."
     )
 
 
