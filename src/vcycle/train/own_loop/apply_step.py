@@ -22,7 +22,7 @@ from vcycle.train.own_loop.model_checks import (
     check_batch,
     check_batch_norms,
     check_parts,
-    warn_of_drift,
+    compare_processes,
     warn_of_evaluation,
 )
 from vcycle.train.own_loop.place import (
@@ -40,7 +40,7 @@ from vcycle.train.own_loop.place import (
 from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
 _COMPARED_AT = 5
-"""Which batch is the one at which the parameters of all processes are compared, once."""
+"""Which batch is the one at which runs and parameters of all processes are compared, once."""
 
 
 def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
@@ -51,11 +51,12 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     Lightning's or Accelerate's wrapper of one, the model DDP's. The place in the plan is kept in
     the optimizer's state, so a resumed run goes on checking. Returns the step. The first call warns
     of an optimizer that has stepped or has another scheduler, and of other videos than the plan's;
-    each call of a model that is in evaluation mode. The fifth step's call compares the parameters
-    of all processes, which have to call it together, and warns if they differ.
+    each call of a model that is in evaluation mode. The fifth step's call compares all processes,
+    which have to call it together, and warns if their parameters differ.
 
     Raises ValueError if the batch is not the one that follows the last: of another plan, drawn from
-    another number of videos, left out or repeated, split by a trainer; if there are gradients
+    another number of videos, left out or repeated, split by a trainer; if processes have different
+    seeds, plans or numbers of videos; if there are gradients
     before the first; if the optimizer stepped
     between two micro-batches of a step, twice between two steps, or not at all though it has
     gradients and they are finite, or begins in mid-plan with a state and without the rates that it
@@ -88,7 +89,7 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
         check_parts(model, part)
         check_commits(model, inner)
         if count_step(inner) == _COMPARED_AT:  # whatever the scalers of processes skip
-            warn_of_drift(model, inner, part)
+            compare_processes(model, inner, part)
         warn_of_evaluation(model)
         set_rates(inner, step.learning_rate, rate_factors(inner, base_rate=base_rate))
         set_norm_group(model, step.norm_group)

@@ -137,28 +137,41 @@ def warn_of_evaluation(model: nn.Module) -> None:
         )
 
 
-def warn_of_drift(model: nn.Module, optimizer: Optimizer, part: StepPart) -> None:
-    """Warn if processes train models of their own, as they do without DDP; all of them call it.
+def compare_processes(model: nn.Module, optimizer: Optimizer, part: StepPart) -> None:
+    """Raise ValueError if processes take their parts of different runs; all of them call it.
 
-    Nothing is compared if a process holds a part of the parameters, or copies of its own.
+    Warns if they train models of their own, as they do without DDP. Those are not compared if a
+    process holds a part of the parameters, or copies of its own.
     """
     is_parallel = dist.is_available() and dist.is_initialized() and part.world_size > 1
     if not is_parallel or dist.get_world_size() != part.world_size:
         return
-    of_model = set(map(id, model.parameters()))
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    device = parameters[0].device
+    if device.type not in dist.get_backend_config():  # parameters on the CPU beside NCCL alone
+        return
+    if _differ(torch.tensor([part.seed % 2**63, part.run], device=device)):
+        raise ValueError(
+            f"batch of {part}: the seeds, plans or numbers of videos of the {part.world_size} "
+            f"processes differ; give PlanSampler the same in all: it takes each rank's part by "
+            f"itself"
+        )
+    of_model = set(map(id, model.parameters()))
     if any(id(p) not in of_model or _is_shard(p) for p in parameters):
         return
-    device = parameters[0].device
-    sums = torch.stack([_sum_of_bits(p).to(device) for p in parameters])
-    ends = torch.cat([sums, -sums])
-    dist.all_reduce(ends, op=dist.ReduceOp.MAX)
-    if not ends[: len(sums)].equal(-ends[len(sums) :]):
+    if _differ(torch.stack([_sum_of_bits(p).to(device) for p in parameters])):
         warnings.warn(
             f"model: its parameters differ between the {part.world_size} processes, as if each "
             f"trained alone; wrap it in DistributedDataParallel, or average what it leaves out",
             stacklevel=3,
         )
+
+
+def _differ(numbers: Tensor) -> bool:
+    """Whether whole numbers are not the same in all processes."""
+    ends = torch.stack([numbers, -numbers])
+    dist.all_reduce(ends, op=dist.ReduceOp.MAX)
+    return not ends[0].equal(-ends[1])
 
 
 def _is_shard(parameter: Tensor) -> bool:
