@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,16 @@ def names(**more: Any) -> dict[str, Any]:
         "loader": DataLoader(dataset, batch_sampler=sampler, collate_fn=vcycle.collate),
         **more,
     }
+
+
+def test_other_shares_and_shapes_are_a_single_pass() -> None:
+    """In a baseline of several learning-rate stages."""
+    rows = re.findall(r"^\| (?:shares of the steps|shapes) \| `(.*)` \|$", TEXT, re.MULTILINE)
+    plans = []
+    for row in rows:
+        multigrid = eval(row, names(multigrid=vcycle.Multigrid.named("anneal")))
+        plans.append(vcycle.Plan(BASELINE, replace(multigrid, norm_group=4)))
+    assert [[phase.kind for phase in plan.phases] for plan in plans] == [["pass"] * 3, ["pass"] * 2]
 
 
 def test_clips_from_elsewhere() -> None:

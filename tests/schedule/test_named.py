@@ -359,6 +359,14 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         "in; give false",
     ),
     (
+        lambda: Plan(
+            SMALL, replace(Multigrid.named("anneal"), long_cycle=LongCycle(COARSE_TO_FINE))
+        ),
+        "long_cycle.once false: it would begin anew in each of 3 learning-rate stages, and an "
+        "anneal is one curve over the run; give true (in Python replace(multigrid.long_cycle, "
+        "shares=...) keeps it)",
+    ),
+    (
         lambda: Plan(SMALL, replace(Multigrid.named("pass"), steps=2)),
         "steps 2: none of the plan's is left for 8x96x96; give more, such as 4, or fewer "
         "long-cycle shapes, or a larger share for it",

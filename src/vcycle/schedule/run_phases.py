@@ -26,8 +26,8 @@ from vcycle.schedule.phases import (
 def run_phases(baseline: Baseline, multigrid: Multigrid) -> tuple[Phase, ...]:
     """The phases of a run.
 
-    Raises ValueError if norm groups do not divide a batch, fine-tuning has no stage of its own, or
-    a phase would have no step.
+    Raises ValueError if norm groups do not divide a batch, fine-tuning has no stage of its own, an
+    anneal would begin anew on the coarse grids in every stage, or a phase would have no step.
     """
     shapes = base_shapes(
         baseline.shape,
@@ -80,6 +80,13 @@ def _layout(baseline: Baseline, multigrid: Multigrid, shapes: tuple[BaseShape, .
         raise ValueError(
             "fine_tuning true: it takes the last learning-rate stage and this baseline has only "
             "one; give baseline.stage_ends, or false"
+        )
+    # A single pass whose cycle was replaced by one that is none; the paper's has fine-tuning.
+    if multigrid.anneal and not fine_tuning and len(shapes) > 1 and baseline.num_stages > 1:
+        raise ValueError(
+            f"long_cycle.once false: it would begin anew in each of {baseline.num_stages} "
+            f"learning-rate stages, and an anneal is one curve over the run; give true (in Python "
+            f"replace(multigrid.long_cycle, shares=...) keeps it)"
         )
     return cycles_layout(baseline, shapes, cycle.weights, fine_tuning=fine_tuning)
 
