@@ -114,16 +114,16 @@ def test_a_whole_plan_in_micro_batches():
     [
         ((0, 2), r"batch of step 2, from clip \d+: step 1, .* is due; .*no trainer shuffle, shard"),
         ((0, 0), "batch of step 0, from clip 0: step 1, "),
-        ((3, 2), "batch of step 2, .*: step 4, .*first_step=4"),
+        ((0, 1, 2, 3, 2), "batch of step 2, .*: step 4, .*first_step=4"),
     ],
 )
 def test_a_batch_out_of_order_is_refused(indices, message):
     model = network()
     optimizer = optimizer_of(model, 0.1)
-    first, second = (batch_of(PLAN[index]) for index in indices)
-    train(model, optimizer, [first])
+    *first, last = (batch_of(PLAN[index]) for index in indices)
+    train(model, optimizer, first)
     with pytest.raises(ValueError, match=message):
-        train(model, optimizer, [second])
+        train(model, optimizer, [last])
 
 
 def test_a_batch_of_another_plan_is_refused():
@@ -569,6 +569,18 @@ def test_a_call_after_backward_is_refused_and_one_after_the_step_is_told():
     optimizer.zero_grad()
     with pytest.warns(UserWarning, match="it has a state before the first step of the plan"):
         vcycle.apply_step(batch_of(PLAN[0]), model=model, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_an_optimizer_without_its_state_in_mid_plan_is_told_of_once(forgets, recwarn):
+    model = network()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) for _ in range(2)]
+    train(model, optimizers[0], map(batch_of, PLAN[:3]))
+    if not forgets:
+        optimizers[1].load_state_dict(optimizers[0].state_dict())
+    train(model, optimizers[1], map(batch_of, PLAN[3:5]))
+    told = "optimizer: it has no state at step 3 of the plan; load the checkpoint's (right if it "
+    assert [str(each.message).startswith(told) for each in recwarn] == [True] * forgets
 
 
 def test_a_run_goes_on_by_another_plan_once_its_place_is_forgotten():

@@ -50,9 +50,10 @@ def apply_step(batch: Batch, *, model: nn.Module, optimizer: Any) -> Step:
     baseline's, or over the largest, with a warning, if no group began there. The optimizer may be
     Lightning's or Accelerate's wrapper of one, the model DDP's. The place in the plan is kept in
     the optimizer's state, so a resumed run goes on checking. Returns the step. The first call warns
-    of an optimizer that has stepped or has another scheduler, and of other videos than the plan's;
-    each call of a model that is in evaluation mode. The fifth step's call compares all processes,
-    which have to call it together, and warns if their parameters differ.
+    of an optimizer that has stepped, has no state in mid-plan or has another scheduler, and of
+    other videos than the plan's; each call of a model that is in evaluation mode. The fifth step's
+    call compares all processes, which have to call it together, and warns if their parameters
+    differ.
 
     Raises ValueError if the batch is not the one that follows the last: of another plan, drawn from
     another number of videos, left out or repeated, split by a trainer; if processes have different
@@ -124,7 +125,8 @@ def check_finished(plan: Plan, optimizer: Any) -> None:
 def _check_begins(optimizer: Optimizer, step: Step) -> None:
     """Raise ValueError if this first call comes after ``backward``; warn if after ``step``.
 
-    Or, later in the plan, if the optimizer has a state, but not the rates that its groups began at.
+    Later in the plan, raise it if the optimizer has a state, but not the rates that its groups
+    began at; warn if it has no state.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if any(p.grad is not None and bool(p.grad.any()) for p in parameters):
@@ -136,8 +138,13 @@ def _check_begins(optimizer: Optimizer, step: Step) -> None:
     # Steps on zeros, which build an optimizer's state before one is loaded, leave it at zero.
     values = [v for state in optimizer.state.values() for v in state.values()]
     if not any(isinstance(v, Tensor) and v.ndim and bool(v.any()) for v in values):
-        return
-    if step.index == 0:
+        if step.index:
+            warnings.warn(
+                f"optimizer: it has no state at step {step.index} of the plan; load the "
+                f"checkpoint's (right if it begins here, or never has one)",
+                stacklevel=3,
+            )
+    elif step.index == 0:
         warnings.warn(
             "optimizer: it has a state before the first step of the plan; if it has stepped, call "
             "apply_step before each forward pass (right if it was built with one, or had it from "
