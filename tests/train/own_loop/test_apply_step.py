@@ -114,6 +114,7 @@ def test_a_whole_plan_in_micro_batches():
     [
         ((0, 2), r"batch of step 2, from clip \d+: step 1, .* is due; .*no trainer shuffle, shard"),
         ((0, 0), "batch of step 0, from clip 0: step 1, "),
+        ((0, 1, 0), r"batch of step 0: the loader was begun anew, .*max_epochs=1.*first_step=2"),
         ((0, 1, 2, 3, 2), "batch of step 2, .*: step 4, .*first_step=4"),
     ],
 )
@@ -264,7 +265,7 @@ def test_the_place_survives_a_checkpoint_of_the_optimizer():
     state = optimizer.state_dict()
     again = optimizer_of(model, 0.0, 0.0)
     again.load_state_dict(state)
-    with pytest.raises(ValueError, match="step 0, from clip 0: step 3, "):
+    with pytest.raises(ValueError, match="step 0: the loader was begun anew, and step 3 is due"):
         train(model, again, [batch_of(PLAN[0])])
     train(model, again, [batch_of(PLAN[3])])
     rates = [group["lr"] for group in again.param_groups]

@@ -140,6 +140,13 @@ def check_order(part: StepPart, optimizer: Optimizer) -> bool:
             due = (last, 0, first_sample)
         else:
             due = (last, micro_batch + 1, first_sample)
+        if step.index == 0 and last > 0:
+            raise ValueError(
+                f"batch of step 0: the loader was begun anew, and step {due[0]} is due; a plan is "
+                f"one epoch, so iterate it once (max_epochs=1); after a break go on with its "
+                f"iterator or with PlanSampler(..., first_step={due[0]}), in Lightning torchdata's "
+                f"StatefulDataLoader without it (for another run: a new optimizer)"
+            )
         if (step.index, part.micro_batch, step.first_sample) != due:
             raise ValueError(
                 f"batch of {part}, from clip {step.first_sample}: step {due[0]}, micro-batch "
