@@ -58,6 +58,12 @@ def names(**more: Any) -> dict[str, Any]:
     }
 
 
+def test_epochs_as_steps() -> None:
+    found = {"epochs": 10, "dataset": range(100), "batch_size": 8, "milestones": (4, 7)}
+    exec(TEXT.split("```python\n")[2].partition("```")[0], found)
+    assert (found["steps"], found["stage_ends"]) == (125, (50, 87))
+
+
 def test_other_shares_and_shapes_are_a_single_pass() -> None:
     """In a baseline of several learning-rate stages."""
     rows = re.findall(r"^\| (?:shares of the steps|shapes) \| `(.*)` \|$", TEXT, re.MULTILINE)

@@ -62,6 +62,18 @@ def test_every_group_keeps_its_ratio(rates, factors):
         optimizer.step()
 
 
+@pytest.mark.parametrize("later", [{"lr": 0.1 * 0.1}, {"lr_scale": 0.1}])
+def test_a_group_that_is_added_later_counts_from_the_baselines_rate(later):
+    model = network()
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    train(model, optimizer, [batch_of(PLAN[0])])
+    assert optimizer.param_groups[0]["lr"] != 0.1
+    optimizer.add_param_group({"params": model[1].parameters(), **later})
+    train(model, optimizer, [batch_of(PLAN[1])])
+    rates = [group["lr"] for group in optimizer.param_groups]
+    assert rates == pytest.approx([PLAN[1].learning_rate, 0.1 * PLAN[1].learning_rate])
+
+
 def test_if_no_group_began_at_the_baselines_rate_the_largest_counts_as_it():
     model = network()
     optimizer = optimizer_of(model, 5.0, 2.5)

@@ -111,7 +111,8 @@ class PlanLR(LRScheduler):
                 f"batch of step {batch.step.index}, {batch.step.batch_size} x {batch.step.shape}: "
                 f"step {self.last_epoch} of this plan is due ({self.due.batch_size} x "
                 f"{self.due.shape}); give PlanSampler and PlanLR one plan, and call "
-                f"scheduler.step() once after each optimizer step"
+                f"scheduler.step() once after each optimizer step (to resume: "
+                f"scheduler.load_state_dict)"
             )
         if self.model is not None and batch.part is not None:
             warn_of_evaluation(self.model)
