@@ -340,6 +340,17 @@ def test_counts_may_be_whole_numbers_of_any_kind(tmp_path: Path) -> None:
         load_weights(nn.BatchNorm3d(2), tmp_path / "a.pth", partial=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.complex64])
+def test_buffers_of_any_usual_dtype_are_loaded(dtype: torch.dtype, tmp_path: Path) -> None:
+    """As masks of attention and rotary frequencies are."""
+    saved, model = nn.Linear(2, 3), nn.Linear(2, 3)
+    saved.register_buffer("kept", torch.tensor([0, 1, 1]).to(dtype))
+    model.register_buffer("kept", torch.zeros(3, dtype=dtype))
+    save_file(saved.state_dict(), tmp_path / "a.safetensors")
+    load_weights(model, tmp_path / "a.safetensors")
+    torch.testing.assert_close(model.state_dict(), saved.state_dict(), rtol=0, atol=0)
+
+
 def test_the_name_of_a_module_around_the_model_is_left_out(small: SmallNet, tmp_path: Path) -> None:
     """As of Lightning, whose module keeps its model under a name."""
     state = {f"model.{key}": value + 1 for key, value in small.state_dict().items()}
@@ -380,7 +391,9 @@ def _changed(**changes: Any) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]
         (_changed(head__weight=torch.zeros(4, 9)), "'head.weight' of shape"),
         (_changed(head__weight=torch.zeros(9, 5)), r"'head.weight' of shape \(9, 5\)"),
         (_changed(s1__weight=torch.full((3, 3, 3, 1, 1), torch.nan)), "'s1.weight' holds values"),
-        (_changed(s1__bias=torch.ones(3).int()), r"'s1.bias' holds integers \(torch.int32\)"),
+        (_changed(s1__bias=torch.ones(3).int()), r"'s1.bias' holds torch.int32, .* torch.float32"),
+        (_changed(s1__bias=torch.ones(3).bool()), r"'s1.bias' holds torch.bool"),
+        (_changed(s1__bias=torch.ones(3) * 1j), r"'s1.bias' holds torch.complex64"),
         (lambda _: {"a.b": torch.zeros(3)}, "matches nothing in this model; the file has 'a.b'"),
         (lambda _: {}, "holds no state dict"),
         (lambda _: {"epoch": 3}, r"holds no state dict \(its keys: 'epoch'\)"),

@@ -30,7 +30,11 @@ PUBLISHED = (
     "pytorch.org/vision (ResNet-50, ResNet-101) and huggingface.co/timm"
 )
 
-_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.int32}
+_DTYPES = {
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.complex64, torch.complex128),
+}
 
 _CONTAINERS = ("model_state", "state_dict", "model_state_dict", "model")
 """Keys under which training programs store the state dict; PySlowFast uses the first."""

@@ -78,8 +78,9 @@ def load_weights(
     the last such convolution of single pixels, stays fresh, as of other classes.
 
     Raises ValueError if the file is of another architecture or matches nothing, if a value is not
-    finite, if a tensor of integers meets one of floating point, and if ``read_state_dict`` refuses
-    the file. The message is one line that names the file and the key; the model is then unchanged.
+    finite, if integers would become floating point or complex numbers real, and if
+    ``read_state_dict`` refuses the file. The message is one line that names the file and the key;
+    the model is then unchanged.
     """
     state, others = read_state_dict(path)
     places = model.state_dict().items()
@@ -210,10 +211,11 @@ class _Matching:
             )
             self.dropped.append(key)
             return
-        if place.is_floating_point() and not value.is_floating_point():
+        is_lossy = value.is_complex() and not place.is_complex()
+        if is_lossy or (place.is_floating_point() and not value.is_floating_point()):
             raise ValueError(
-                f"{self.path}: {shown(key)} holds integers ({value.dtype}), {shown(name)} "
-                f"takes {place.dtype}; save the weights as floating point"
+                f"{self.path}: {shown(key)} holds {value.dtype}, {shown(name)} takes "
+                f"{place.dtype}; save it as that"
             )
         if not bool((value.isfinite() & value.to(place.dtype).isfinite()).all()):
             raise ValueError(
