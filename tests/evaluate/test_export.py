@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import resource
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.evaluate.export import export_model
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.evaluate.trained_model import TrainedModel
+from vcycle.models.nonlocal_block import NonLocalBlock
 from vcycle.models.slowfast import FastToSlow, _slow_frames, slow_frame_indices
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import ShapeRule
@@ -55,12 +57,69 @@ def test_the_model_stays_where_it_is(
     model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An export is on the CPU, the caller's model perhaps on a GPU."""
+    model.module.to("meta")
     moved: list[int] = []
-    monkeypatch.setattr(nn.Module, "cpu", lambda module: moved.extend(map(id, module.modules())))
-    with pytest.raises(ValueError, match="NoneType"):  # which is traced
+
+    def cpu(module: nn.Module) -> None:
+        moved.extend(map(id, module.modules()))
+        raise MemoryError
+
+    monkeypatch.setattr(nn.Module, "cpu", cpu)
+    with pytest.raises(ValueError, match="copied to the CPU"):
         export_model(model, tmp_path / "model.pt2", format="torch")
     assert moved
     assert not set(map(id, model.module.modules())) & set(moved)
+
+
+def test_the_modes_and_buffers_of_the_model_stay(model: LoadedModel, tmp_path: Path) -> None:
+    model.module.train()
+    before = {key: value.clone() for key, value in model.module.state_dict().items()}
+    export_model(model, tmp_path / "model.pt2", format="torch")
+    assert all(layer.training for layer in model.module.modules())
+    torch.testing.assert_close(model.module.state_dict(), before, rtol=0, atol=0)
+
+
+class Pooled(nn.Module):
+    """A small network; ``layer`` is its only one with weights."""
+
+    def __init__(self, layer: nn.Module, *, pool: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layer, self.pool = layer, pool or nn.AdaptiveAvgPool3d(1)
+
+    def forward(self, clips: torch.Tensor) -> torch.Tensor:
+        weight = next(self.layer.parameters())
+        features = self.layer(clips.sub_(1).to(weight.dtype))
+        return self.pool(features).float().mean((2, 3, 4))
+
+
+def test_a_model_that_cannot_be_copied_and_changes_its_clips_is_exported(
+    model: LoadedModel, tmp_path: Path
+) -> None:
+    module = Pooled(nn.Conv3d(3, 12, 1)).eval()
+    module.lock = threading.Lock()  # type: ignore[assignment]
+    export_model(replace(model, module=module), tmp_path / "x.pt2", format="torch")
+    with pytest.raises(
+        ValueError, match=r"copied to the CPU \(cannot pickle '_thread.lock' object"
+    ):
+        export_model(replace(model, module=module.to("meta")), tmp_path / "y.pt2", format="torch")
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (Pooled(nn.Conv3d(3, 12, 1), pool=nn.AdaptiveAvgPool3d((1, 2, 2))), "No ONNX function"),
+        (Pooled(nn.Conv3d(3, 12, 1).double()), "Could not find an implementation for Conv"),
+    ],
+)
+def test_what_onnx_cannot_hold_is_told_in_one_line(
+    model: LoadedModel, tmp_path: Path, module: nn.Module, message: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"onnx cannot hold it \(.*{message}") as error:
+        export_model(replace(model, module=module), tmp_path / "x.onnx", format="onnx")
+    assert str(error.value).endswith("; export .pt2 or safetensors")
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+    export_model(replace(model, module=module), tmp_path / "x.pt2", format="torch")
 
 
 def test_torch_round_trip(
@@ -230,6 +289,20 @@ def test_an_exported_slowfast_picks_the_frames_of_every_length() -> None:
         expected = [float(i) for i in slow_frame_indices(num_frames, 4)]
         assert program(clips).flatten().tolist() == expected
         assert _slow_frames(clips, 4).flatten().tolist() == expected
+
+
+@pytest.mark.parametrize("kind", ["softmax", "dot_product"])
+def test_exported_nonlocal_blocks_take_single_pixels(kind: str) -> None:
+    module = nn.Sequential(nn.Conv3d(3, 4, 1, stride=(1, 2, 2)), NonLocalBlock(4, kind=kind)).eval()
+    nn.init.normal_(module[1].bn.weight)
+    axes = dict.fromkeys((0, 2, 3, 4), torch.export.Dim.DYNAMIC)
+    program = torch.export.export(
+        module, (torch.zeros(2, 3, 4, 12, 14),), dynamic_shapes={"input": axes}
+    ).module(check_guards=False)
+    for size in ((2, 2), (2, 9), (6, 2), (5, 6)):
+        clips = torch.randn(2, 3, 3, *size)
+        with torch.no_grad():
+            torch.testing.assert_close(program(clips), module(clips))
 
 
 def test_exported_lateral_connections_meet_their_frames() -> None:

@@ -25,6 +25,7 @@ from vcycle.config.run import Model
 from vcycle.data.atomic import atomic, check_output
 from vcycle.evaluate.checkpoint import weights_bytes, without_json
 from vcycle.evaluate.load_model import LoadedModel
+from vcycle.models.buffers import as_it_was
 from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape
 
@@ -90,32 +91,65 @@ def export_model(
     if format == "onnx":
         _require_onnx()
     mean = model.trained.mean if normalise else None
-    own = copy.deepcopy(model.module)  # the caller's stays on its device
-    module = Exported(own, mean=mean, std=model.trained.std).eval().cpu()
-    example, *others = check_shapes(model)
-    program = _traced(module, others[0], example)  # at a larger shape no side becomes a special 1
-    with atomic(Path(file)) as partial:
-        if format == "onnx":
-            with _quiet():
-                onnx = torch.onnx.export(
-                    program, dynamo=True, input_names=["clips"], output_names=["scores"]
-                )
-            assert onnx is not None
-            onnx.model.metadata_props["vcycle"] = json.dumps(model.trained.to_dict())
-            onnx.save(str(partial), external_data=False)
-            run = _onnx_runner(partial)
-        else:
-            extra = {"vcycle.json": json.dumps(model.trained.to_dict())}
-            content = io.BytesIO()  # on a full disk the writer would end this process
-            torch.export.save(program, content, extra_files=extra)
-            partial.write_bytes(content.getbuffer())
-            del content
-            with partial.open("rb") as written:
-                loaded = torch.export.load(written)
-            run = loaded.module(check_guards=False)
+    facts = json.dumps(model.trained.to_dict())
+    own = _on_cpu(model.module)
+    with as_it_was(own), atomic(Path(file)) as partial:
+        module = Exported(own, mean=mean, std=model.trained.std).eval()
+        example, *others = check_shapes(model)
+        # At a larger shape no side becomes a special 1.
+        program = _traced(module, others[0], example)
+        run = (_write_onnx if format == "onnx" else _write_program)(program, facts, partial)
         for number, shape in enumerate((example, *others)):
             _check(module, run, shape, num_clips=1 + number % 3, pixels=normalise)
     return [example, *others]
+
+
+def _on_cpu(module: nn.Module) -> nn.Module:
+    """The module, or if it is elsewhere a copy: the caller's stays on its device."""
+    tensors = (*module.parameters(), *module.buffers())
+    if all(each.device.type == "cpu" for each in tensors):
+        return module
+    try:
+        return copy.deepcopy(module).cpu()
+    except Exception as error:  # whatever a layer of one's own may hold, such as a lock
+        raise ValueError(
+            f"export: the model cannot be copied to the CPU ({shortened(error)}); export one that "
+            f"is there"
+        ) from error
+
+
+def _write_program(program: ExportedProgram, facts: str, file: Path) -> Callable[[Tensor], Tensor]:
+    content = io.BytesIO()  # on a full disk the writer would end this process
+    torch.export.save(program, content, extra_files={"vcycle.json": facts})
+    file.write_bytes(content.getbuffer())
+    del content
+    with file.open("rb") as written:
+        return torch.export.load(written).module(check_guards=False)
+
+
+def _write_onnx(program: ExportedProgram, facts: str, file: Path) -> Callable[[Tensor], Tensor]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        with _quiet():
+            onnx = torch.onnx.export(
+                program, dynamo=True, input_names=["clips"], output_names=["scores"]
+            )
+        assert onnx is not None
+        onnx.model.metadata_props["vcycle"] = facts
+        content = onnx.model_proto.SerializeToString()
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # both have errors of their own, for layers, dtypes and sizes
+        reason: BaseException = error
+        while reason.__cause__ is not None:  # the first says what, the last how to report it
+            reason = reason.__cause__
+        raise ValueError(
+            f"export: onnx cannot hold it ({shortened(reason)}); export .pt2 or safetensors"
+        ) from error
+    file.write_bytes(content)
+    return lambda clips: torch.from_numpy(session.run(None, {"clips": clips.numpy()})[0])
 
 
 def check_shapes(model: LoadedModel) -> list[Shape]:
@@ -173,14 +207,8 @@ def _check(
     clips = torch.randn(size, generator=torch.Generator().manual_seed(0))
     if pixels:
         clips = clips.mul_(60).add_(120).clamp_(0, 255).round_()
-    try:
-        with torch.no_grad():
-            expected, found = module(clips), run(clips)
-    except Exception as error:  # onnxruntime has errors of its own, and so may a user's model
-        reason = shortened(error)
-        raise ValueError(
-            f"export: the model does not run at {shape} ({reason}); export safetensors"
-        ) from error
+    expected = _scores(module, clips, f"the model does not run at {shape}")
+    found = _scores(run, clips, f"at {shape} the model runs and its program does not")
     difference = float((found - expected).abs().max())
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
         raise ValueError(
@@ -189,15 +217,14 @@ def _check(
         )
 
 
-def _onnx_runner(file: Path) -> Callable[[Tensor], Tensor]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        file.read_bytes(), options, providers=["CPUExecutionProvider"]
-    )
-    return lambda clips: torch.from_numpy(session.run(None, {"clips": clips.numpy()})[0])
+def _scores(run: Callable[[Tensor], Tensor], clips: Tensor, problem: str) -> Tensor:
+    try:
+        with torch.no_grad():
+            return run(clips.clone())  # a model may change its clips in place
+    except Exception as error:  # onnxruntime has errors of its own, and so may a user's model
+        raise ValueError(
+            f"export: {problem} ({shortened(error)}); give another format, such as safetensors"
+        ) from error
 
 
 def _require_onnx() -> None:

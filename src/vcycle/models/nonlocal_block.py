@@ -34,8 +34,7 @@ class NonLocalBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         theta = self.conv_theta(x).flatten(2)  # (B, C / 2, queries)
-        pool = (1, min(2, x.shape[3]), min(2, x.shape[4]))
-        pooled = F.max_pool3d(x, pool, stride=pool)  # (B, C, T, H / 2, W / 2)
+        pooled = F.max_pool3d(_two_or_more(x), (1, 2, 2))  # (B, C, T, H / 2, W / 2)
         phi = self.conv_phi(pooled).flatten(2)  # (B, C / 2, keys)
         g = self.conv_g(pooled).flatten(2)  # (B, C / 2, keys)
         affinity = torch.bmm(theta.transpose(1, 2), phi)  # (B, queries, keys)
@@ -47,3 +46,15 @@ class NonLocalBlock(nn.Module):
         y = y.view(*y.shape[:2], *x.shape[2:])  # (B, C / 2, T, H, W)
         out: Tensor = x + self.bn(self.conv_out(y))
         return out
+
+
+def _two_or_more(x: Tensor) -> Tensor:
+    """With a side of one pixel padded to two, so that pooling by 2 keeps it.
+
+    In an exported graph always, as its sizes are not known.
+    """
+    missing = [1 // side for side in x.shape[3:]]
+    sides: tuple[object, ...] = (*x.shape[3:],)
+    if not any(isinstance(side, torch.SymInt) for side in sides) and not any(missing):
+        return x
+    return F.pad(x, (0, missing[1], 0, missing[0]), value=-torch.inf)
