@@ -90,9 +90,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_is_trained_in_half_precision_is_refused() -> None:
-    model = nn.Sequential(nn.Conv3d(3, 4, 1).bfloat16(), nn.Linear(4, 2))
-    message = r"'0.weight' in torch.bfloat16; return it in float32 \(model.float\(\)\), and choose"
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_what_is_trained_in_another_precision_is_refused(dtype: torch.dtype) -> None:
+    model = nn.Sequential(nn.Conv3d(3, 4, 1).to(dtype), nn.Linear(4, 2))
+    message = rf"'0.weight' in {dtype}; return it in float32 \(model.float\(\)\), and choose"
     with pytest.raises(ValueError, match=message):
         check_trained_precision(model, "own:build")
     model[0].requires_grad_(False)

@@ -29,6 +29,9 @@ from vcycle.models.wrapped import unwrapped
 from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape
 
+TOO_FEW_VALUES = "Expected more than 1 value per channel when training"
+"""What torch's batch norms say of a single clip."""
+
 
 def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
     """Build a model by calling the function at ``path``, ``package.module:function``.
@@ -69,9 +72,9 @@ def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
 
 
 def check_trained_precision(model: nn.Module, path: str) -> None:
-    """Raise ValueError if a parameter that is trained has half precision, as some weights come."""
+    """Raise ValueError if a parameter that is trained is in half precision or in double."""
     for name, each in model.named_parameters():
-        if each.requires_grad and each.dtype in (torch.float16, torch.bfloat16):
+        if each.requires_grad and each.is_floating_point() and each.dtype != torch.float32:
             raise ValueError(
                 f"model {path!r}: trains {name!r} in {each.dtype}; return it in float32 "
                 f"(model.float()), and choose the precision of its steps by --precision"
@@ -164,6 +167,11 @@ def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
             fix = (
                 "it takes clips on a GPU alone; build the model with nn.BatchNorm3d, whose "
                 "groups span processes once vcycle.convert_batch_norm has converted it"
+            )
+        if TOO_FEW_VALUES in str(error):
+            fix = (
+                "it takes its statistics from two clips or more: give a larger --batch-size, or "
+                "build the model with nn.LayerNorm there"
             )
         if "view size is not compatible" in str(error):
             fix = "let forward use reshape"

@@ -22,6 +22,7 @@ from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch
 from vcycle.data.manifest import Manifest
 from vcycle.models.dropout import SampleDropout
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import MiniBatch
 from vcycle.schedule.shape import Shape
 from vcycle.train.augment import augment
@@ -198,6 +199,23 @@ def test_scores_of_a_wrong_shape_are_named_before_a_loss_is_taken(
     model = replace(config.model, name=f"{__name__}:Pictures", options={})
     with pytest.raises(ValueError, match=r"^model: at shape 2x16x16 it returns "):
         train(replace(config, model=model), tmp_path / "run", dry_run=True)
+
+
+def with_normalised_head(num_classes: int) -> nn.Module:
+    pooled = (nn.AdaptiveAvgPool3d(1), nn.Flatten())
+    return nn.Sequential(*pooled, nn.BatchNorm1d(3), nn.Linear(3, num_classes))
+
+
+def test_a_batch_norm_that_gets_a_single_clip_is_named(config: RunConfig, tmp_path: Path) -> None:
+    model = replace(config.model, name=f"{__name__}:with_normalised_head", options={})
+    baseline = replace(config.baseline, batch_size=1)
+    schedule = replace(Multigrid.named("off"), norm_group=None)
+    config = replace(config, model=model, baseline=baseline, multigrid=schedule)
+    message = (
+        r"8x32x32 layer '2' \(BatchNorm1d\) fails: .*; .* give a larger --batch-size, or build"
+    )
+    with pytest.raises(ValueError, match=message):
+        train(config, tmp_path / "run", dry_run=True)
 
 
 class Remembering(nn.Module):

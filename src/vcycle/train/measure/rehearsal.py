@@ -29,6 +29,7 @@ from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.checkpoint import weights_bytes
 from vcycle.models import check_model, discard_statistics, memory_format, set_token_share
 from vcycle.models.buffers import restored_buffers
+from vcycle.models.external import TOO_FEW_VALUES
 from vcycle.schedule.messages import duration
 from vcycle.schedule.plan import MiniBatch
 from vcycle.schedule.shape import Shape
@@ -153,7 +154,13 @@ def _time_steps(
             activity.say(f"timed {len(seconds)} of {len(kinds)} batches, the others by pixels")
             break
         begin_count(activity, "timing", "batch", number, len(kinds), str(kind.shape))
-        seconds[Kind.of(kind)], peak = steps.measure(kind)
+        try:
+            seconds[Kind.of(kind)], peak = steps.measure(kind)
+        except ValueError as error:
+            if TOO_FEW_VALUES in str(error):  # then of a single clip, by the layer's name
+                num_classes = steps.videos.num_classes
+                check_model(steps.network, [kind.shape], num_classes=num_classes, num_clips=1)
+            raise
         if peak is not None:
             peaks[kind] = peak
     return seconds, peaks
