@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import resource
 import threading
@@ -14,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch.export.passes import move_to_device_pass
 
 import vcycle
 from tests.conftest import small_run
@@ -49,7 +51,9 @@ def test_onnx_round_trip_from_pixels(model: LoadedModel, tmp_path: Path) -> None
             torch.testing.assert_close(
                 torch.from_numpy(scores), model.module(clips), rtol=1e-3, atol=1e-4
             )
-    assert "clips" in {each.name for each in session.get_inputs()}
+    assert [each.name for each in session.get_inputs()] == ["clips"]
+    facts = json.loads(session.get_modelmeta().custom_metadata_map["vcycle"])
+    assert TrainedModel.from_dict(facts) == model.trained
     assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
 
 
@@ -129,7 +133,9 @@ def test_torch_round_trip(
     with patch.object(logging.getLogger("torch"), "handlers", [caplog.handler]):
         export_model(model, file, format="torch")
     assert "Unable to load" not in caplog.text  # what was checked is what can be loaded
-    program = torch.export.load(file).module(check_guards=False)
+    extra = {"vcycle.json": ""}
+    program = torch.export.load(file, extra_files=extra).module(check_guards=False)
+    assert TrainedModel.from_dict(json.loads(extra["vcycle.json"])) == model.trained
     clips = torch.randn(3, 3, 5, 40, 33)
     with torch.no_grad():
         torch.testing.assert_close(program(clips), model.module(clips), rtol=1e-4, atol=1e-5)
@@ -160,6 +166,9 @@ def test_a_transformer_is_exported_for_every_shape(
     shapes = export_model(replace(model, module=module, trained=trained), file, format=format)
     assert file.stat().st_size > 10_000
     assert len({str(shape) for shape in shapes}) == 4
+    if format == "torch":  # its positions name the CPU
+        program = move_to_device_pass(torch.export.load(file), "meta").module(check_guards=False)
+        assert program(torch.zeros(2, 3, 5, 40, 33, device="meta")).device.type == "meta"
 
 
 @pytest.mark.parametrize("shape", ["1x32x32", "2x16x16"])
@@ -281,9 +290,9 @@ def test_an_exported_slowfast_picks_the_frames_of_every_length() -> None:
             return _slow_frames(clips, 4)
 
     dynamic = {"clips": {2: torch.export.Dim.DYNAMIC}}
-    program = torch.export.export(
-        Frames(), (torch.zeros(1, 1, 16, 1, 1),), dynamic_shapes=dynamic
-    ).module(check_guards=False)
+    exported = torch.export.export(Frames(), (torch.zeros(1, 1, 16, 1, 1),), dynamic_shapes=dynamic)
+    assert all("device" not in node.kwargs for node in exported.graph.nodes)  # it runs on any
+    program = exported.module(check_guards=False)
     for num_frames in (*range(5, 34), 64, 111):
         clips = torch.arange(float(num_frames)).view(1, 1, -1, 1, 1)
         expected = [float(i) for i in slow_frame_indices(num_frames, 4)]

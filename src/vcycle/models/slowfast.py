@@ -171,9 +171,10 @@ def _slow_frames(clips: Tensor, alpha: int) -> Tensor:
     if isinstance(num_frames, torch.SymInt):
         last = num_frames - 1
         count = last // alpha + 1  # T / alpha rounded up
-        gaps = torch.full((), count - 1, dtype=torch.int64, device=clips.device).clamp(min=1)
-        indices = torch.arange(count, device=clips.device) * last // gaps
-        return clips.index_select(2, indices)
+        # Of the clips, for a device that is named would be written into the graph.
+        gaps = clips.new_full((), count - 1, dtype=torch.int64).clamp(min=1)
+        numbers = clips.new_ones(count, dtype=torch.int64).cumsum(0) - 1
+        return clips.index_select(2, numbers * last // gaps)
     # Stacked views need no index tensor, which would be copied to the device.
     frames = slow_frame_indices(clips.shape[2], alpha)
     return torch.stack([clips[:, :, i] for i in frames], 2)
