@@ -254,6 +254,17 @@ class FlattenedHead(nn.Module):
         return self.head(clips.flatten(1))
 
 
+class Reshaped(nn.Module):
+    """The tracer takes what ``len`` gives for a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 12)
+
+    def forward(self, clips: torch.Tensor) -> torch.Tensor:
+        return self.head(clips.reshape(len(clips), 3, -1).mean(2))
+
+
 class Untruthful(nn.Module):
     """Its scores depend on what a trace keeps as it was."""
 
@@ -271,6 +282,7 @@ class Untruthful(nn.Module):
     ("module", "message"),
     [
         (FlattenedHead(), "cannot be exported for clips of every shape|does not run at"),
+        (Reshaped(), r"write its forward .*, and x\.shape\[0\] for len\(x\)$"),
         (Untruthful(1.0), "differ from the module's"),
         (Untruthful(torch.nan), "differ from the module's by nan"),
     ],

@@ -190,7 +190,8 @@ def _traced(module: nn.Module, example: Shape, other: Shape) -> ExportedProgram:
         reason = shortened(error, 300)
         raise ValueError(
             f"model: it cannot be exported for clips of every shape, {example} and {other} alike "
-            f"({reason}); export safetensors, or write its forward without branches on sizes"
+            f"({reason}); export safetensors, or write its forward without branches on sizes, and "
+            f"x.shape[0] for len(x)"
         ) from error
 
 
