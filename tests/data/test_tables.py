@@ -26,6 +26,7 @@ def test_rows_and_lines_are_read_whatever_ends_them(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ("name,count,count\nx,1,2\n", "a.csv line 1: 2 columns are count; leave one; fix it"),
         ("name\nx\n", "a.csv line 1: no column count; fix it"),
         ("name,count\nx,1\ny\n", "a.csv line 3: has 1 values for 2 columns; fix it"),
         ("name,count\nx,one\n", "line 2: count 'one' is not a whole number of at least 0; fix it"),

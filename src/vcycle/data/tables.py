@@ -12,13 +12,14 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vcycle.data.atomic import write_atomic
-from vcycle.schedule.messages import quoted
+from vcycle.schedule.messages import quoted, shortened
 
 T = TypeVar("T")
 CONTROL = re.compile("[\x00-\x08\n\r\x0e-\x1f\x7f]")
@@ -64,7 +65,8 @@ def parse_table(
 ) -> list[T]:
     """Parse each row of a CSV file, given as column -> value.
 
-    Raises ValueError if one of ``columns`` is missing or a row has more or fewer values.
+    Raises ValueError if one of ``columns`` is missing, a name is there twice, or a row has more or
+    fewer values.
     """
     table = csv.reader(io.StringIO(read_text(path, fix=fix), newline=""))
     found = []
@@ -73,6 +75,9 @@ def parse_table(
         lacking = [name for name in columns if name not in names]
         if lacking:
             raise ValueError(f"no column {', '.join(lacking)}")
+        for name, count in Counter(names).items():
+            if count > 1 and name:
+                raise ValueError(f"{count} columns are {shortened(name, 60)}; leave one")
         for values in table:
             if len(values) not in (0, len(names)):
                 raise ValueError(f"has {len(values)} values for {len(names)} columns")
