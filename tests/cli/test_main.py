@@ -13,10 +13,12 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
+import torch
 
 import vcycle
 from tests.cli.test_first_hour import interrupt_after
 from tests.processes import PATIENCE
+from vcycle.cli import models
 from vcycle.cli.main import main
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
@@ -71,6 +73,7 @@ def test_synth_writes_a_manifest_of_files(
         (["plan", "demo", "--weights", ""], "--weights: an empty word after it"),
         (["train", "demo", "--data=", "--folder", "x"], "--data=: an empty word after it"),
         (["train", "demo", "--data=/no/such=", "--folder", "x"], "/no/such=: not found"),
+        (["plan", "demo", "--shape", "8x9600x9600"], "a clip of 737,280,000 pixels; give"),
         (["plan", "demo", "--data.short_side", "[9,9]"], "short_side (9, 9): give an increasing"),
     ],
 )
@@ -82,6 +85,19 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert message in error
     assert error.count("\n") == 1
     assert error.startswith("vcycle: ")
+
+
+def test_memory_that_torch_does_not_get_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(models, "run_models_command", lambda _: torch.empty(2**60))
+    assert main(["models"]) == 2
+    error = capfd.readouterr().err
+    assert error.startswith("vcycle: memory is full; ask for less at once (")
+    assert error.count("\n") == 1
+    monkeypatch.setattr(models, "run_models_command", lambda _: torch.zeros(2) @ torch.zeros(3))
+    with pytest.raises(RuntimeError, match="inconsistent tensor size"):
+        main(["models"])
 
 
 @pytest.mark.parametrize("rest", [[], ["--data", "/no/such/file"]])

@@ -94,6 +94,20 @@ def test_a_window_sees_its_own_frames_only(
     assert len({each.probabilities for each in found}) > 1
 
 
+def test_large_clips_are_predicted_a_few_at_a_time(
+    trained_run: Path, synthetic_videos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = vcycle.load_model(trained_run)
+    file = next((synthetic_videos / "val").glob("*.mp4"))
+    batches: list[int] = []
+    model.module.register_forward_pre_hook(lambda _, clips: batches.append(len(clips[0])))
+    [together] = vcycle.predict(model, file, num_clips=5)
+    monkeypatch.setattr(predict_module, "_PIXELS_AT_A_TIME", 2 * model.shape.num_pixels)
+    [apart] = vcycle.predict(model, file, num_clips=5)
+    assert batches == [5, 2, 2, 1]
+    assert apart.probabilities == pytest.approx(together.probabilities, abs=1e-5)
+
+
 def test_a_part_ends_with_its_video(trained_run: Path, synthetic_videos: Path) -> None:
     model = vcycle.load_model(trained_run)
     [video] = find_videos([next((synthetic_videos / "val").glob("*.mp4"))])

@@ -29,6 +29,12 @@ def test_sizes_are_whole_and_positive(sizes: tuple[int, int, int]) -> None:
         Shape(*sizes)
 
 
+def test_a_clip_is_one_that_memory_may_hold() -> None:
+    assert Shape(64, 1080, 1920).num_pixels < 2**27
+    with pytest.raises(ValueError, match=r"^shape 8x9600x9600: a clip of 737,280,000 pixels; give"):
+        Shape(8, 9600, 9600)
+
+
 def test_num_pixels() -> None:
     assert Shape(4, 90, 160).num_pixels == 4 * 90 * 160
 

@@ -49,10 +49,10 @@ _OTHERS: dict[str, tuple[str, Callable[[FlagParser], None]]] = {
     "data": ("make, index and prepare videos", add_data_flags),
 }
 
-_LIMITS: dict[type[Exception], str] = {
+_LIMITS: dict[type[Exception] | tuple[type[Exception], ...], str] = {
     RecursionError: "a file or flag is nested too deeply; give one of vcycle's own",
     OverflowError: "a number is too large; give a smaller one",
-    MemoryError: "memory is full; ask for less at once",
+    (MemoryError, RuntimeError): "memory is full; ask for less at once",  # the latter is torch's
 }
 """What no field has a limit for."""
 
@@ -69,8 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not hasattr(options, "is_logged"):  # of others, what they print is their result
                 check_output()
             return 0
-        except (ValueError, OSError, RecursionError, OverflowError, MemoryError) as error:
-            if os.environ.get("VCYCLE_TRACEBACK"):
+        except (ValueError, OSError, RuntimeError, OverflowError, MemoryError) as error:
+            if os.environ.get("VCYCLE_TRACEBACK") or not _is_users(error):
                 raise
             message = _one_line(error)
             print(f"vcycle: {message}", file=sys.stderr, flush=True)
@@ -99,13 +99,22 @@ def _tell_others(message: str) -> None:
     leave_word(message)
 
 
+def _is_users(error: Exception) -> bool:
+    """Whether it is a limit of the machine or of a file, and no fault of the program."""
+    if not isinstance(error, RuntimeError) or isinstance(error, RecursionError):
+        return True
+    from vcycle.models.out_of_memory import is_out_of_memory
+
+    return is_out_of_memory(error)
+
+
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     text = " ".join(str(error).split())
     for kind, limit in _LIMITS.items():
         if isinstance(error, kind):
-            return f"{limit} ({text}; VCYCLE_TRACEBACK=1 shows where)"
+            return f"{limit} ({text[:200]}; VCYCLE_TRACEBACK=1 shows where)"
     return text
 
 

@@ -26,7 +26,7 @@ from vcycle.evaluate.refused_shape import refused_shape
 from vcycle.evaluate.video_arguments import NamedVideo, find_videos
 from vcycle.schedule.shape import Shape
 
-_CLIPS_AT_A_TIME = 8
+_CLIPS_AT_A_TIME, _PIXELS_AT_A_TIME = 8, 2**27
 _MOST_WINDOWS = 1_000_000
 
 
@@ -144,9 +144,10 @@ def _predict_span(
     views = [View(k, num_clips) for k in range(num_clips)]
     device = next(model.module.parameters()).device
     parts = []
+    at_a_time = max(1, min(_CLIPS_AT_A_TIME, _PIXELS_AT_A_TIME // shape.num_pixels))
     with torch.no_grad():
-        for first in range(0, num_clips, _CLIPS_AT_A_TIME):
-            some = views[first : first + _CLIPS_AT_A_TIME]
+        for first in range(0, num_clips, at_a_time):
+            some = views[first : first + at_a_time]
             pixels = torch.stack([_read(model, video, info, span, v, shape) for v in some])
             clips = pixels.permute(0, 4, 1, 2, 3).contiguous()  # (N, 3, T, H, W)
             scores = _scores(model, model.normalize(clips.to(device)), shape)

@@ -17,8 +17,6 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.tables import check_line
 from vcycle.schedule.shape import Shape, ShapeRule
 
-_MOST_PIXELS = 2**31  # of a clip
-
 
 @dataclass(frozen=True)
 class TrainedModel:
@@ -96,7 +94,5 @@ class TrainedModel:
         for name in known["classes"]:
             check_line(name, "class")
         shape = Shape.parse(known["shape"])
-        if shape.num_pixels > _MOST_PIXELS:
-            raise ValueError(f"shape {known['shape']}: too large for a clip")
         known.get("rule", ShapeRule()).scale(shape, frames=1, side=1)  # as every plan does
         return cls(**known)

@@ -1,6 +1,7 @@
 """A device that has run out of memory says so in several ways.
 
-In: a piece of code that allocates on a device. Out: torch.OutOfMemoryError, whichever way it was.
+In: a piece of code that allocates on a device, or what one raised. Out: torch.OutOfMemoryError, or
+whether it was that, whichever way it was said.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ import torch
 _SAID = ("out of memory", "ALLOC_FAILED", "allocate memory", "not enough memory")
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a device, or a CPU, could not allocate."""
+    return any(said in str(error) for said in _SAID)
+
+
 @contextmanager
 def out_of_memory_by_name() -> Iterator[None]:
     """Raise torch.OutOfMemoryError where a library or the driver could not allocate either."""
@@ -23,6 +29,6 @@ def out_of_memory_by_name() -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        if any(said in str(error) for said in _SAID):
+        if is_out_of_memory(error):
             raise torch.OutOfMemoryError(str(error)) from None
         raise

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from vcycle.schedule.arguments import keep, whole_number
 
+_MOST_PIXELS = 2**27
+"""Of a clip, as 64x1080x1920 has; in single precision it takes 1.6 GB."""
 _TOLERANCE = 1e-9
 """Of products such as 0.29 * 100, which lies just below 29."""
 
@@ -25,6 +27,8 @@ class Shape:
         height: H, in pixels.
         width: W, in pixels.
 
+    Raises ValueError unless they are whole numbers of at least 1, which memory may hold.
+
     >>> shape = Shape.parse("16x224x224")
     >>> shape.frames, shape.num_pixels
     (16, 802816)
@@ -37,6 +41,11 @@ class Shape:
     def __post_init__(self) -> None:
         for name in ("frames", "height", "width"):
             keep(self, **{name: whole_number(name, getattr(self, name))})
+        if self.num_pixels > _MOST_PIXELS:
+            raise ValueError(
+                f"shape {self}: a clip of {self.num_pixels:,} pixels; give a shape of "
+                f"{_MOST_PIXELS:,} at most, such as 16x224x224"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Shape:

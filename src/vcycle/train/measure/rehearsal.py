@@ -82,7 +82,7 @@ def rehearse(
     plan = config.plan()
     kinds = plan.mini_batches()
     steps = RehearsedSteps(gradients, videos)
-    shape, clips = plan.baseline.shape, 0
+    shape, clips = plan.baseline.shape, 2
     with unchanged(network, optimizer, config.model.name) as before:
         try:
             if warn_if_long and steps.on_cpu:
@@ -90,7 +90,6 @@ def rehearse(
                 discard_statistics(network)
             for number, shape in enumerate(plan.shapes, 1):
                 begin_count(activity, "checking", "shape", number, len(plan.shapes))
-                clips = 2
                 check_model(network, [shape], num_classes=videos.num_classes, num_clips=clips)
                 _check_sizes(network, before)
             if config.compile:
@@ -109,9 +108,10 @@ def rehearse(
             activity.begin(f"timing a validation batch: {clips} x {shape}")
             view = _view_seconds(network, clips, shape, fabric=fabric, compiles=config.compile)
         except torch.OutOfMemoryError:
+            fewer = f", or --evaluation.batch_size below {clips}" if clips > 2 else ""
             raise ValueError(
                 f"shape {shape}: {clips} clips do not fit into the memory of {fabric.device}; use "
-                f"a smaller model or shape, or --evaluation.batch_size below {clips}"
+                f"a smaller model or shape{fewer}"
             ) from None
     return Rehearsed(seconds, view, peaks)
 
