@@ -245,6 +245,20 @@ def test_weights_say_of_themselves_what_they_can_be(
         assert message in said(capsys, "predict", str(tmp_path / name), str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["stride", "options"])
+def test_lists_that_stand_for_many_values_are_refused(
+    name: str, trained_run: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    many: list[Any] = ["x"]
+    for _ in range(12):
+        many = [many] * 10
+    state = torch.load(trained_run / "checkpoint.pt", weights_only=True)
+    state["trained"][name] = {"width": many} if name == "options" else many
+    torch.save(state, tmp_path / "a.pt")
+    error = said(capsys, "predict", str(tmp_path / "a.pt"), str(tmp_path))
+    assert "over 1,048,576 values in its metadata" in error
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

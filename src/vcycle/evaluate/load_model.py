@@ -18,6 +18,7 @@ from vcycle.data.grid import GridRange
 from vcycle.evaluate.checkpoint import load_tensors, read_trained_model
 from vcycle.evaluate.trained_model import TrainedModel
 from vcycle.models import build_model
+from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape
 
 
@@ -111,12 +112,12 @@ def check_size(file: Path, trained: TrainedModel) -> None:
         with torch.device("meta"):
             model = build_model(trained.name, num_classes=len(trained.classes), **trained.options)
     except TypeError as error:
-        raise ValueError(f"{file}: options {trained.options}: {error}") from error
+        raise ValueError(f"{file}: options {shortened(trained.options)}: {error}") from error
     size = sum(each.numel() * each.element_size() for each in model.parameters())
     if size > 8 * file.stat().st_size:  # in any precision
         raise ValueError(
-            f"{file}: its weights are not those of {trained.name} with options {trained.options}, "
-            f"which take {size:,} bytes; give a file of vcycle train"
+            f"{file}: its weights are not those of {trained.name} with options "
+            f"{shortened(trained.options)}, which take {size:,} bytes; give a file of vcycle train"
         )
 
 

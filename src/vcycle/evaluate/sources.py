@@ -25,6 +25,7 @@ from vcycle.evaluate.trained_model import TrainedModel
 from vcycle.models import load_weights
 from vcycle.models.checkpoint_files import read_state_dict
 from vcycle.schedule.baseline import Baseline, LearningRate
+from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape
 
 FROM_A_FILE = "weights"
@@ -164,7 +165,7 @@ def load_scored(
         fix = f"give --model {trained.name}" if ":" in trained.name else "leave --model out"
         raise ValueError(
             f"model {config.model.name}: {file} is of {trained.name} with options "
-            f"{trained.options}; {fix}"
+            f"{shortened(trained.options)}; {fix}"
         )
     load_tensors(network, file, trained)
 
