@@ -27,6 +27,7 @@ from vcycle.data.workers.lifetime import (
     end,
     end_with,
     process_context,
+    signals_postponed,
 )
 from vcycle.schedule.messages import one_line
 
@@ -98,7 +99,8 @@ def run_jobs(
     try:
         while waiting or any(worker.busy for worker in workers):
             if waiting and len(workers) < num_workers:
-                workers.append(_JobWorker(function))
+                with signals_postponed():
+                    workers.append(_JobWorker(function))
             for worker in workers:
                 if waiting and not worker.busy:
                     task, deaths = waiting.popleft()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import multiprocessing
 import os
 import signal
@@ -298,6 +299,26 @@ def test_a_killed_parent_leaves_no_worker(manifest):
     pids = [int(pid) for pid in os.read(read, 100).split()]
     assert len(pids) == 2
     assert have_ended(pids)
+
+
+def test_ctrl_c_while_a_worker_is_forked_is_not_lost(manifest, monkeypatch):
+    """Python drops what is raised in functions that a fork calls, as those of ``logging`` are."""
+    monkeypatch.setattr(sys.modules[__name__], "at_fork", lambda: signal.raise_signal(2))
+    interrupted = iter(loader_of(ClipDataset(manifest, RANGE)))
+    with pytest.raises(KeyboardInterrupt):
+        next(interrupted)
+    monkeypatch.undo()
+    del interrupted
+    gc.collect()
+    assert not multiprocessing.active_children()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def at_fork():
+    """What a test does before a fork: nothing but in the one above."""
+
+
+os.register_at_fork(before=lambda: at_fork())
 
 
 def test_workers_outlive_the_thread_that_started_them(manifest):

@@ -1,6 +1,7 @@
 """How a worker process begins, and how it ends: with its parent, and with a reason.
 
-A parent process goes in; children that do not outlive it come out, and what ended one, as text.
+A parent process goes in; children that do not outlive it, and cost it no signal, come out, and what
+ended one, as text.
 """
 
 from __future__ import annotations
@@ -10,10 +11,16 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 STOOD_STILL_SECONDS = 5.0
 """Between two looks at workers: this process was busy, or stopped, maybe they with it."""
+ASKING_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+"""Of a terminal, a scheduler or torchrun; they reach the workers too."""
 _ENDS_WITHIN_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
@@ -21,6 +28,33 @@ _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 def process_context() -> Any:
     """How to start processes: forking is cheap and shares memory, but is safe on Linux only."""
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+
+
+@contextmanager
+def signals_postponed() -> Iterator[None]:
+    """Start processes in its body: signals that ask to end arrive after it.
+
+    Python drops what a handler raises while it forks, as Ctrl-C does.
+    """
+    if threading.current_thread() is not threading.main_thread():  # handlers run in that one
+        yield
+        return
+    arrived: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        arrived.append(number)
+
+    before = {number: signal.getsignal(number) for number in ASKING_TO_END}
+    handled = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in handled:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+        for each in arrived:
+            signal.raise_signal(each)
 
 
 def end_with(parent: int, thread: int) -> None:

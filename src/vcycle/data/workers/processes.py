@@ -31,11 +31,13 @@ from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.resample import keep_freed_memory
 from vcycle.data.request import ClipRequest
 from vcycle.data.workers.lifetime import (
+    ASKING_TO_END,
     STOOD_STILL_SECONDS,
     death,
     end,
     end_with,
     process_context,
+    signals_postponed,
 )
 from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 
@@ -94,12 +96,13 @@ class WorkerPool:
         self._on_video = self._context.RawArray("q", [-1] * num_workers)
         self._began = self._context.RawArray("d", num_workers)
         self._looked = time.monotonic()
-        self._workers = [self._start(i, dataset) for i in range(num_workers)]
         self._next_number = 0
         self._restarts_in_a_row = 0
-        # The processes end with this object, and at the latest with the interpreter: before
-        # multiprocessing waits for them, as a finalizer of ``weakref`` may not.
-        self._finalizer = Finalize(self, _end_all, args=(self._workers,), exitpriority=10)
+        with signals_postponed():
+            self._workers = [self._start(i, dataset) for i in range(num_workers)]
+            # The processes end with this object, and at the latest with the interpreter: before
+            # multiprocessing waits for them, as a finalizer of ``weakref`` may not.
+            self._finalizer = Finalize(self, _end_all, args=(self._workers,), exitpriority=10)
 
     @property
     def num_parts(self) -> int:
@@ -201,7 +204,8 @@ class WorkerPool:
             )
         self._on_video[i] = -1
         # It may have been killed for the memory of the frames that it kept.
-        self._workers[i] = self._start(i, replace(self.dataset, kept=None))
+        with signals_postponed():
+            self._workers[i] = self._start(i, replace(self.dataset, kept=None))
         for part, _ in old.parts.values():
             message = self._workers[i].message(part, self.bad_indices)
             self._workers[i].send(part, message, num_known=len(self.bad_indices))
@@ -259,10 +263,7 @@ def _work(
     thread: int,
 ) -> None:
     end_with(parent, thread)
-    # Ctrl-C reaches every process of the terminal; the main process ends its workers itself.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Those of a scheduler, torchrun or a closed terminal do too; the run first ends its step.
-    for signal_number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+    for signal_number in ASKING_TO_END:  # the run first ends its step, and then its workers
         signal.signal(signal_number, signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_freed_memory()
