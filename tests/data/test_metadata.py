@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import pytest
 
@@ -27,6 +28,22 @@ VIDEO = Video(
 def test_no_video_has_such_metadata(change):
     ((name, value),) = change.items()
     with pytest.raises(ValueError, match=f"{name} {value}: a video has"):
+        dataclasses.replace(VIDEO, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_frames": 10**400}, "num_frames 10000000000000000000: a video has at most"),
+        ({"num_frames": math.inf}, "num_frames inf: a video has at most 2147483648"),
+        ({"frame_rate": 1e30}, "frame_rate 1e+30: a video has at most 2147483648"),
+        ({"end_seconds": 1e308}, "end_seconds 1e+308: a video has at most 2147483648"),
+        ({"offset": 2**63}, "offset 9223372036854775808: a video has at most 4611686018427387904"),
+        ({"num_frames": 24.5}, "num_frames 24.5: give a whole number"),
+    ],
+)
+def test_no_video_has_as_much(change, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         dataclasses.replace(VIDEO, **change)
 
 

@@ -60,6 +60,12 @@ def test_json_that_is_no_list_of_objects_is_named(tmp_path):
 @pytest.mark.parametrize("text", ["-1", "nan", "inf", "one", ""])
 def test_numbers_are_finite_and_not_negative(text):
     assert parse_number(" 1.5", "x") == 1.5
-    for read in (parse_number, parse_whole_number):
-        with pytest.raises(ValueError, match=f"x '{text}' is not a .*number of at least 0"):
-            read(text, "x")
+    with pytest.raises(ValueError, match=f"x '{text}' is not a number from 0 to 2147483648"):
+        parse_number(text, "x")
+    with pytest.raises(ValueError, match=f"x '{text}' is not a whole number of at least 0"):
+        parse_whole_number(text, "x")
+
+
+def test_no_video_has_so_many_seconds():
+    with pytest.raises(ValueError, match="end '1e308' is not a number from 0 to 2147483648"):
+        parse_number("1e308", "end")

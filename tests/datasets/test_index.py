@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -251,6 +252,15 @@ def test_an_index_resumes_quarantines_and_counts(put, tmp_path):
     )
     assert counts == [(4, 4)]
     assert again.manifest == index.manifest
+
+
+@pytest.mark.parametrize("damage", ["Infinity", "24.5"])
+def test_counts_that_no_probe_finds_are_looked_up_again(put, tmp_path, damage):
+    listing, out = list_folder(put("train/run/a.mp4", "val/run/b.mp4")), tmp_path / "out"
+    index = index_videos(listing, out, num_workers=0)
+    journal = out / "probes.jsonl"
+    journal.write_text(re.sub(r'"num_frames": \d+', f'"num_frames": {damage}', journal.read_text()))
+    assert index_videos(listing, out, num_workers=0).manifest == index.manifest
 
 
 def test_names_that_cannot_be_written_are_quarantined(put, tmp_path):

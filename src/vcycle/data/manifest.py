@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 from vcycle.data.atomic import write_atomic
-from vcycle.data.metadata import Location, Video, VideoInfo, check_uri
+from vcycle.data.metadata import INTEGERS, Location, Video, VideoInfo, check_uri
 from vcycle.data.tables import (
     check_line,
     parse_number,
@@ -45,10 +45,6 @@ _FOREIGN = (
     "`vcycle data index ... --out FOLDER`"
 )
 _FIX = "correct it, or index the videos again"
-_INTEGERS = (
-    *("num_frames", "width", "height", "rotation", "key_interval"),
-    *("offset", "num_bytes"),
-)
 _OPTIONAL = {"key_interval": "0", "spans": "", "offset": "0", "num_bytes": "0"}
 _OPTIONAL |= {"start_seconds": "0", "end_seconds": "0"}
 _COLUMNS = (
@@ -298,7 +294,7 @@ def _video_of_row(row: Mapping[str, str], *, num_classes: int) -> Video:
         flip=bool(parse_whole_number(row["flip"], "flip")),
         codec=row["codec"],
         spans=_spans(row["spans"], num_labels=len(labels)),
-        **{name: parse_whole_number(row[name], name) for name in _INTEGERS},
+        **{name: parse_whole_number(row[name], name) for name in INTEGERS},
         frame_rate=parse_number(row["frame_rate"], "frame_rate"),
         duration_seconds=parse_number(row["duration_seconds"], "duration_seconds"),
         start_seconds=parse_number(row["start_seconds"], "start_seconds"),

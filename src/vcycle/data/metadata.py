@@ -8,18 +8,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from vcycle.data.tables import MOST
+
 FOLDER_FRAME_RATE = 30.0
 """Of a video kept as a folder of images, which have none, unless its dataset says another."""
 
 _LEAST = {"num_frames": 1, "frame_rate": 0.001, "width": 1, "height": 1}  # 0 for the others
+_MOST = {"offset": 2**62, "num_bytes": 2**62}  # as files have; MOST for the others
 _STORES = (
     *("abfs", "abfss", "adl", "az", "dbfs", "file", "gcs", "gs", "hdfs", "hf", "http", "https"),
     *("lakefs", "memory", "oci", "oss", "s3", "s3a", "sftp", "smb", "tos", "webdav", "webhdfs"),
 )
-_NUMBERS = (
-    *("num_frames", "frame_rate", "duration_seconds", "width", "height", "rotation"),
-    *("key_interval", "offset", "num_bytes", "start_seconds", "end_seconds"),
+INTEGERS = (
+    *("num_frames", "width", "height", "rotation", "key_interval"),
+    *("offset", "num_bytes"),
 )
+"""Of a video's numbers, those that are whole."""
+_NUMBERS = (*INTEGERS, "frame_rate", "duration_seconds", "start_seconds", "end_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +46,14 @@ class VideoInfo:
     def __post_init__(self) -> None:
         for name in _NUMBERS:
             least = _LEAST.get(name, 0)
-            value = getattr(self, name, least)  # the last four are a Video's
+            value = getattr(self, name, least)  # some are a Video's
             if not value >= least:  # NaN is not, either
                 raise ValueError(f"{name} {value}: a video has at least {least}")
+            most = _MOST.get(name, MOST)
+            if value > most:
+                raise ValueError(f"{name} {str(value)[:20]}: a video has at most {most}")
+            if name in INTEGERS and not hasattr(value, "__index__"):
+                raise ValueError(f"{name} {value}: give a whole number")
 
 
 def check_uri(uri: str) -> None:

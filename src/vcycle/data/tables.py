@@ -25,6 +25,9 @@ T = TypeVar("T")
 CONTROL = re.compile("[\x00-\x08\n\r\x0e-\x1f\x7f]")
 """Characters that break a line of a file or begin what steers a terminal."""
 
+MOST = 2**31
+"""Of frames, pixels, seconds and frames a second: no video has more."""
+
 
 @contextmanager
 def placed(where: str, fix: str) -> Iterator[None]:
@@ -162,13 +165,13 @@ def check_line(text: str, name: str) -> None:
 
 
 def parse_number(text: str, name: str) -> float:
-    """A finite number of at least 0."""
+    """A number from 0 to ``MOST``."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} {quoted(text)} is not a number of at least 0")
+    if not 0 <= value <= MOST:
+        raise ValueError(f"{name} {quoted(text)} is not a number from 0 to {MOST}")
     return value
 
 
