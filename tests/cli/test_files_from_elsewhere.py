@@ -245,6 +245,19 @@ def test_weights_say_of_themselves_what_they_can_be(
         assert message in said(capsys, "predict", str(tmp_path / name), str(tmp_path))
 
 
+def test_weights_that_give_no_finite_scores_have_no_result(
+    run: Path, synthetic_videos: Path, capsys: Captured
+) -> None:
+    state = torch.load(run / "checkpoint.pt", weights_only=True)
+    weights = next(name for name in state["model"] if name.endswith("weight"))
+    state["model"][weights].fill_(torch.nan)
+    torch.save(state, run / "nan.pt")
+    video = next((synthetic_videos / "val").glob("*.mp4"))
+    for words in (["predict", str(run / "nan.pt"), str(video)], ["eval", str(run / "nan.pt")]):
+        error = said(capsys, *words)
+        assert error.startswith(f"vcycle: {run / 'nan.pt'}: it gives no finite scores ")
+
+
 @pytest.mark.parametrize("name", ["stride", "options"])
 def test_lists_that_stand_for_many_values_are_refused(
     name: str, trained_run: Path, tmp_path: Path, capsys: Captured

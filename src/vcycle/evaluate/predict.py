@@ -74,8 +74,8 @@ def predict(
     with the video. ``shape`` is that of training unless given. A folder of images is a video of 30
     frames a second.
 
-    Raises ValueError if an argument is impossible or names no video; UnreadableVideo when the turn
-    comes of a video that does not decode.
+    Raises ValueError if an argument is impossible or names no video; when its turn comes,
+    UnreadableVideo of a video that does not decode, and ValueError of one without finite scores.
     """
     if every_seconds is not None and window_seconds is None:
         raise ValueError(f"every_seconds {every_seconds}: give window_seconds too")
@@ -153,6 +153,10 @@ def _predict_span(
             scores = _scores(model, model.normalize(clips.to(device)), shape)
             parts.append(view_probabilities(scores, multi_label=model.trained.multi_label).cpu())
     shares = combined(torch.cat(parts), multi_label=model.trained.multi_label)
+    if not shares.isfinite().all():
+        raise ValueError(
+            f"{model.path}: it gives no finite scores of {video.name}; give another checkpoint"
+        )
     return Prediction(
         video.name, *span, num_clips, model.classes, tuple(float(share) for share in shares)
     )

@@ -73,8 +73,8 @@ def score_run(
     ``shapes``: its scores, the multiply-adds of a clip, None if they cannot be counted, the
     milliseconds of the network on a clip, in batches and measured on this device, and for which of
     the two no cheaper shape is as good. ``bad_videos`` are those that could not be read. Raises
-    ValueError if the weights are of another model or of other classes, or were trained on videos
-    of one class each and these show several.
+    ValueError if the weights are of another model or of other classes, were trained on videos of
+    one class each and these show several, or give no video a finite score.
     """
     manifest = read_manifest(config, run_of(path))
     _check_split(manifest, split)
@@ -93,12 +93,14 @@ def score_run(
         for shape in shapes:
             _check_shape(network, shape, min(views, config.evaluation.batch_size), fabric)
         scored, more = _score(network, config, videos, fabric, config.baseline.shape)
+        _check_finite(scored, file, config.baseline.shape)
         bad |= more
         rows = []
         for shape in shapes:
             found = scored
             if shape != config.baseline.shape:
                 found, more = _score(network, config, videos, fabric, shape)
+                _check_finite(found, file, shape)
                 bad |= more
             rows.append(_shape_row(network, config, shape, found, videos, fabric))
     values: dict[str, Any] = {
@@ -152,6 +154,12 @@ def _score(
                 f"the memory of {fabric.device}; give a smaller one"
             ) from None
         return scored, united(loader.bad_videos, fabric)
+
+
+def _check_finite(scored: VideoScores, file: Path, shape: Shape) -> None:
+    seen = scored.scores[scored.num_views > 0]
+    if len(seen) and not seen.isfinite().any():
+        raise ValueError(f"{file}: it gives no finite scores at {shape}; give another checkpoint")
 
 
 def _shape_row(
