@@ -258,6 +258,21 @@ def test_weights_that_give_no_finite_scores_have_no_result(
         assert error.startswith(f"vcycle: {run / 'nan.pt'}: it gives no finite scores ")
 
 
+def test_names_of_files_do_not_steer_the_terminal(
+    run: Path, synthetic_videos: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    video = next((synthetic_videos / "val").glob("*.mp4"))
+    folder = tmp_path / "videos"
+    folder.mkdir()
+    shutil.copy(video, folder / "\x1b]0;mine\x07\na.mp4")
+    (folder / "\x1b[31m.mp4").write_bytes(b"no video")
+    assert main(["predict", str(run), str(folder), "--clips", "1"]) == 2
+    shown = capsys.readouterr()
+    assert f"{folder}/\\x1b]0;mine\\x07\\na.mp4\n" in shown.out
+    assert f"{folder}/\\x1b[31m.mp4: Invalid data found" in shown.err
+    assert "\x1b" not in shown.out + shown.err
+
+
 @pytest.mark.parametrize("name", ["stride", "options"])
 def test_lists_that_stand_for_many_values_are_refused(
     name: str, trained_run: Path, tmp_path: Path, capsys: Captured

@@ -30,6 +30,7 @@ from vcycle.cli.report import add_report_flags
 from vcycle.cli.train import add_train_flags
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import FIELDS_HELP
+from vcycle.data.tables import without_control
 
 _OF_RUNS: dict[str, tuple[str, str | None, Callable[[FlagParser], None]]] = {
     "plan": ("print or draw what a run will do", "recipe", add_plan_flags),
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (ValueError, OSError, RuntimeError, OverflowError, MemoryError) as error:
             if os.environ.get("VCYCLE_TRACEBACK") or not _is_users(error):
                 raise
-            message = _one_line(error)
+            message = without_control(_one_line(error))
             print(f"vcycle: {message}", file=sys.stderr, flush=True)
             if is_one_of_several():
                 _tell_others(message)

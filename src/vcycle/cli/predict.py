@@ -21,6 +21,7 @@ from vcycle.cli.launched import is_one_of_several
 from vcycle.cli.trained_model import add_model_flags, model_of
 from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
+from vcycle.data.tables import without_control
 from vcycle.schedule.messages import counted
 from vcycle.schedule.shape import Shape
 
@@ -131,7 +132,7 @@ def _text(prediction: Prediction, options: argparse.Namespace) -> str:
     span = ""
     if options.window is not None:
         span = f"  {prediction.start_seconds:.1f} to {prediction.end_seconds:.1f} s"
-    lines = [f"{prediction.video}{span}"]
+    lines = [f"{without_control(prediction.video)}{span}"]
     lines += [f"  {share:6.1%}  {name}" for name, share in prediction.top(options.top_k)]
     return "\n".join(lines)
 

@@ -29,6 +29,11 @@ MOST = 2**31
 """Of frames, pixels, seconds and frames a second: no video has more."""
 
 
+def without_control(text: str) -> str:
+    """Text of others for a terminal: ``\\x1b`` for what would steer it."""
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 @contextmanager
 def placed(where: str, fix: str) -> Iterator[None]:
     """Put the place before a ValueError raised inside, and what to do behind it."""

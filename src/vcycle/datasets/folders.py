@@ -11,7 +11,7 @@ from collections import deque
 from pathlib import Path
 
 from vcycle.data.manifest import PREPARED_FILE
-from vcycle.data.tables import CONTROL
+from vcycle.data.tables import without_control
 
 VIDEO_SUFFIXES = frozenset(
     {
@@ -78,7 +78,7 @@ def plain_name(path: Path, top: Path) -> str:
     Other bytes are escaped. The name is then no file's, and its probe says ``not found``.
     """
     name = os.fsencode(path.relative_to(top).as_posix()).decode(errors="backslashreplace")
-    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), name)
+    return without_control(name)
 
 
 def _content(folder: Path) -> tuple[list[Path], list[Path], list[str]]:
