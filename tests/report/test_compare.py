@@ -70,6 +70,30 @@ def folders(tmp_path: Path) -> list[Path]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "before", "after", "message"),
+    [
+        ("metrics.jsonl", '"batch_size": 4', '"batch_size": 1e308', "metrics.jsonl has batch_size"),
+        ("metrics.jsonl", '"batch_size": 4', f'"batch_size": {10**400}', "metrics.jsonl has batch"),
+        ("validation.jsonl", "0.95", str(10**400), "top1 10000000000000000000 after step 29 in va"),
+        ("validation.jsonl", "30.0", str(10**400), "validation.jsonl has seconds 1000000000"),
+        ("multiply_adds.json", "100", "1e999", "multiply_adds.json has 8x32x32 inf"),
+    ],
+)
+def test_numbers_that_no_run_writes_name_its_folder(
+    folders: list[Path], name: str, before: str, after: str, message: str, capsys: Any
+) -> None:
+    file = folders[0] / name
+    changed = file.read_text().replace(before, after)
+    assert changed != file.read_text()
+    file.write_text(changed)
+    for words in (["compare", *map(str, folders)], ["compare", *map(str, folders[::-1])]):
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"vcycle: run folder {folders[0]}: ")
+        assert message in error
+
+
 def test_costs_are_those_of_the_first_validation_at_or_above(folders: list[Path]) -> None:
     values = compare_runs(folders, at_accuracy=0.9)
     baseline, multigrid = values["runs"]
@@ -140,6 +164,7 @@ def test_other_views_of_the_same_videos_are_a_note(folders: list[Path], tmp_path
 def test_a_run_that_takes_more_is_not_said_to_take_less() -> None:
     assert comparison_cell(50.0, 4.0) == "50.0 (4.00x less)"
     assert comparison_cell(800.0, 0.25) == "800.0 (4.00x as much)"
+    assert comparison_cell(800.0, 0.0) == "800.0"
 
 
 @pytest.mark.parametrize(

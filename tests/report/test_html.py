@@ -169,6 +169,11 @@ def test_an_unfinished_run_is_reported_as_far_as_it_is(
         ("result.json", "{"),
         ("bad_videos.json", "[1]"),
         ("metrics.jsonl", '{"step": 0, "shape": "4x32x32", "token_share": 1, "batch_size": 8}\n'),
+        (
+            "metrics.jsonl",
+            '{"step": 0, "phase": 0, "shape": "4x32x32", "token_share": 1, "batch_size": 8, '
+            '"learning_rate": 0.1, "seconds": 1, "loss": "large"}\n',
+        ),
         ("dataset.json", '{"validation": {"multi_label": false, "videos_sha256": ""}}'),
     ],
 )

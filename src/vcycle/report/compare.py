@@ -122,7 +122,7 @@ def comparison_cell(value: float | None, times_less: float | None) -> str:
     if value is None:
         return "not counted"
     text = f"{value:.3g}" if value >= 1e6 else f"{round(value, 1):,}"
-    if times_less is None or not math.isfinite(times_less):
+    if not times_less or not math.isfinite(times_less):
         return text
     if times_less < 1:
         return f"{text} ({1 / times_less:.2f}x as much)"

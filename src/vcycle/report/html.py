@@ -51,7 +51,7 @@ def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
     read or has no steps yet, or runs are validated on different videos.
     """
     check_output(Path(file), ".html", ".htm", flag="--out")
-    with as_written(", ".join(map(str, folders))):
+    with as_written(*folders):
         page = _page(folders)
     write_atomic(Path(file), page)
 

@@ -8,7 +8,6 @@ own model.
 from __future__ import annotations
 
 import json
-import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.data.json_lines import read_rows
+from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import clip_name
 
-_NOT_JSON = (json.JSONDecodeError, UnicodeDecodeError)
+_MOST = 2**62
+"""Of any number: what is computed from two is finite."""
 _ROUNDING = 1e-6
 """Accuracies are kept in single precision, in which 0.9 is a little less."""
 
@@ -83,14 +84,20 @@ def read_run(folder: str | Path) -> RunRecord:
 
 
 @contextmanager
-def as_written(folder: str | Path) -> Iterator[None]:
-    """ValueError, in one line, where a run's files turn out to be others than a run writes."""
+def as_written(*folders: str | Path) -> Iterator[None]:
+    """ValueError, in one line, where runs' files turn out to be others than a run writes.
+
+    One that names a folder says what to do already.
+    """
+    kinds = (LookupError, TypeError, AttributeError, RecursionError, ArithmeticError, ValueError)
     try:
         yield
-    except (LookupError, TypeError, AttributeError, RecursionError, *_NOT_JSON) as error:
+    except kinds as error:
+        if isinstance(error, ValueError) and any(str(each) in str(error) for each in folders):
+            raise
         raise ValueError(
-            f"run folder {folder}: its files are not as vcycle train writes them "
-            f"({type(error).__name__}: {error}); give another, or restore them"
+            f"run folder {', '.join(map(str, folders))}: its files are not as vcycle train writes "
+            f"them ({type(error).__name__}: {error}); give another, or restore them"
         ) from error
 
 
@@ -118,10 +125,10 @@ def _read_run(folder: str | Path) -> RunRecord:
     rows = read_rows(path / "validation.jsonl")
     _check_numbers(rows, "validation.jsonl", ("step", "seconds"))
     for row in rows:
-        if not math.isfinite(row[metric]):
+        if not 0 <= row[metric] <= 1 + _ROUNDING:
             raise ValueError(
-                f"run folder {folder}: {metric} {row[metric]} after step {row['step']} in "
-                f"validation.jsonl; take the line out"
+                f"run folder {folder}: {metric} {shortened(row[metric], 20)} after step "
+                f"{row['step']} in validation.jsonl; take the line out"
             )
         done = bisect_right(numbers, row["step"])
         cost = None if costs is None else costs[done]
@@ -138,10 +145,10 @@ def _read_run(folder: str | Path) -> RunRecord:
 
 
 def _check_numbers(rows: Sequence[dict[str, Any]], file: str, names: Sequence[str]) -> None:
-    """Raise TypeError unless these of every row are finite numbers of at least 0."""
+    """Raise TypeError unless these of every row are numbers from 0 to ``_MOST``."""
     for row in rows:
         for name in names:
-            if not (isinstance(row[name], int | float) and 0 <= row[name] < math.inf):
+            if not (isinstance(row[name], int | float) and 0 <= row[name] <= _MOST):
                 raise TypeError(f"{file} has {name} {row[name]!r:.40}")
 
 
@@ -149,6 +156,7 @@ def _costs(path: Path, steps: list[dict[str, Any]]) -> list[float] | None:
     """Multiply-adds before each step and after the last; None if they were not counted."""
     file = path / "multiply_adds.json"
     of_clip = json.loads(file.read_text()) if file.is_file() else {}
+    _check_numbers([of_clip], file.name, tuple(of_clip))
     total = [0.0]
     for step in steps:
         name = clip_name(step["shape"], step["token_share"])
