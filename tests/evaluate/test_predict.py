@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -223,6 +224,19 @@ def test_the_command_reads_standard_input(
     assert main(["predict", str(trained_run), "-"]) == 0
     assert capsys.readouterr().out.splitlines() == ["-", *expected]
     assert len(expected) == 5
+
+
+def test_standard_input_that_the_disk_does_not_hold_names_its_copy(
+    trained_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(bytes(10_000))))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+        assert main(["predict", str(trained_run), "-"]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "/standard_input: File too large" in capsys.readouterr().err
 
 
 def test_a_folder_of_images_is_one_video(trained_run: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from vcycle.cli.launched import is_one_of_several
 from vcycle.cli.trained_model import add_model_flags, model_of
 from vcycle.cli.waiting import starting_pytorch, waiting_for
 from vcycle.config.flag_parser import FlagParser
+from vcycle.data.atomic import naming
 from vcycle.data.tables import without_control
 from vcycle.schedule.messages import counted
 from vcycle.schedule.shape import Shape
@@ -149,7 +150,7 @@ def _found(words: list[str]) -> Iterator[list[NamedVideo]]:
         raise ValueError("-: standard input is closed; pipe a video into it, or name a file")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "standard_input"
-        with file.open("wb") as out:
+        with naming(file), file.open("wb") as out:
             shutil.copyfileobj(sys.stdin.buffer, out)
         [piped] = find_videos([file])
         yield [

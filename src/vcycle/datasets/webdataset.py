@@ -180,7 +180,7 @@ def _members(tar: tarfile.TarFile, shard: Path) -> dict[str, tarfile.TarInfo]:
             raise ValueError("data after its end, or no header" if end else "no end")
     except _LongHeaderError:
         raise
-    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError, OSError) as error:
         raise ValueError(
             f"{shard}: is damaged or cut off after {last} ({error}); write it again"
         ) from None
