@@ -102,6 +102,49 @@ def test_a_file_that_is_in_the_way_is_refused_and_left_as_it_is(originals, tmp_p
     assert mine.read_bytes() == b"mine"
 
 
+def test_a_journal_of_others_names_no_file_outside(originals, tmp_path):
+    """And rows that are damaged are none."""
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    prepared = prepare(originals, out).manifest
+    outside.mkdir()
+    (outside / ".note.1234").write_text("precious")
+    name = prepared.videos[0].path
+    info = {"num_frames": 4, "frame_rate": 1, "duration_seconds": 4, "width": 16, "height": 24}
+    made = {"name": name, "stamp": [], "info": info, "num_bytes": 5}
+    rows = [
+        {"name": "../outside/note"},
+        {"name": str(outside / "note")},
+        {"name": [name]},
+        {"name": "b\0/1.mp4"},
+        {**made, "num_bytes": "x"},
+        {**made, "stamp": 5},
+        {"shard": "s", "ranges": [1]},
+        {"shard": "s", "ranges": {name: 5}},
+        {"shard": "s", "ranges": {name: ["a", "b"]}},
+    ]
+    for row in rows:
+        with (out / "prepared.jsonl").open("a") as journal:
+            journal.write(json.dumps(row) + "\n")
+        assert prepare(originals, out).manifest == prepared, row
+    assert (outside / ".note.1234").read_text() == "precious"
+
+
+def test_a_link_in_the_folder_is_not_followed(originals, tmp_path):
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    prepare(originals, out)
+    shutil.rmtree(out / "a")
+    outside.mkdir()
+    (outside / "0.mkv.mp4").write_text("precious")
+    (out / "a").symlink_to(outside)
+    with pytest.raises(ValueError, match=rf"^{out}/a: leads out of {out}; replace the link by a f"):
+        prepare(originals, out)
+    (out / "prepared.jsonl").unlink()
+    (out / "a" / "0.mkv.mp4").unlink()
+    shutil.rmtree(out / "b")
+    with pytest.raises(ValueError, match=rf"^{out}/a: leads out of {out}; replace the link by a f"):
+        prepare(originals, out)
+
+
 def test_two_runs_do_not_write_to_one_folder(originals, tmp_path):
     out = tmp_path / "out"
     prepare(originals, out)

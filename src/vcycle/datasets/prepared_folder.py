@@ -13,12 +13,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vcycle.data.atomic import remove_partials, write_atomic
 from vcycle.data.manifest import MANIFEST_FILES, PREPARED_FILE
 from vcycle.data.metadata import Video, VideoInfo
+from vcycle.data.tables import check_line
 from vcycle.datasets.journal import Journal, Row, file_stamp
 from vcycle.datasets.shards import write_shard
 
@@ -90,6 +91,21 @@ def _claim(root: Path, record: Mapping[str, Any]) -> None:
             )
 
 
+def _checked_name(name: str) -> str:
+    """Of a file in the folder, whoever wrote the journal."""
+    check_line(name, "name")
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError(f"name {name!r}")
+    return name
+
+
+def _checked_sizes(*sizes: int) -> tuple[int, ...]:
+    if not all(isinstance(each, int) and each >= 0 for each in sizes):
+        raise TypeError(f"sizes {sizes}")
+    return sizes
+
+
 class PreparedFolder:
     """The prepared videos under ``root``, by their names, as its journal has them."""
 
@@ -105,30 +121,46 @@ class PreparedFolder:
                 self._read(row)
             except (KeyError, TypeError, ValueError):  # written by another version
                 continue
+        self._check_inside(self._ours)
 
     def tidy(self) -> None:
         """Remove partial files that killed runs left."""
         remove_partials(self.root, {*self._ours, *MANIFEST_FILES, PREPARED_FILE})
 
     def _read(self, row: Row) -> None:
+        """Raises KeyError, TypeError or ValueError if it is none of this version's."""
         if "shard" in row:
-            self._num_in_shard[row["shard"]] = len(row["ranges"])
-            for name, (offset, num_bytes) in row["ranges"].items():
+            shard, ranges = _checked_name(row["shard"]), dict(row["ranges"])
+            parts = {name: _checked_sizes(*each) for name, each in ranges.items()}
+            self._num_in_shard[shard] = len(parts)
+            for name, (offset, num_bytes) in parts.items():
                 if name in self._entries:
                     self._entries[name] = replace(
-                        self._entries[name], shard=row["shard"], offset=offset, num_bytes=num_bytes
+                        self._entries[name], shard=shard, offset=offset, num_bytes=num_bytes
                     )
             return
-        self._ours.add(row["name"])
+        name = _checked_name(row["name"])
+        self._ours.add(name)
         if "info" in row:
-            info = VideoInfo(**row["info"])
-            self._entries[row["name"]] = _Entry(row["stamp"], info, row["num_bytes"])
+            info, (num_bytes,) = VideoInfo(**row["info"]), _checked_sizes(row["num_bytes"])
+            self._entries[name] = _Entry(list(row["stamp"]), info, num_bytes)
+
+    def _check_inside(self, names: Iterable[str]) -> None:
+        top = self.root.resolve()
+        for folder in {(self.root / name).parent for name in names}:
+            if not folder.resolve().is_relative_to(top):
+                raise ValueError(
+                    f"{folder}: leads out of {self.root}; replace the link by a folder, or choose "
+                    f"another folder"
+                )
 
     def own(self, names: Iterable[str]) -> None:
         """Record that files of these names are ours, before they are written.
 
-        Raises ValueError if one exists that this tool did not write.
+        Raises ValueError if one exists that this tool did not write, or lies behind a link.
         """
+        names = list(names)
+        self._check_inside(names)
         new = [name for name in names if name not in self._ours]
         for name in new:
             if os.path.lexists(self.root / name):
