@@ -30,7 +30,7 @@ def test_sizes_are_whole_and_positive(sizes: tuple[int, int, int]) -> None:
 
 
 def test_a_clip_is_one_that_memory_may_hold() -> None:
-    assert Shape(64, 1080, 1920).num_pixels < 2**27
+    assert Shape(128, 1080, 1920).num_pixels < 2**28
     with pytest.raises(ValueError, match=r"^shape 8x9600x9600: a clip of 737,280,000 pixels; give"):
         Shape(8, 9600, 9600)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from vcycle.schedule.arguments import keep, whole_number
 
-_MOST_PIXELS = 2**27
-"""Of a clip, as 64x1080x1920 has; in single precision it takes 1.6 GB."""
+_MOST_PIXELS = 2**28
+"""Of a clip, as 128x1080x1920 has; in single precision it takes 3.2 GB."""
 _TOLERANCE = 1e-9
 """Of products such as 0.29 * 100, which lies just below 29."""
 
@@ -43,8 +43,8 @@ class Shape:
             keep(self, **{name: whole_number(name, getattr(self, name))})
         if self.num_pixels > _MOST_PIXELS:
             raise ValueError(
-                f"shape {self}: a clip of {self.num_pixels:,} pixels; give a shape of "
-                f"{_MOST_PIXELS:,} at most, such as 16x224x224"
+                f"shape {self}: a clip of {self.num_pixels:,} pixels; give one of at most "
+                f"{_MOST_PIXELS:,}"
             )
 
     @classmethod
