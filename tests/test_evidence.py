@@ -326,15 +326,20 @@ def test_the_longest_baselines_that_it_came_to_and_stayed_below() -> None:
     }
     came_to, below = [], []
     for row in VALUES["lengths"]:
-        if row["method"] == "anneal" and row["top1"]:
+        if row["method"] == "anneal" and row["top1"] and row["baseline_length"] >= 1:
             task = row["dataset"], row["regime"]
-            is_there = (row["top1"]["factor"] or 0) >= 1.8
+            is_there = (row["top1"]["factor"] or 0) >= 1.76  # of five ninths of the steps
             of_baseline = steps[(*task, row["baseline_length"])]
             (came_to if is_there else below).append((of_baseline, *task))
     longest = max(came_to)[0]
-    assert [each for each in below if each[0] > MOST_BASELINE_STEPS] == [
-        (MOSTLY_STEPS, "isl_emergency8", "scratch")
+    # By the line between lengths of unequal seeds the first takes more; in five ninths of the steps
+    # the mean of five seeds lies above it.
+    assert sorted(below) == [
+        (800, "weizmann10", "slowfast"),
+        (MOSTLY_STEPS, "isl_emergency8", "scratch"),
     ]
+    there, whole = means("weizmann10/slowfast", "top1", ("anneal", 0.555), ("baseline", 1))
+    assert there > whole + 0.05
     assert MOST_BASELINE_STEPS in [each for each, *_ in came_to]
     assert longest == MOSTLY_STEPS
     seeds = {p["steps"]: p["runs"] // 3 for p in POINTS if p["method"] == "baseline"}
@@ -398,11 +403,19 @@ def test_beside_baselines_of_twice_the_steps() -> None:
     }
     assert savings.pop(("isl_emergency8", "scratch")) is None
     assert savings.keys() == gains.keys()
+    gained = {
+        (p["dataset"], p["regime"]): 100 * (p["top1"] - p["whole_baseline"]["top1"])
+        for p in POINTS
+        if (p["method"], p["length"]) == ("baseline", 2)
+    }
+    assert len(gained) == 11
+    assert round(gained.pop(("isl_emergency8", "slowfast"))) == -1
+    ends = f"{min(gained.values()):.0f} to {max(gained.values()):.0f}"
+    assert f"ended {ends} points above the whole one" in text
     assert f"{min(savings.values()):.1f} to {max(savings.values()):.1f} times fewer" in text
     for point in POINTS:
         if (point["method"], point["length"]) == ("baseline", 2):
             assert point["runs"] == 3
-            assert point["top1"] > point["whole_baseline"]["top1"]
 
 
 def test_at_twice_the_baselines_steps_it_was_level_with_it() -> None:
@@ -425,7 +438,7 @@ def test_at_twice_the_baselines_steps_it_was_level_with_it() -> None:
         (scratch, RESNET, 300, "isl_emergency8/scratch", True),
         (scratch, RESNET, 400, "generated/scratch", True),
         (scratch, TRANSFORMER, 300, "isl_emergency8/transformer", True),
-        (scratch, SLOWFAST, 300, "isl_emergency8/slowfast", True),
+        (scratch, SLOWFAST, 300, "isl_emergency8/slowfast", False),
         (scratch, RESNET, 60, "weizmann10/scratch", False),
         (scratch, RESNET, 60, "weizmann10/sgd", False),
         (scratch, SLOWFAST, 60, "weizmann10/slowfast", False),

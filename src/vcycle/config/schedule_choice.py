@@ -31,12 +31,12 @@ MOST_STEPS, LEVEL_STEPS = 1500, 3000
 MOST_STEPS_OF_MUON = 1500
 """The longest that was compared under Muon."""
 MOST_BASELINE_STEPS, MOSTLY_STEPS = 1600, 3000
-"""Up to the first the anneal came to the accuracy of all baselines in five ninths of their steps;
-of the second it came to that of all but one."""
+"""The anneal came to the accuracy of a whole baseline, or a longer one, of the first in five ninths
+of its steps; of the second to that of all but one."""
 _TOO_LONG = (
-    f"not shown for a baseline this long: in 5/9 of their steps the anneal came to those of up to "
-    f"{MOST_BASELINE_STEPS:,} and, one seed each, to those of {MOSTLY_STEPS:,} but one, of a 3D "
-    f"ResNet from random weights under AdamW on sign language"
+    f"not shown for a baseline this long: in 5/9 of their steps the anneal came to whole baselines "
+    f"of 800 and 1,500 and, one seed each, to those of {MOST_BASELINE_STEPS:,} and, but for a 3D "
+    f"ResNet's from random weights on sign language, of {MOSTLY_STEPS:,}"
 )
 _TOO_LONG_FOR_MUON = (
     f"not shown for a baseline this long: under Muon the longest that the anneal was compared with "
