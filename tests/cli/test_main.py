@@ -100,6 +100,23 @@ def test_memory_that_torch_does_not_get_is_one_line(
         main(["models"])
 
 
+def test_whatever_ends_one_of_several_processes_is_told_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("vcycle.devices.process_group.leave_word", told.append)
+    monkeypatch.setattr(models, "run_models_command", lambda _: torch.zeros(2) @ torch.zeros(3))
+    with pytest.raises(RuntimeError):
+        main(["models"])
+    monkeypatch.setenv("VCYCLE_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="nowhere"):
+        main(["eval", "nowhere"])
+    first, second = told
+    assert first.startswith("RuntimeError: inconsistent tensor size")
+    assert second.startswith("run folder nowhere: not found")
+
+
 @pytest.mark.parametrize("rest", [[], ["--data", "/no/such/file"]])
 def test_training_without_videos_is_refused_before_pytorch_starts(rest: list[str]) -> None:
     code = f"""import sys; sys.modules["torch"] = None

@@ -338,6 +338,9 @@ def test_counts_may_be_whole_numbers_of_any_kind(tmp_path: Path) -> None:
     torch.save({**state, "num_batches_tracked": torch.tensor(torch.inf)}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match="'num_batches_tracked' holds values that are not finite"):
         load_weights(nn.BatchNorm3d(2), tmp_path / "a.pth", partial=True)
+    torch.save({**state, "num_batches_tracked": torch.tensor(0.5)}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=r"holds values that .* does not, which takes torch.int64"):
+        load_weights(nn.BatchNorm3d(2), tmp_path / "a.pth", partial=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.complex64])

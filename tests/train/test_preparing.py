@@ -82,6 +82,16 @@ def test_as_much_is_rewritten_as_a_clip_goes_through(
     assert preparing._beginning(video, preparing._span(video, asked)).num_frames == frames
 
 
+def test_nothing_is_rewritten_of_videos_that_would_take_long(
+    config: RunConfig, times: StepTimes, videos: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clips of segments go through all of them."""
+    long = replace(videos, videos=tuple(replace(v, num_frames=2001) for v in videos.videos))
+    segments = replace(config, data=replace(config.data, segments=True))
+    monkeypatch.setattr(preparing, "prepare_videos", None)
+    assert measure_preparing(segments, times, long, val_videos=12) is None
+
+
 def test_a_video_that_hangs_what_rewrites_it_is_given_up(
     config: RunConfig, times: StepTimes, videos: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ from vcycle.cli.train import add_train_flags
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import FIELDS_HELP
 from vcycle.data.tables import without_control
+from vcycle.schedule.messages import one_line
 
 _OF_RUNS: dict[str, tuple[str, str | None, Callable[[FlagParser], None]]] = {
     "plan": ("print or draw what a run will do", "recipe", add_plan_flags),
@@ -70,13 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not hasattr(options, "is_logged"):  # of others, what they print is their result
                 check_output()
             return 0
-        except (ValueError, OSError, RuntimeError, OverflowError, MemoryError) as error:
-            if os.environ.get("VCYCLE_TRACEBACK") or not _is_users(error):
-                raise
-            message = without_control(_one_line(error))
-            print(f"vcycle: {message}", file=sys.stderr, flush=True)
+        except Exception as error:
+            is_users = _is_users(error)
+            message = without_control(_one_line(error) if is_users else one_line(error))
+            has_traceback = not is_users or bool(os.environ.get("VCYCLE_TRACEBACK"))
+            if not has_traceback:
+                print(f"vcycle: {message}", file=sys.stderr, flush=True)
             if is_one_of_several():
                 _tell_others(message)
+            if has_traceback:
+                raise
             return 2
         except KeyboardInterrupt as stop:
             print(f"vcycle: {str(stop) or 'interrupted'}", file=sys.stderr)
@@ -101,9 +105,10 @@ def _tell_others(message: str) -> None:
 
 
 def _is_users(error: Exception) -> bool:
-    """Whether it is a limit of the machine or of a file, and no fault of the program."""
-    if not isinstance(error, RuntimeError) or isinstance(error, RecursionError):
-        return True
+    """Whether it is a user's to mend, or a limit of the machine, and no fault of the program."""
+    kinds = (ValueError, OSError, RecursionError, OverflowError, MemoryError)
+    if isinstance(error, kinds) or not isinstance(error, RuntimeError):
+        return isinstance(error, kinds)
     from vcycle.models.out_of_memory import is_out_of_memory
 
     return is_out_of_memory(error)

@@ -21,6 +21,8 @@ import torch
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
+from vcycle.schedule.messages import one_line
+
 _POLL_SECONDS = 0.05
 _PATIENCE = timedelta(minutes=30)  # torch's own, with gloo
 _AGENT_PATIENCE = timedelta(seconds=10)  # for a store that was there before this process
@@ -31,8 +33,9 @@ _RELEASE_SECONDS = 0.1  # for which gloo's threads have the interpreter to thems
 def join_process_group(device: torch.device) -> None:
     """Make the default process group, for GPUs or CPUs as ``device`` is; nothing if there is one.
 
-    Raises TimeoutError if the other processes have not started within 30 minutes, ValueError if one
-    of them has left word that it failed, and ConnectionError if the first machine is gone.
+    Raises TimeoutError or ConnectionError if the other processes have not started within 30
+    minutes, ValueError if one of them has left word that it failed, and ConnectionError if the
+    first machine is gone or its port is taken.
     """
     if torch.distributed.is_initialized():
         return
@@ -43,9 +46,14 @@ def join_process_group(device: torch.device) -> None:
         store.set_timeout(_PATIENCE)
         name = agreed_name(store, rank, world_size, patience=_PATIENCE)
     except torch.distributed.DistError as error:
+        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        if is_store_of_agent():
+            raise ConnectionError(
+                f"the store at {place}, through which the processes find each other, is gone; see "
+                f"what the first machine says"
+            ) from error
         raise ConnectionError(
-            f"the store at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}, through which "
-            f"the processes find each other, is gone; see what the first machine says"
+            f"process {os.environ['RANK']}: the processes cannot meet at {place}: {one_line(error)}"
         ) from error
     on_gpu = device.type == "cuda"
     torch.distributed.init_process_group(

@@ -78,7 +78,7 @@ def load_weights(
     the last such convolution of single pixels, stays fresh, as of other classes.
 
     Raises ValueError if the file is of another architecture or matches nothing, if a value is not
-    finite, if integers would become floating point or complex numbers real, and if
+    finite, if integers would become floating point, complex numbers real or numbers others, and if
     ``read_state_dict`` refuses the file. The message is one line that names the file and the key;
     the model is then unchanged.
     """
@@ -220,6 +220,12 @@ class _Matching:
         if not bool((value.isfinite() & value.to(place.dtype).isfinite()).all()):
             raise ValueError(
                 f"{self.path}: {shown(key)} holds values that are not finite; choose another file"
+            )
+        rounds = place.is_floating_point() or place.is_complex()
+        if not rounds and not value.to(place.dtype).to(value.dtype).equal(value):
+            raise ValueError(
+                f"{self.path}: {shown(key)} holds values that {shown(name)} does not, which takes "
+                f"{place.dtype}; choose another file"
             )
         if fitted.shape != place.shape:
             self.partial.append(name)

@@ -23,6 +23,8 @@ from vcycle.train.measure.timing import StepTimes, run_seconds
 
 _LEAST_FRAMES = 32
 """Of a video that are rewritten, more if a clip spans more: what a clip costs is its own frames."""
+_MOST_FRAMES = 4000
+"""Of both videos: rewriting them is to take seconds."""
 _CLIPS = 3
 _LIMIT_SECONDS = 60.0
 """Of a video that hangs what decodes it, beside a tenth of a second a frame."""
@@ -43,17 +45,17 @@ def measure_preparing(
     """Rewrite the beginning of two videos, and decode clips of both forms of them.
 
     ``spent`` is in proportion to the frames of all videos, shared by the cores that decode. None
-    if the videos are not files of this machine or cannot be read, one hangs what rewrites it for
-    longer than a minute, or a GPU decodes them.
+    if the videos are not files of this machine or cannot be read, clips go through thousands of
+    frames, one hangs what rewrites it for longer than a minute, or a GPU decodes them.
     """
     chosen = tuple(dict.fromkeys([videos.videos[0], videos.videos[len(videos) // 2]]))
     is_local = all(videos.locate(video).is_local for video in chosen)
     if config.data.decoder == "nvdec" or not is_local:
         return None
+    some = replace(videos, videos=tuple(_beginning(each, _span(each, config)) for each in chosen))
+    if sum(video.num_frames for video in some.videos) > _MOST_FRAMES:
+        return None
     with tempfile.TemporaryDirectory() as folder:
-        some = replace(
-            videos, videos=tuple(_beginning(each, _span(each, config)) for each in chosen)
-        )
         try:
             done = prepare_videos(
                 some, Path(folder) / "prepared", num_workers=1, limit_seconds=_LIMIT_SECONDS

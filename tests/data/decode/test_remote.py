@@ -74,11 +74,20 @@ def test_a_server_without_ranges_is_named_at_once_and_sends_little(server, tmp_p
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_server_that_drips_is_given_up_within_its_time(server, monkeypatch, whole):
-    monkeypatch.setattr("vcycle.data.decode.remote._TRANSFER_SECONDS", 0.2)
+    monkeypatch.setattr("vcycle.data.decode.remote.FETCH_SECONDS", 0.2)
     server.faults = ["drip"] * 100
-    with pytest.raises(UnreadableVideo, match=r"only \d+ bytes came in 0\.2 seconds$"):
+    with pytest.raises(UnreadableVideo, match=r"did not come in 0\.2 seconds$"):
         fetch(Location(f"{server.url}/shard.tar") if whole else part(server))
     assert len(server.requests) == 1
+
+
+def test_all_attempts_share_the_time(server, monkeypatch):
+    monkeypatch.setattr("vcycle.data.decode.remote.FETCH_SECONDS", 60.0)
+    monkeypatch.setattr("vcycle.data.decode.remote._RETRY_SECONDS", (0.0, 61.0, 0.0))
+    server.faults = ["503"] * 100
+    with pytest.raises(UnreadableVideo, match=r"503.* \(2 attempts\)$"):
+        fetch(part(server))
+    assert len(server.requests) == 2
 
 
 def test_no_more_of_a_file_is_read_than_may_be(server, monkeypatch):

@@ -81,4 +81,4 @@ def test_a_store_has_the_time_to_be_given_up_before_its_video_hangs(dataset):
     mixed = dataclasses.replace(dataset.manifest, videos=videos)
     mixed = dataclasses.replace(dataset, manifest=mixed)
     assert hang_seconds(mixed, 0) == 15
-    assert hang_seconds(mixed, 1) == 15 + 7.5 + 4 * (10 + 20) + 300
+    assert hang_seconds(mixed, 1) == 15 + 300

@@ -16,15 +16,10 @@ from vcycle.schedule.messages import one_line
 
 _RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)  # pauses before a store that failed is asked again
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 20.0  # of a web server that does not answer
-_TRANSFER_SECONDS = 300.0  # in which a web server must have sent all of it
 _MOST_BYTES = 4 * 2**30  # of a file of a web server
 _CHUNK_BYTES = 2**20
-FETCH_SECONDS = (
-    sum(_RETRY_SECONDS)
-    + len(_RETRY_SECONDS) * (_CONNECT_SECONDS + _READ_SECONDS)
-    + _TRANSFER_SECONDS
-)
-"""About the most that ``fetch`` takes, of a web server that does not answer and then drips."""
+FETCH_SECONDS = 300.0
+"""In which ``fetch`` has read what a web server sends, or given it up."""
 _NOT_FOUND = "not found"
 _PASSING_STATUS = (408, 425, 429)  # of HTTP, beside those of a server's own errors
 
@@ -50,9 +45,10 @@ def fetch(place: Location) -> bytes:
         check_uri(place.uri)
     except ValueError as error:
         raise UnreadableVideo(str(place), str(error)) from error
-    for pause in (*_RETRY_SECONDS, None):
+    until = time.monotonic() + FETCH_SECONDS
+    for attempts, pause in enumerate((*_RETRY_SECONDS, None), 1):
         try:
-            content = _read(place)
+            content = _read(place, until=until)
             if place.num_bytes in (0, len(content)):
                 return content
             if len(content) > place.num_bytes:
@@ -64,9 +60,13 @@ def fetch(place: Location) -> bytes:
             reason = _reason(error)
             if _is_final(error):
                 raise UnreadableVideo(str(place), reason) from error
-        if pause is not None:
-            time.sleep(pause)
-    raise UnreadableVideo(str(place), f"{reason} ({1 + len(_RETRY_SECONDS)} attempts)")
+        if time.monotonic() >= until:
+            raise UnreadableVideo(str(place), f"did not come in {FETCH_SECONDS:g} seconds")
+        said = f"{reason} ({attempts} attempts)"
+        if pause is None or time.monotonic() + pause >= until:
+            break
+        time.sleep(pause)
+    raise UnreadableVideo(str(place), said)
 
 
 def check_store(place: Location) -> None:
@@ -86,35 +86,33 @@ def check_store(place: Location) -> None:
             raise ValueError(str(error)) from error
 
 
-def _read(place: Location) -> bytes:
+def _read(place: Location, *, until: float) -> bytes:
     """One attempt, in one request."""
     if place.uri.startswith(("http://", "https://")):
-        return _read_web(place)
+        return _read_web(place, seconds=until - time.monotonic())
     filesystem, path = fsspec.core.url_to_fs(place.uri)
     end = place.offset + place.num_bytes if place.num_bytes else None
     content: bytes = filesystem.cat_file(path, start=place.offset or None, end=end)
     return content
 
 
-def _read_web(place: Location) -> bytes:
+def _read_web(place: Location, *, seconds: float) -> bytes:
     """No more than was asked for, of a server that may send anything, and for ever."""
     import aiohttp
 
-    timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
-    filesystem, path = fsspec.core.url_to_fs(place.uri, client_kwargs={"timeout": timeout})
+    timeout = aiohttp.ClientTimeout(
+        total=seconds, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
+    )
+    filesystem, path = fsspec.core.url_to_fs(place.uri)
     asked = {}
     if place.num_bytes:
         asked["Range"] = f"bytes={place.offset}-{place.offset + place.num_bytes - 1}"
-    until = time.monotonic() + _TRANSFER_SECONDS
     content = bytearray()
     # Of no block size, it comes as it is sent; any size saves the request that asks for it.
-    with filesystem.open(path, block_size=0, size=1, headers=asked) as stream:
+    with filesystem.open(path, block_size=0, size=1, headers=asked, timeout=timeout) as stream:
         if place.offset and stream.r.status != 206:  # "partial content"
             raise NoRanges(place)
         while left := (place.num_bytes or _MOST_BYTES + 1) - len(content):
-            if time.monotonic() > until:
-                reason = f"only {len(content)} bytes came in {_TRANSFER_SECONDS:g} seconds"
-                raise UnreadableVideo(str(place), reason)
             chunk = stream.read(min(left, _CHUNK_BYTES))
             if not chunk:
                 break
