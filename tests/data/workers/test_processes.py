@@ -303,15 +303,19 @@ def test_a_killed_parent_leaves_no_worker(manifest):
 
 def test_ctrl_c_while_a_worker_is_forked_is_not_lost(manifest, monkeypatch):
     """Python drops what is raised in functions that a fork calls, as those of ``logging`` are."""
-    monkeypatch.setattr(sys.modules[__name__], "at_fork", lambda: signal.raise_signal(2))
-    interrupted = iter(loader_of(ClipDataset(manifest, RANGE)))
-    with pytest.raises(KeyboardInterrupt):
-        next(interrupted)
-    monkeypatch.undo()
-    del interrupted
-    gc.collect()
-    assert not multiprocessing.active_children()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # none, if in the background
+    try:
+        monkeypatch.setattr(sys.modules[__name__], "at_fork", lambda: signal.raise_signal(2))
+        interrupted = iter(loader_of(ClipDataset(manifest, RANGE)))
+        with pytest.raises(KeyboardInterrupt):
+            next(interrupted)
+        monkeypatch.undo()
+        del interrupted
+        gc.collect()
+        assert not multiprocessing.active_children()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def at_fork():
