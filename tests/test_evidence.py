@@ -780,6 +780,36 @@ def test_bfloat16_in_the_same_seconds() -> None:
     assert 0.195 < min(shares) < max(shares) < 0.25
 
 
+def test_where_the_pass_was_ahead_of_the_anneal() -> None:
+    """In as many steps as the baseline's, and in twice as many."""
+    text = " ".join((RESULTS.parents[1] / "which_schedule.md").read_text().split())
+    long = {
+        (p["dataset"], p["length"], p["method"]): round(100 * p["top1"], 1)
+        for p in POINTS
+        if p["regime"] == "scratch" and p["length"] >= 1 and p["method"] in ("pass", "anneal")
+    }
+    passes = [(name, length) for name, length, method in long if method == "pass"]
+    ahead = [each for each in passes if long[(*each, "pass")] > long[(*each, "anneal")]]
+    assert (len(passes), ahead) == (5, [("isl_emergency8", 1), ("weizmann10", 2)])
+    assert "in two of the five comparisons of the baseline's steps or more, one seed each" in text
+    for each in ahead:
+        assert str(long[(*each, "pass")]) in text
+        assert str(long[(*each, "anneal")]) in text
+
+
+def test_what_is_said_in_short_of_a_gpu() -> None:
+    """Of the first recipe: its steps in three precisions, and compiled."""
+    text = " ".join((RESULTS.parents[1] / "gpu.md").read_text().split())
+    rows = [part.split(" | ") for part in text.split("| `k400-slowfast-r50` | ")[1:]]
+    bfloat16, tf32, float32 = (float(row[0]) for row in rows[:3])
+    assert f"{tf32 / bfloat16:.1f} times as long in TF32" in text
+    assert "nearly five times in float32" in text
+    assert 4.7 < float32 / bfloat16 < 5
+    (compiled,) = (row for row in rows if row[:2] == ["`bf16-mixed`", "H100"])
+    assert "baseline's steps an eighth or so faster" in text
+    assert float(compiled[4].rstrip("x")) == pytest.approx(1.125, abs=0.03)
+
+
 def test_the_anneals_rate_on_full_clips() -> None:
     names = ("baseline", "baseline-anneal")
     short = [*((name, 0.294) for name in names), ("anneal", 0.276)]

@@ -74,14 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Exception as error:
             is_users = _is_users(error)
             message = without_control(_one_line(error) if is_users else one_line(error))
-            has_traceback = not is_users or bool(os.environ.get("VCYCLE_TRACEBACK"))
-            if not has_traceback:
+            is_told = is_users and not os.environ.get("VCYCLE_TRACEBACK")
+            if is_told:
                 print(f"vcycle: {message}", file=sys.stderr, flush=True)
             if is_one_of_several():
                 _tell_others(message)
-            if has_traceback:
-                raise
-            return 2
+            if is_told:
+                return 2
+            raise
         except KeyboardInterrupt as stop:
             print(f"vcycle: {str(stop) or 'interrupted'}", file=sys.stderr)
             return 130
@@ -106,9 +106,10 @@ def _tell_others(message: str) -> None:
 
 def _is_users(error: Exception) -> bool:
     """Whether it is a user's to mend, or a limit of the machine, and no fault of the program."""
-    kinds = (ValueError, OSError, RecursionError, OverflowError, MemoryError)
-    if isinstance(error, kinds) or not isinstance(error, RuntimeError):
-        return isinstance(error, kinds)
+    if isinstance(error, ValueError | OSError | RecursionError | OverflowError | MemoryError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
     from vcycle.models.out_of_memory import is_out_of_memory
 
     return is_out_of_memory(error)

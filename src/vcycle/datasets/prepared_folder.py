@@ -13,13 +13,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from vcycle.data.atomic import remove_partials, write_atomic
-from vcycle.data.manifest import MANIFEST_FILES, PREPARED_FILE
+from vcycle.data.manifest import MANIFEST_FILES, PREPARED_FILE, check_path
 from vcycle.data.metadata import Video, VideoInfo
-from vcycle.data.tables import check_line
 from vcycle.datasets.journal import Journal, Row, file_stamp
 from vcycle.datasets.shards import write_shard
 
@@ -91,15 +90,6 @@ def _claim(root: Path, record: Mapping[str, Any]) -> None:
             )
 
 
-def _checked_name(name: str) -> str:
-    """Of a file in the folder, whoever wrote the journal."""
-    check_line(name, "name")
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise ValueError(f"name {name!r}")
-    return name
-
-
 def _checked_sizes(*sizes: int) -> tuple[int, ...]:
     if not all(isinstance(each, int) and each >= 0 for each in sizes):
         raise TypeError(f"sizes {sizes}")
@@ -130,7 +120,8 @@ class PreparedFolder:
     def _read(self, row: Row) -> None:
         """Raises KeyError, TypeError or ValueError if it is none of this version's."""
         if "shard" in row:
-            shard, ranges = _checked_name(row["shard"]), dict(row["ranges"])
+            shard, ranges = row["shard"], dict(row["ranges"])
+            check_path(shard)
             parts = {name: _checked_sizes(*each) for name, each in ranges.items()}
             self._num_in_shard[shard] = len(parts)
             for name, (offset, num_bytes) in parts.items():
@@ -139,7 +130,8 @@ class PreparedFolder:
                         self._entries[name], shard=shard, offset=offset, num_bytes=num_bytes
                     )
             return
-        name = _checked_name(row["name"])
+        name = row["name"]
+        check_path(name)
         self._ours.add(name)
         if "info" in row:
             info, (num_bytes,) = VideoInfo(**row["info"]), _checked_sizes(row["num_bytes"])
