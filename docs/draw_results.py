@@ -167,11 +167,13 @@ def main(arguments: list[str]) -> int:
         DOCS / "which_schedule.md": {
             "headline": task_tables.headline(values),
             "study": task_tables.main_table(values),
-            "cycles": task_tables.cycles_beside(values),
             "longer": task_tables.longer_table(values),
             "regimes": task_tables.regimes_table(values, titles),
             "equal": savings.equal_table(values, titles, methods=("anneal",)),
             "equal_decoded": savings.equal_with_decoding(values),
+        },
+        DOCS / "what_was_tried.md": {
+            "cycles": task_tables.cycles_beside(values),
             "equal_muon": savings.equal_table(
                 values,
                 titles,

@@ -96,7 +96,7 @@ def in_all(values: Row) -> str:
         f"{ours[0]:.0f} s to {100 * ours[1]:.1f}, half of it under Muon {muon[0]:.0f} s to "
         f"{100 * muon[1]:.1f}, `anneal` {anneal[0]:.0f} s to {100 * anneal[1]:.1f}, and both "
         f"{both[0]:.0f} s to {100 * both[1]:.1f} ([each "
-        f"form](docs/which_schedule.md#end-to-end)). Of the {plain[0] / anneal[0]:.1f} times that "
+        f"form](docs/what_was_tried.md#end-to-end)). Of the {plain[0] / anneal[0]:.1f} times that "
         f"`anneal` saves over the plain loop and the {plain[0] / both[0]:.1f} of both, a factor "
         f"of {plain[0] / fast[0]:.1f} is bfloat16's."
     )

@@ -284,7 +284,7 @@ def cycles_in_short(values: Row) -> str:
     return (
         f"- **The paper's cycles**, at their {epochs:g} times the epochs, came to the whole "
         f"baseline in {there} of {len(cycles)} tasks of [these small "
-        f"networks](docs/which_schedule.md#what-failed-and-what-is-not-known)."
+        f"networks](docs/what_was_tried.md#what-failed)."
     )
 
 
