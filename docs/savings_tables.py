@@ -120,15 +120,9 @@ def equal_table(
 
 def equal_with_decoding(values: Row) -> str:
     """How often the anneal is ahead of a baseline of as many seconds, decoding counted."""
-    parts, chances, costlier, one_seed, two_lengths = [], [], [], 0, 0
+    parts, chances, one_seed, two_lengths = [], [], 0, 0
     for method, optimizer in (("anneal", "AdamW or SGD"), ("anneal-muon", "Muon")):
-        baselines: dict[str, list[Row]] = {}
-        for point in values["points"]:
-            if point["method"] == method.replace("anneal", "baseline"):
-                baselines.setdefault(task_name(point), []).append(point)
-        anneals = [point for point in values["points"] if point["method"] == method]
-        own = [(each, baselines[task_name(each)]) for each in anneals]
-        compared = [each for each in anneals if "top1" in each["gain_with_decoding"]]
+        compared = _compared(values, method)
         gains = [each["gain_with_decoding"]["top1"] for each in compared]
         above = sum(gain["mean"] > 0 for gain in gains)
         surely = sum(gain["low"] is not None and gain["low"] > 0 for gain in gains)
@@ -141,8 +135,7 @@ def equal_with_decoding(values: Row) -> str:
         one_seed += sum(each["runs"] <= 3 for each in compared)
         two_lengths += sum(gain["lengths"] == 2 for gain in gains)
         chances.append(_chances(compared))
-        costlier += [(each, max(theirs, key=_with_decoding)) for each, theirs in own]
-    beyond = [pair for pair in costlier if _with_decoding(pair[0]) > _with_decoding(pair[1])]
+    beyond = _beyond_the_longest(values)
     times = [_with_decoding(each) / _with_decoding(longest) for each, longest in beyond]
     behind = [100 * (longest["top1"] - each["top1"]) for each, longest in beyond]
     below = [f"{points:.1f}" for points in behind if points > 0]
@@ -166,18 +159,39 @@ def equal_in_short(values: Row) -> str:
     """At how many lengths the anneal was ahead of a baseline of as many seconds, with decoding."""
     texts = []
     for method, optimizer in (("anneal", "AdamW or SGD"), ("anneal-muon", "Muon")):
-        gains = [
-            point["gain_with_decoding"]["top1"]["mean"]
-            for point in values["points"]
-            if point["method"] == method and "top1" in point["gain_with_decoding"]
-        ]
-        above = sum(gain > 0 for gain in gains)
-        texts.append(f"{above} of {len(gains)} lengths under {optimizer}")
+        gains = [point["gain_with_decoding"]["top1"] for point in _compared(values, method)]
+        above = sum(gain["mean"] > 0 for gain in gains)
+        surely = sum(gain["low"] is not None and gain["low"] > 0 for gain in gains)
+        texts.append(
+            f"{above} of {len(gains)} lengths under {optimizer} ({surely} by intervals above zero)"
+        )
+    beyond = _beyond_the_longest(values)
+    below = sum(longest["top1"] > each["top1"] for each, longest in beyond)
     return (
-        f"- **Equal time**: beside a baseline of as many seconds, decoding counted, the anneal was "
-        f"ahead at {' and '.join(texts)}; they share folds and baselines ([each of "
-        f"them](docs/which_schedule.md#at-equal-time))."
+        f"- **Equal time**: beside the line through baselines of other lengths, decoding counted, "
+        f"the anneal's mean was ahead at {' and '.join(texts)}; they share folds and baselines "
+        f"([each of them](docs/which_schedule.md#at-equal-time)). {len(beyond)} longer ones took "
+        f"more time than any baseline: {below} of them ended below it."
     )
+
+
+def _compared(values: Row, method: str) -> list[Row]:
+    """The lengths of a method that have a baseline of as many seconds, decoding counted."""
+    own = (point for point in values["points"] if point["method"] == method)
+    return [point for point in own if "top1" in point["gain_with_decoding"]]
+
+
+def _beyond_the_longest(values: Row) -> list[tuple[Row, Row]]:
+    """Lengths of the anneal that take longer than the longest baseline, which is beside them."""
+    pairs = []
+    for method in ("anneal", "anneal-muon"):
+        baselines: dict[str, list[Row]] = {}
+        for point in values["points"]:
+            if point["method"] == method.replace("anneal", "baseline"):
+                baselines.setdefault(task_name(point), []).append(point)
+        own = (point for point in values["points"] if point["method"] == method)
+        pairs += [(each, max(baselines[task_name(each)], key=_with_decoding)) for each in own]
+    return [pair for pair in pairs if _with_decoding(pair[0]) > _with_decoding(pair[1])]
 
 
 def _chances(points: list[Row]) -> tuple[int, int, str]:

@@ -60,7 +60,7 @@ def share_of(config: RunConfig, note: str) -> float:
 
 def anneal_of(task: str, share: float) -> tuple[dict[str, Any], dict[str, Any]]:
     """The longest anneal of at most that share of the steps, and the baseline of the same runs."""
-    own = [p for p in ANNEALS if f"{p['dataset']}/{p['regime']}" == task]
+    own = [p for p in ANNEALS if task_of(p) == task]
     point = max((p for p in own if p["length"] <= share), key=lambda p: p["length"])
     assert point["runs"] >= 3
     return point, point["whole_baseline"]
@@ -381,11 +381,7 @@ def test_in_as_many_steps_as_the_baselines_it_ended_above_it_in_each_task() -> N
     assert unsure == {"isl_emergency8/slowfast", "weizmann10/finetune", "weizmann10/transformer"}
     for row in (row for row in rows if f"{row['dataset']}/{row['regime']}" in others):
         assert row["runs"] == 3
-    own = {
-        (f"{p['dataset']}/{p['regime']}", p["length"]): p["top1"]
-        for p in POINTS
-        if p["method"] == "anneal"
-    }
+    own = {(task_of(p), p["length"]): p["top1"] for p in POINTS if p["method"] == "anneal"}
     twice = {task for task, length in own if length == 2} - set(resnet)
     assert twice == set(others)
     assert all(own[task, 2] > own[task, 1] for task in twice)
@@ -424,17 +420,22 @@ def test_beside_baselines_of_twice_the_steps() -> None:
             assert point["runs"] == 3
 
 
-def test_at_twice_the_baselines_steps_it_was_level_with_it() -> None:
-    text = pages()
-    points, gains = (("anneal", 2), ("baseline", 2)), {}
-    for task in ("isl_emergency8/scratch", "weizmann10/scratch"):
-        anneal, baseline = means(task, "top1", *points)
-        assert f"{100 * anneal:.1f} for {100 * baseline:.1f} on" in text
-        gains[task] = anneal - baseline
-        anneal, baseline = means(task, "loss", *points)
-        assert anneal < baseline
-    assert all(abs(gain) < 0.04 for gain in gains.values())
-    assert -0.015 < gains["isl_emergency8/scratch"] < 0
+def test_at_twice_the_baselines_steps_it_was_level_with_one_of_as_many_or_above() -> None:
+    text, points, first = pages(), (("anneal", 2), ("baseline", 2)), "isl_emergency8/scratch"
+    tasks = {task_of(p) for p in POINTS if (p["method"], p["length"]) == points[0]}
+    scores = {task: means(task, "top1", *points) for task in tasks}
+    assert len(scores) == 11
+    assert {task for task, (anneal, baseline) in scores.items() if anneal < baseline} == {first}
+    anneal, baseline = scores[first]
+    assert -0.015 < anneal - baseline < 0
+    assert f"({100 * anneal:.1f} for {100 * baseline:.1f}, at a lower loss)" in text
+    anneal, baseline = means(first, "loss", *points)
+    assert anneal < baseline
+    own = {(task_of(p), p["method"]): p for p in POINTS if p["length"] == 2}
+    longer = [
+        own[task, "anneal"]["seconds"] / own[task, "baseline"]["seconds"] for task in sorted(tasks)
+    ]
+    assert 1 < min(longer) < max(longer) < 1.21
     assert max(p["steps"] for p in POINTS if p["method"] == "anneal") == LEVEL_STEPS
 
 
@@ -468,7 +469,13 @@ def test_what_is_said_of_equal_time_was_compared(
     assert all(gain["low" if is_sure else "mean"] > 0 for gain in gains)
 
 
-def means(task: str, score: str, *points: tuple[str, float]) -> list[float]:
+def task_of(point: dict[str, Any]) -> str:
+    return f"{point['dataset']}/{point['regime']}"
+
+
+def means(
+    task: str, score: str, *points: tuple[str, float], seed: int | None = None
+) -> list[float]:
     """Of final runs of several methods and lengths, over the seeds and folds that all have."""
     scores: list[dict[tuple[int, int], float]] = [
         {
@@ -476,6 +483,7 @@ def means(task: str, score: str, *points: tuple[str, float]) -> list[float]:
             for row in VALUES["rows"]
             if (f"{row['dataset']}/{row['regime']}", row["role"]) == (task, "final")
             and (row["method"], row["length"]) == point
+            and seed in (None, row["seed"])
         }
         for point in points
     ]
@@ -840,7 +848,7 @@ def test_the_anneals_rate_on_full_clips() -> None:
     cheaper = f"{full['multiply_adds'] / cost:.1f} times"
     assert f"between the two lengths {cheaper} cheaper" in text
     readme = " ".join((RESULTS.parents[2] / "README.md").read_text().split())
-    assert f"the anneal saves [{cheaper}]" in readme
+    assert f"the anneal's five seeds save [{cheaper}]" in readme
     for task, lengths in (("weizmann10/scratch", (short, whole)), ("generated/scratch", (short,))):
         for points in lengths:
             cosine, line = means(task, "top1", *points[:2])
@@ -857,7 +865,7 @@ def test_batches_and_frames_of_a_pass() -> None:
         costs = [
             p["multiply_adds"]
             for p in POINTS
-            if f"{p['dataset']}/{p['regime']}" == task and (p["method"], p["length"]) in points
+            if task_of(p) == task and (p["method"], p["length"]) in points
         ]
         assert max(costs) < 1.01 * min(costs)
         resized, all_frames, default = (round(100 * x, 1) for x in means(task, "top1", *points))
@@ -907,10 +915,7 @@ def test_the_default_start_is_the_best_on_sign_language_alone() -> None:
 
 
 def test_batch_exponent_of_a_half_in_short_and_in_long_plans() -> None:
-    costs = {
-        (f"{p['dataset']}/{p['regime']}", p["method"], p["length"]): p["multiply_adds"]
-        for p in POINTS
-    }
+    costs = {(task_of(p), p["method"], p["length"]): p["multiply_adds"] for p in POINTS}
     for task, half, plain, share in (
         ("isl_emergency8/scratch", ("pass-root-batch", 0.433), ("pass", 0.184), 0.2),
         ("isl_emergency8/scratch", ("anneal-root-batch", 1.083), ("anneal", 0.555), 0.55),
@@ -944,10 +949,12 @@ def test_an_anneal_of_the_whole_length_under_muon_at_a_rate_of_its_own() -> None
 def test_large_clips() -> None:
     points = ("baseline", 1.0), ("anneal", 0.555), ("anneal-coarser", 0.555)
     baseline, plain, coarser = means("weizmann10/large-clips", "top1", *points)
-    small = means("weizmann10/scratch", "top1", *points[:2])
+    small = means("weizmann10/scratch", "top1", *points[:2], seed=0)
     found = [round(100 * each, 1) for each in (plain, baseline, *reversed(small))]
     text = pages()
-    said = "came to {}, its whole baseline to {}; of 8x96x96 these are {} and {}".format(*found)
+    said = "came to {}, its whole baseline to {}; of 8x96x96, the same seed, these are {} and {}".format(
+        *found
+    )
     assert said in text
     assert 0.015 < coarser - plain < 0.025
     plain, coarser = means("weizmann10/large-clips", "loss", *points[1:])

@@ -199,12 +199,24 @@ def test_readme_counts_in_short(
     equal = runpy.run_path(str(DOCS / "savings_tables.py"))["equal_in_short"]
 
     def gained(method: str, gain: float) -> dict:
-        return point("a", method, 100, 0.8, gain_with_decoding={"top1": {"mean": gain}})
+        scores = {"mean": gain, "low": gain - 0.1}
+        return timed(method, 100, 0.8, gain_with_decoding={"top1": scores})
 
-    points = [gained("anneal", 0.1), gained("anneal", -0.1), gained("anneal-muon", 0.1)]
-    points += [point("a", "anneal", 100, 0.8, gain_with_decoding={}), gained("pass", 0.1)]
+    def timed(method: str, seconds: int, top1: float, **others: Any) -> dict:
+        own = {"gain_with_decoding": {}, **others}
+        return point("a", method, 100, top1, seconds_with_decoding=seconds, **own)
+
+    points = [gained("anneal", 0.2), gained("anneal", -0.1), gained("anneal-muon", 0.1)]
+    points += [timed("anneal", 100, 0.8), gained("pass", 0.1)]
+    points += [timed("baseline", seconds, 0.85) for seconds in (50, 100)]
+    points += [timed("anneal", 101, 0.84), timed("anneal", 120, 0.86)]
+    points += [timed("baseline-muon", 100, 0.9)]
     text = equal({"points": points})
-    assert "ahead at 1 of 2 lengths under AdamW or SGD and 1 of 1 lengths under Muon;" in text
+    assert "ahead at 1 of 2 lengths under AdamW or SGD (1 by intervals above zero)" in text
+    assert "and 1 of 1 lengths under Muon (0 by intervals above zero);" in text
+    assert text.endswith(
+        "2 longer ones took more time than any baseline: 1 of them ended below it."
+    )
 
 
 def test_what_chance_would_give(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,13 +290,16 @@ def test_what_a_loop_takes_in_all_is_of_the_folds_that_every_form_has(
         for form, each in seconds.items()
     ]
     rows += [{**rows[0], "fold": 1, "seconds": 900.0}]
+    top1 = {"baseline": 0.9, "anneal": 0.85}
+    rows = [{**row, "top1": top1.get(row["form"], 0.8)} for row in rows]
     text = tables["in_all"]({"rows": rows})
     assert "on 1 folds of sign language" in text
     assert "took 100 s to a top-1 of 80.0 (50 s to 80.0 in channels-last bfloat16)" in text
-    assert "vcycle's baseline 40 s to 80.0, half of it under Muon 25 s to 80.0" in text
-    assert "`anneal` 20 s to 80.0, and both 10 s to 80.0" in text
-    assert "Of the 5.0 times that `anneal` saves" in text
-    assert "and the 10.0 of both, a factor of 2.0 is bfloat16's" in text
+    assert "vcycle's baseline 40 s to 90.0, half of it under Muon 25 s to 80.0" in text
+    assert "`anneal` 20 s to 85.0, and both 10 s to 80.0" in text
+    assert "Of the 5.0 times by which `anneal` is faster than the plain loop" in text
+    assert "and the 10.0 of both, a factor of 2.0 is channels-last bfloat16's" in text
+    assert text.endswith("they are 2.0 and 4.0 times as fast, and ended 5.0 and 10.0 points lower.")
     assert "| plain | 1 | 9 | 100 |" in tables["end_to_end_table"]({"rows": rows})
 
 
