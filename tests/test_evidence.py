@@ -952,10 +952,9 @@ def test_large_clips() -> None:
     small = means("weizmann10/scratch", "top1", *points[:2], seed=0)
     found = [round(100 * each, 1) for each in (plain, baseline, *reversed(small))]
     text = pages()
-    said = "came to {}, its whole baseline to {}; of 8x96x96, the same seed, these are {} and {}".format(
-        *found
-    )
-    assert said in text
+    own, of_large, *of_small = found
+    assert f"came to {own}, its whole baseline to {of_large}; of 8x96x96, the same seed," in text
+    assert "these are {} and {}".format(*of_small) in text
     assert 0.015 < coarser - plain < 0.025
     plain, coarser = means("weizmann10/large-clips", "loss", *points[1:])
     assert coarser < plain - 0.1
