@@ -189,6 +189,11 @@ def test_under_muon(num_videos: int, dataset: str) -> None:
     anneal, whole, *by_adamw = means(task, "top1", *lengths)
     assert whole - 0.05 < anneal
     assert max(by_adamw) < anneal
+    own = {(p["method"], p["length"]): p for p in POINTS if task_of(p) == task}
+    short, long = (own[each]["seconds_with_decoding"] for each in lengths[:2])
+    assert 0.65 < short / long < 0.675
+    readme = (RESULTS.parents[2] / "README.md").read_text()
+    assert "in five ninths of the baseline's\nsteps and two thirds of its time" in readme
     asked = Asked(steps=4000, is_timed=True)
     timed = scratch(num_videos=num_videos, model=RESNET, asked=asked).schedule_notes[0]
     assert "it was ahead of short baselines and near the accuracy of whole ones" in timed
