@@ -227,3 +227,16 @@ def test_segment_views_are_those_of_the_official_code(num_frames, expected):
     info = dataclasses.replace(INFO, num_frames=num_frames)
     shape = Shape(len(frames), 224, 224)
     assert view_grid(info, shape, SEGMENTS, view=View()).frames == frames
+
+
+def test_every_frame_of_a_video_may_be_the_one_of_its_segment() -> None:
+    info = VideoInfo(num_frames=33, frame_rate=30, duration_seconds=1, width=40, height=40)
+    shape = Shape(4, 32, 32)
+    segments = GridRange(shape, 1, (32, 40), segments=True)
+    rng = np.random.default_rng(0)
+    seen = {
+        frame
+        for _ in range(400)
+        for frame in draw_grid(info, shape, segments, rng=rng, flip=False).frames
+    }
+    assert seen == set(range(33))

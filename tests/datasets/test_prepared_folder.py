@@ -413,3 +413,14 @@ def test_frames_that_were_extracted_anew_are_prepared_anew(tmp_path):
     assert (first.root / first.videos[0].path).read_bytes() != before
     shutil.rmtree(frames / "a")  # gone, it counts as unchanged
     assert prepare(originals, tmp_path / "out").manifest.videos
+
+
+@pytest.mark.parametrize("shard_bytes", [0, SHARD_BYTES])
+def test_a_prepared_file_that_was_cut_off_is_made_again(originals, tmp_path, shard_bytes):
+    """As a copy of the folder leaves it for which a disk had no room."""
+    out = tmp_path / "out"
+    first = prepare(originals, out, shard_bytes=shard_bytes).manifest
+    file = out / first.videos[-1].path
+    os.truncate(file, 600)
+    again = prepare(originals, out, shard_bytes=shard_bytes).manifest
+    assert frames_of(again) == [4, 5, 6, 6, 7, 8]

@@ -106,3 +106,11 @@ def test_of_equal_scores_the_first_is_the_prediction_in_every_figure() -> None:
     assert [row[0] for row in confusion(found)] == [2, 1, 1, 1, 0, 1]
     for name, (low, high) in intervals(found).items():
         assert low < values[name] <= high
+
+
+def test_an_interval_is_of_95_percent() -> None:
+    """Of many videos, 1.96 standard errors on each side."""
+    found, _ = collected(0, videos=3000)
+    share = found.compute()["top1"]
+    low, high = intervals(found)["top1"]
+    assert (high - low) / 2 == pytest.approx(1.96 * (share * (1 - share) / 3000) ** 0.5, rel=0.07)

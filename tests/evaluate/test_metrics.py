@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
+from vcycle.data.manifest import Manifest
+from vcycle.evaluate.evaluate import summary
 from vcycle.evaluate.metrics import VideoScores
 
 
@@ -46,3 +51,14 @@ def test_a_score_that_is_not_a_number_is_wrong_and_the_loss_stays_one():
     assert 0 < found["loss"] < 100
     empty = VideoScores(num_videos=2, num_classes=3, multi_label=False).compute()
     assert 0 < empty["loss"] < 100
+
+
+def test_coverage_is_of_the_videos_that_were_scored(synthetic_videos: Path) -> None:
+    """Of 16 that are listed 12 are here, of which 9 could be read."""
+    videos = replace(Manifest.read(synthetic_videos).split("val"), listed=(("val", 16),))
+    size = {"num_videos": len(videos), "num_classes": videos.num_classes}
+    scores = VideoScores(**size, multi_label=False)
+    read = torch.arange(9)
+    scores.add(read, torch.zeros(9, videos.num_classes), read % videos.num_classes)
+    assert len(videos) == 12
+    assert summary(scores, videos)["coverage"] == 9 / 16

@@ -10,6 +10,7 @@ import vcycle
 from tests.train.plans import BASELINE, PLAN, batch_of
 from vcycle.models import build_model, parameter_groups
 from vcycle.models.layer_decay import layer_depths
+from vcycle.train.rates import set_learning_rate
 
 
 def depths_of(name: str) -> dict[str, int]:
@@ -118,3 +119,15 @@ def test_wrong_calls() -> None:
         parameter_groups(nn.Linear(1, 1), weight_decay=0, layer_decay=0.9)
     with pytest.raises(ValueError, match=r"layer_decay 1.5: give a number above 0"):
         parameter_groups(Two(), weight_decay=0, layer_decay=1.5)
+
+
+def test_a_run_multiplies_the_plans_rate_too() -> None:
+    """``vcycle train`` sets rates by a function of its own."""
+    groups = parameter_groups(Two(), weight_decay=0.1, layer_decay=0.5)
+    optimizer = torch.optim.SGD(groups, lr=0.0)
+    for rate in (0.4, 0.1):
+        set_learning_rate(optimizer, rate)
+        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx(
+            [rate * group["lr_scale"] for group in groups]
+        )
+    assert {group["lr_scale"] for group in groups} > {0.5, 1.0}

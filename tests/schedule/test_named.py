@@ -392,3 +392,11 @@ def test_an_anneal_may_begin_where_its_warmup_ends(warmup: float) -> None:
     share = round(1 - warmup, 1)
     multigrid = replace(Multigrid.named("anneal"), anneal=Anneal(warmup=warmup, share=share))
     assert len(Plan(SMALL, multigrid)) > 1
+
+
+def test_a_warm_up_that_ends_after_a_drop_never_falls() -> None:
+    rate = LearningRate(1.0, warmup_steps=60, warmup_start=0.5)
+    plan = Plan(Baseline(Shape(4, 32, 32), 8, 100, 50, rate, (40, 80)), Multigrid.off())
+    rates = [step.learning_rate for step in plan[: plan.warmup_steps + 1]]
+    assert rates == sorted(rates)
+    assert rates[0] == rates[-1] == 0.1

@@ -12,6 +12,7 @@ import vcycle
 from tests.train.plans import BASELINE, PLAN, batch_of
 from vcycle.data.batch import Batch
 from vcycle.train.augment import augment, check_pairs, erase
+from vcycle.train.mixing import mix
 from vcycle.train.randaugment import randaugment
 
 ALL = vcycle.Augmentation(num_ops=2, magnitude=8, erase=0.5, mixup=0.8, cutmix=1.0)
@@ -134,3 +135,24 @@ def test_wrong_batches() -> None:
 def test_wrong_settings(settings: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         vcycle.Augmentation(**settings)
+
+
+def test_coarse_grids_are_erased_and_mixed_less_too() -> None:
+    batch = noise_for(batch_of(PLAN[0]))
+    strength = PLAN[0].shape.num_pixels / BASELINE.shape.num_pixels
+    erased = vcycle.augment(batch, vcycle.Augmentation(erase=1.0, grow=True), num_classes=5)
+    seeds = batch.part.seeds("erase")
+    assert torch.equal(erased.clips, erase(batch.clips, seeds, share=strength))
+    labels = torch.nn.functional.one_hot(batch.labels, 5).float()
+    for mixup, cutmix in ((0.8, 0.0), (0.0, 1.0)):
+        settings = vcycle.Augmentation(mixup=mixup, cutmix=cutmix, grow=True)
+        found = vcycle.augment(batch, settings, num_classes=5)
+        clips, shares = mix(
+            batch.clips,
+            labels,
+            batch.part.seeds("mix"),
+            mixup=strength * mixup,
+            cutmix=strength * cutmix,
+        )
+        assert torch.equal(found.clips, clips)
+        assert torch.equal(found.labels, shares)

@@ -262,3 +262,32 @@ def test_one_without_weights_is_damaged(tmp_path: Path, changes: dict[str, Any])
     torch.save({**state(5), **changes}, file)
     with pytest.raises(ValueError, match=r"it is damaged \(it has no weights\); give another"):
         load_checkpoint(file)
+
+
+def test_a_damaged_best_checkpoint_takes_no_weights_with_it(tmp_path: Path) -> None:
+    """Its own weights may be intact, and are what is deployed."""
+    write_checkpoint(tmp_path, state(5), keep=1)
+    link(tmp_path / "checkpoint", tmp_path / "best")
+    newest = write_checkpoint(tmp_path, state(10), keep=1).with_suffix(".pt")
+    (tmp_path / "best.pt").unlink()
+    (tmp_path / "best.pt").write_bytes(b"damaged")
+    clear_after(tmp_path, next_step=10, resumed=newest)
+    assert {"best.pt", "best.safetensors"} <= set(names(tmp_path))
+
+
+def test_what_is_written_is_on_the_disk_before_older_ones_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(tmp_path, state(1), keep=1)
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(file: int) -> None:
+        assert (tmp_path / "checkpoints" / "step_00000001.pt").exists()
+        synced.append(Path(f"/proc/self/fd/{file}").readlink().name)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    write_checkpoint(tmp_path, state(2), keep=1)
+    of_each = (".step_00000002.safetensors.", ".step_00000002.pt.")
+    assert all(any(name.startswith(each) for name in synced) for each in of_each)

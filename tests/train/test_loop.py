@@ -38,6 +38,7 @@ from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape, ShapeRule
 from vcycle.train import loop, stop
 from vcycle.train.run import train
+from vcycle.train.run_folder import RunFolder
 from vcycle.train.start import check_batch_division
 
 
@@ -487,3 +488,19 @@ def test_a_run_starts_from_the_weights_of_another(
             torch.testing.assert_close(value, first[name])
     with pytest.raises(ValueError, match="starts from kinetics400 weights, and none are known"):
         train(replace(second, model=replace(second.model, weights=None)), tmp_path / "third")
+
+
+def test_the_seconds_of_all_phases_are_those_of_all_steps(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds: list[float] = []
+    add = RunFolder.add_phase
+
+    def noted(folder: RunFolder, phase: int, stats: Any) -> None:
+        seconds.append(stats.wait_seconds + stats.use_seconds)
+        add(folder, phase, stats)
+
+    monkeypatch.setattr(RunFolder, "add_phase", noted)
+    train(replace(config, evaluation=Evaluation(times=1, batch_size=6)), tmp_path / "run")
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert rows[-1]["seconds"] == pytest.approx(sum(seconds))

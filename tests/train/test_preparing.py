@@ -172,3 +172,18 @@ def test_more_workers_need_room_for_the_frames_that_they_keep(
     line = prediction._waiting_line(run)
     assert "on as many cores would keep up" in line
     assert ("--data.frames_gib" in line) == (copies == 2.0)
+
+
+def test_a_baseline_is_said_to_take_as_many_times_as_long(config: RunConfig) -> None:
+    plan = config.plan()
+    kinds = {*map(Kind.of, plan.mini_batches()), Kind.of(plan.baseline_step)}
+    times = StepTimes(dict.fromkeys(kinds, 0.1), dict.fromkeys(plan.shapes, 1e-9), workers=1)
+    run: Any = SimpleNamespace(
+        plan=plan,
+        config=config,
+        measured=SimpleNamespace(times=times),
+        prediction=RunSeconds((times.plan(plan),), 0.0),
+    )
+    [line] = prediction._beside_baseline(run)
+    assert line.startswith("The 66 steps of its baseline would take ")
+    assert line.endswith(f", {66 / len(plan):.1f} times as long")

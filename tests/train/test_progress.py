@@ -172,3 +172,15 @@ def test_a_notebook_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "run: phase 1/" in text
     assert "run: a line" in text
     assert "\x1b" not in text
+
+
+def test_the_lines_name_the_step_and_the_share_of_its_own_clips() -> None:
+    file = io.StringIO()
+    display = display_of(file)
+    display.validation({"step": 3, "seconds": 2.0, "top1": 0.5, "coverage": 1.0})
+    assert f"step 4 of {len(PLAN)}, 2 s trained" in file.getvalue()
+    last = PLAN[len(PLAN) - 1]
+    assert last.batch_size != PLAN[0].batch_size
+    display.step(StepTime(last, seconds=1.0, waited=0.0))
+    display.training([StepLoss(last.index, mean=1.5, own=1.5, right=last.batch_size / 2)])
+    assert "acc 50%" in display._status()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -445,3 +447,16 @@ def test_a_compiler_that_ctrl_c_ends_is_no_error(
     expected = (Stopped, "while the network was compiled") if is_asked else (failed, "C")
     with pytest.raises(expected[0], match=expected[1]):
         train(short(config), tmp_path / "run")
+
+
+def test_minutes_between_checkpoints_are_minutes_and_begin_anew_with_each(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that is 20 seconds on at each look: after two steps, and after two more."""
+    clock = itertools.count(step=20).__next__
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=clock, perf_counter=clock))
+    six = replace(config, multigrid=Multigrid.off(steps=6, norm_group=4))
+    six = replace(six, evaluation=Evaluation(times=1, batch_size=6))
+    train(replace(six, checkpoint=Checkpoint(minutes=0.5, keep=9)), tmp_path / "run")
+    files = (tmp_path / "run" / "checkpoints").glob("*.pt")
+    assert sorted(int(file.stem.removeprefix("step_")) for file in files) == [2, 4, 6]

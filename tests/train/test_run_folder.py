@@ -348,3 +348,45 @@ def test_nothing_is_written_through_a_link_in_the_folder(tmp_path: Path, name: s
     with pytest.raises(ValueError, match=f"{name}.* a link"):
         RunFolder(run).begin(CONFIG, resume="auto")
     assert (theirs / "manifest.csv").read_text() == "precious"
+
+
+def test_rows_are_on_the_disk_when_they_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path)
+    folder.start(*BEGUN, first_step=0, **NEW)
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink().name)
+    )
+    folder.sync_rows()
+    assert {"metrics.jsonl", "validation.jsonl", "phases.jsonl"} <= set(synced)
+
+
+def test_a_run_that_goes_on_forgets_the_phase_that_it_is_in_and_keeps_its_prediction(
+    tmp_path: Path,
+) -> None:
+    RunFolder(tmp_path).start(*BEGUN, first_step=0, resumed=None, predicted_seconds=100.0)
+    rows = "".join(f'{{"phase": {phase}}}\n' for phase in range(4))
+    (tmp_path / "phases.jsonl").write_text(rows)
+    plan = CONFIG.plan()
+    inside = plan.phases[2].first_step + 1
+    assert inside < plan.phases[2].end_step
+    folder = RunFolder(tmp_path)
+    folder.start(*BEGUN, first_step=inside, resumed=None, predicted_seconds=7.0)
+    assert [row["phase"] for row in read_rows(tmp_path / "phases.jsonl")] == [0, 1]
+    assert folder.predicted_seconds() == 100.0
+
+
+def test_totals_are_those_of_the_rows(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.start(*BEGUN, first_step=0, **NEW)
+    folder.add_steps(
+        [
+            {"step": k, "loss": 1.0, "waiting_seconds": 0.25, "seconds": k + 1.0, "seconds_left": 0}
+            for k in range(4)
+        ]
+    )
+    folder.add_validation({"step": 3, "top1": 0.5, "seconds": 4.0})
+    result = folder.finish(CONFIG.plan(), None)
+    assert (result["waiting_seconds"], result["seconds"]) == (1.0, 4.0)

@@ -19,6 +19,7 @@ from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape, ShapeRule
+from vcycle.train.gradients import Gradients
 from vcycle.train.measure.rehearsal import Rehearsed, rehearse
 from vcycle.train.measure.timing import Kind
 from vcycle.train.run import train
@@ -115,3 +116,20 @@ def test_a_model_of_ones_own_without_tokens_is_refused(
     asked = replace(config(synthetic_videos), model=Model("own_net:build"))
     with pytest.raises(ValueError, match="the model cannot drop any; give null, or a model with"):
         train(asked, tmp_path / "run")
+
+
+def test_a_run_keeps_the_tokens_of_each_step(
+    synthetic_videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever share the rehearsal left behind."""
+    shares: list[tuple[float, float]] = []
+    take = Gradients.step
+
+    def noted(self: Gradients, step: Any, *others: Any) -> Any:
+        shares.append((step.token_share, self.network.token_drop.share))
+        return take(self, step, *others)
+
+    monkeypatch.setattr(Gradients, "step", noted)
+    train(config(synthetic_videos), tmp_path / "run")
+    assert {planned for planned, _ in shares} == {0.5, 1.0}
+    assert all(planned == kept for planned, kept in shares)

@@ -15,7 +15,9 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 import vcycle
 from tests.train.plans import BASELINE, PLAN, batch_of
+from vcycle.models import TokenDrop
 from vcycle.schedule.baseline import LearningRate
+from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.plan import Multigrid, Plan
 
 
@@ -778,3 +780,20 @@ def test_what_distributed_checkpoints_leave_out_is_asked_for(tmp_path, keeps, ra
         train(again, resumed, batches_of([PLAN[9]]))
     with pytest.raises(ValueError, match="batch of seed 6: the run's is 7"):
         train(again, resumed, [batch_of(PLAN[6], seed=6, run=8)])
+
+
+def test_a_model_drops_the_tokens_of_the_batchs_step() -> None:
+    cycle = LongCycle(((1.0, 1.0), (1.0, 1.0)), shares=(0.5, 0.5), tokens=(0.25, 1.0), once=True)
+    multigrid = Multigrid(cycle, None, fine_tuning=False, norm_group=None, steps=6)
+    plan = Plan(replace(BASELINE, stage_ends=()), multigrid)
+    model = nn.Sequential(nn.Linear(1, 1), TokenDrop())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    shares = []
+    for step in plan:
+        vcycle.apply_step(batch_of(step), model=model, optimizer=optimizer)
+        shares.append(model[1].share)
+        model(torch.ones(step.batch_size, 8, 1)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert shares == [step.token_share for step in plan]
+    assert set(shares) == {0.25, 1.0}
