@@ -117,15 +117,24 @@ def test_a_read_only_dataset_is_left_as_it_is(
 
 
 def test_the_printed_commands_are_those_of_the_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Going on has as many GPUs; a run of segments has one clip a video."""
+    """Going on has as many processes; a run of segments has one clip a video."""
     (tmp_path / "checkpoint.pt").touch()
     config = recipe("demo")
-    for num_gpus, flags in ((1, []), (4, ["--gpus", "4"])):
+    for num_gpus, world, local, how, flags in (
+        (None, 1, 1, "; go on with:\n", []),
+        (4, 1, 1, "; go on with:\n", []),  # of torchrun, which --gpus only sizes the batch of
+        (4, 4, 4, "; go on with:\n", ["--gpus", "4"]),
+        (None, 2, 2, "; the same torchrun or srun goes on with:\n", []),
+        (4, 4, 2, "; the same torchrun or srun goes on with:\n", []),  # two machines
+    ):
+        monkeypatch.setenv("WORLD_SIZE", str(world))
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local))
         said = _after_stop(tmp_path, KeyboardInterrupt(), config, num_gpus=num_gpus)
         command = words_of(said, "vcycle train --resume")
         assert command == ["train", "--resume", str(tmp_path), *flags]
+        assert how in said
     result = {"videos": 3, "top1": 0.5, "bad_videos": 0}
     for segments in (False, True):
         given = replace(config, data=replace(config.data, segments=segments))

@@ -19,6 +19,12 @@ def is_one_of_several() -> bool:
     return int(os.environ.get("WORLD_SIZE", 1)) > 1
 
 
+def is_by_gpus(number: int | None) -> bool:
+    """Whether ``--gpus`` of that number starts as many processes: all of them are here."""
+    places = {os.environ.get(name) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")}
+    return places == {str(number)}
+
+
 def is_first() -> bool:
     """Whether this is the only process, or the first of several: the one that prints."""
     return int(os.environ.get("RANK", 0)) == 0

@@ -15,7 +15,7 @@ from typing import Any
 
 from vcycle.cli.data import DIVIDE
 from vcycle.cli.gpus import check_gpus, launch
-from vcycle.cli.launched import is_first, is_launched, is_one_of_several
+from vcycle.cli.launched import is_by_gpus, is_first, is_launched, is_one_of_several
 from vcycle.cli.own_data import manifest_of, short_name
 from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.plan import PlanReport, plan_text
@@ -283,7 +283,7 @@ def _train(run: ChosenRun, options: argparse.Namespace) -> None:
             exits=True,
         )
     except KeyboardInterrupt as stop:
-        said = _after_stop(folder, stop, config, num_gpus=options.gpus or 1)
+        said = _after_stop(folder, stop, config, num_gpus=options.gpus)
         raise KeyboardInterrupt(said) from None
     destroy_process_group()
     if not is_first():
@@ -296,14 +296,20 @@ def _train(run: ChosenRun, options: argparse.Namespace) -> None:
         _say_end(folder, result, config)
 
 
-def _after_stop(folder: Path, stop: KeyboardInterrupt, config: RunConfig, *, num_gpus: int) -> str:
-    """What was kept, and the command to go on."""
+def _after_stop(
+    folder: Path, stop: KeyboardInterrupt, config: RunConfig, *, num_gpus: int | None
+) -> str:
+    """What was kept, and the command to go on in as many processes."""
     said = str(stop) or "interrupted"
     if not (folder / "checkpoint.pt").is_file():
         return f"{said}; there is no checkpoint yet: the same command begins anew"
-    gpus = f" --gpus {num_gpus}" if num_gpus > 1 else ""
-    command = f"vcycle train --resume {shlex.quote(str(folder))}{_own_model(config)}{gpus}"
-    return f"{said}; all is kept in {folder}; go on with:\n  {command}"
+    command = f"vcycle train --resume {shlex.quote(str(folder))}{_own_model(config)}"
+    how = "go on with"
+    if is_by_gpus(num_gpus):
+        command += f" --gpus {num_gpus}"
+    elif is_one_of_several():
+        how = "the same torchrun or srun goes on with"
+    return f"{said}; all is kept in {folder}; {how}:\n  {command}"
 
 
 def _own_model(config: RunConfig) -> str:
