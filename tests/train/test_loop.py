@@ -32,6 +32,7 @@ from vcycle.data.metadata import Video
 from vcycle.devices.processes import Stopped
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.metrics import VideoScores
+from vcycle.models import convert_batch_norm
 from vcycle.models.tiny import TinyResNet3d
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
@@ -403,10 +404,10 @@ def test_videos_of_one_class_are_refused(config: RunConfig, tmp_path: Path) -> N
             lambda c: replace(c, multigrid=replace(c.multigrid, norm_group=3)),
             "norm_group 3: groups of 3 clips do not divide the batch of",
         ),
-        (lambda c: replace(c, accumulate=3), "accumulate 3: it does not divide the batch of 64"),
+        (lambda c: replace(c, accumulate=3), "accumulate 3: it does not divide the batch of 4"),
         (
             lambda c: replace(c, accumulate=2),
-            "accumulate 2: its micro-batches of 8 clips at .* would split norm groups of 16; give",
+            "accumulate 2: its micro-batches of 2 clips at 8x32x32 would split norm groups of 4; g",
         ),
     ],
 )
@@ -419,15 +420,37 @@ def test_what_a_user_got_wrong_is_one_line(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("processes", "problem"), [(3, "3 processes: they do not share"), (4, "")])
+@pytest.mark.parametrize(
+    ("batch_size", "norm_group", "accumulate", "processes", "problem"),
+    [
+        (4, None, 1, 3, "4 clips at 8x32x32 does not divide into 3 equal parts; give --batch-size"),
+        (4, None, 1, 4, None),
+        (7, 1, 1, 2, "7 clips at 8x32x32 does not divide into 2 equal parts; give --batch-size, a"),
+        (8, 8, 1, 2, None),
+        (6, 1, 2, 2, "6 clips at 8x32x32 does not divide into 4 equal parts; give --batch-size, a"),
+        (6, 2, 1, 2, "6 clips at 8x32x32 would split norm groups of 2 unevenly; give --multigrid."),
+        (6, 3, 1, 2, None),
+    ],
+)
 def test_batches_that_processes_cannot_share_are_refused_before_any_is_timed(
-    config: RunConfig, processes: int, problem: str
+    config: RunConfig,
+    batch_size: int,
+    norm_group: int | None,
+    accumulate: int,
+    processes: int,
+    problem: str | None,
 ) -> None:
-    """Where no norm group refuses it, either."""
-    config = replace(config, multigrid=replace(config.multigrid, norm_group=None))
+    """The finest first, of which a user gave the size."""
+    config = replace(
+        config,
+        baseline=replace(config.baseline, batch_size=batch_size),
+        multigrid=replace(config.multigrid, norm_group=norm_group),
+        accumulate=accumulate,
+    )
     fabric: Any = SimpleNamespace(world_size=processes)
-    network = torch.nn.Linear(1, 1)
-    with pytest.raises(ValueError, match=problem) if problem else nullcontext():
+    network = convert_batch_norm(torch.nn.Sequential(torch.nn.BatchNorm3d(1)))
+    expected = f"^{processes} processes: the batch of {problem}"
+    with pytest.raises(ValueError, match=expected) if problem else nullcontext():
         check_batch_division(config, network, fabric)
 
 

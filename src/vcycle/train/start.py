@@ -274,20 +274,22 @@ def check_batch_division(config: RunConfig, network: nn.Module, fabric: Fabric) 
     """Raise ValueError unless processes and micro-batches share every batch in whole norm groups.
 
     A group may also be split evenly over processes, but not over micro-batches. A model without
-    batch norm has no groups.
+    batch norm has no groups. The finest batch comes first: the others are mostly multiples of it.
     """
     has_groups = bool(sub_batch_norms(network))
-    for kind in config.plan().mini_batches():
+    world, parts = fabric.world_size, fabric.world_size * config.micro_batches
+    for kind in reversed(config.plan().mini_batches()):
         clips, rest = divmod(kind.batch_size, config.micro_batches)
         if rest:
             raise ValueError(
                 f"accumulate {config.accumulate}: it does not divide the batch of "
                 f"{kind.batch_size} clips at {kind.shape}; choose a divisor of every batch"
             )
-        if clips % fabric.world_size:
+        batch = f"{world} processes: the batch of {kind.batch_size} clips at {kind.shape}"
+        if clips % world:
             raise ValueError(
-                f"{fabric.world_size} processes: they do not share the {clips} clips at "
-                f"{kind.shape} evenly; choose a number that divides every batch"
+                f"{batch} does not divide into {parts} equal parts; give --batch-size, a multiple "
+                f"of {parts}, or another number of processes"
             )
         if has_groups and kind.norm_group is not None:
             if config.micro_batches > 1 and clips % kind.norm_group:
@@ -296,7 +298,14 @@ def check_batch_division(config: RunConfig, network: nn.Module, fabric: Fabric) 
                     f"{kind.shape} would split norm groups of {kind.norm_group}; give a smaller "
                     f"--accumulate or --multigrid.norm_group, or a larger --batch-size"
                 )
-            check_norm_group(kind.norm_group, batch_clips=clips, num_parts=fabric.world_size)
+            try:
+                check_norm_group(kind.norm_group, batch_clips=clips, num_parts=world)
+            except ValueError:
+                raise ValueError(
+                    f"{batch} would split norm groups of {kind.norm_group} unevenly; give "
+                    f"--multigrid.norm_group, a divisor of {config.baseline.batch_size // parts}, "
+                    f"or another number of processes"
+                ) from None
 
 
 def check_extras(config: RunConfig, manifest: Manifest, fabric: Fabric) -> None:
