@@ -135,7 +135,7 @@ def test_a_parameter_without_a_use_is_named_before_step_0(
     process = start_two(run_config(synthetic_videos, Model("spare:build")), tmp_path, name="run")
     error = end_of(process)
     assert process.returncode != 0
-    assert "vcycle: model: parameter 'spare.weight' gets no gradient" in error
+    assert error.count("vcycle: model: parameter 'spare.weight' gets no gradient") == 1  # of both
     assert "Traceback" not in error.split("vcycle: model")[0]
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
@@ -236,8 +236,8 @@ def test_sigterm_stops_two_processes_after_the_same_step(
     process.send_signal(signal.SIGTERM)
     error = end_of(process)
     stopped = re.findall(r"vcycle: stopped after step (\d+) of (\d+)", error)
-    assert len(stopped) == 2, error
-    assert stopped[0] == stopped[1]
+    assert len(stopped) == 1, error  # one says it for both
+    assert "vcycle: process" not in error
     step, steps = map(int, stopped[0])
     assert step < steps
     assert load_checkpoint(first)["next_step"] == step
@@ -273,8 +273,8 @@ def test_a_storm_of_sigterm_on_two_processes_ends_in_a_checkpoint(
                 os.kill(rank, signal.SIGTERM)
         time.sleep(0.05)
     error = end_of(process)
-    assert error.count("vcycle: stopped after step") == len(ranks) == 2, error
-    assert "exitcode  : 130" in error
+    assert error.count("vcycle: stopped after step") == 1, error
+    assert error.count("exitcode  : 130") == len(ranks) == 2, error
     assert "exitcode  : -15" not in error  # of no signal that a handler did not catch
     step = load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"]
     assert len(losses(tmp_path / "run")) == step < len(config.plan())

@@ -28,3 +28,8 @@ def is_by_gpus(number: int | None) -> bool:
 def is_first() -> bool:
     """Whether this is the only process, or the first of several: the one that prints."""
     return int(os.environ.get("RANK", 0)) == 0
+
+
+def is_first_here() -> bool:
+    """Whether this is the only process of its machine, or the first of them."""
+    return int(os.environ.get("LOCAL_RANK", 0)) == 0

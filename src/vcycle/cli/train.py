@@ -15,7 +15,13 @@ from typing import Any
 
 from vcycle.cli.data import DIVIDE
 from vcycle.cli.gpus import check_gpus, launch
-from vcycle.cli.launched import is_by_gpus, is_first, is_launched, is_one_of_several
+from vcycle.cli.launched import (
+    is_by_gpus,
+    is_first,
+    is_first_here,
+    is_launched,
+    is_one_of_several,
+)
 from vcycle.cli.own_data import manifest_of, short_name
 from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.plan import PlanReport, plan_text
@@ -269,6 +275,7 @@ def _train(run: ChosenRun, options: argparse.Namespace) -> None:
 
     with starting_pytorch():
         from vcycle.devices.process_group import destroy_process_group
+        from vcycle.devices.processes import Stopped
         from vcycle.train.run import train
 
     try:
@@ -283,6 +290,8 @@ def _train(run: ChosenRun, options: argparse.Namespace) -> None:
             exits=True,
         )
     except KeyboardInterrupt as stop:
+        if isinstance(stop, Stopped) and not is_first_here():  # which says it
+            raise SystemExit(130) from None
         said = _after_stop(folder, stop, config, num_gpus=options.gpus)
         raise KeyboardInterrupt(said) from None
     destroy_process_group()

@@ -2,7 +2,7 @@
 
 In: the body of a command, in each of the processes that torchrun started. Out: if it fails in one,
 that one raises its error, and the others print what it was and exit, even from inside an exchange
-that would wait for it for ever.
+that would wait for it for ever. What is wrong in all of them alike, one of a machine raises.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Stopped(KeyboardInterrupt):
 def ending_together(fabric: Fabric, *, advice: str) -> Iterator[None]:
     """Run the body so that an error in one process ends all of them; one process runs it as it is.
 
-    One that is killed says nothing: the others end with a line that says so, and ``advice``.
+    One that is killed says nothing: the others end with a line that says so, and ``advice``. Of
+    those of a machine that have the same ValueError or OSError, the first raises it, the others
+    SystemExit.
     After an error the process group is left as it is: to destroy it would wait for the others.
     """
     if fabric.world_size == 1:
@@ -55,15 +57,22 @@ def ending_together(fabric: Fabric, *, advice: str) -> Iterator[None]:
     except BaseException as error:
         over.set()
         is_gone = isinstance(error, RuntimeError) and any(each in str(error) for each in _IS_GONE)
+        is_users = isinstance(error, ValueError | OSError)
         text = f"another process is gone; {advice}" if is_gone else str(error)
-        own = f"process {fabric.global_rank}: {text or type(error).__name__}"
-        first = own
+        if not isinstance(error, Exception):  # of SystemExit the text is a number
+            text = f"{type(error).__name__} {error}".rstrip()
+        first = teller = own = f"process {fabric.global_rank}: {text or type(error).__name__}"
         with suppress(RuntimeError):  # the process that keeps the store may be gone
             first = store.compare_set("failed", "", own).decode()
+            here = os.environ.get("GROUP_RANK")
+            teller = store.compare_set(f"told on {here}: {text}", "", own).decode()
             if fabric.global_rank == 0 and not is_store_of_agent():
                 time.sleep(_READ_SECONDS)  # the store ends with this process
-        if is_gone or (first != own and not isinstance(error, ValueError | OSError)):
+        if is_gone or (first != own and not is_users):
             _exit(first)  # the error is that the other process is gone
+        if is_users and teller != own:
+            time.sleep(2 * _READ_SECONDS)  # the first to exit may have that one killed
+            raise SystemExit(2) from error
         raise
     over.set()
     watcher.join()

@@ -17,15 +17,18 @@ from vcycle.devices.processes import Stopped
 
 # torchrun passes on the Ctrl-C that its processes have had from the terminal.
 _ECHO_SECONDS = 2.0
-_SAID = "\nstopping as soon as what is done can be kept"
-_AGAIN = f"; Ctrl-C {_ECHO_SECONDS:.0f} s from now stops at once"
+_KEEPING = (
+    f"stopping as soon as what is done can be kept; Ctrl-C {_ECHO_SECONDS:.0f} s from now stops at "
+    f"once"
+)
 
 
 @contextmanager
 def stop_requests(*, exits: bool = False, says: bool = False) -> Iterator[list[float]]:
     """The times of requests so far; Ctrl-C more than 2 s after the first is not held.
 
-    If it ``says`` so, the first has a line on standard error.
+    If it ``says`` so, the first has a line on standard error. It promises nothing of a signal that
+    torchrun also sends when another process is gone, with which nothing can be kept.
 
     SIGTERM always is: a scheduler may send it again and again, and means SIGKILL if it is not. If
     the process ``exits`` once the body has Stopped, all but Ctrl-C are ignored from then on: its
@@ -40,8 +43,9 @@ def stop_requests(*, exits: bool = False, says: bool = False) -> Iterator[list[f
             raise KeyboardInterrupt
         if says and not received:
             with suppress(OSError):  # unbuffered: a handler may interrupt a print
-                again = _AGAIN if number == signal.SIGINT else ""
-                os.write(2, f"{_SAID}{again}\n".encode())
+                name = signal.Signals(number).name
+                said = _KEEPING if number == signal.SIGINT else f"asked to stop by {name}"
+                os.write(2, f"\n{said}\n".encode())
         received.append(now)
 
     if threading.current_thread() is not threading.main_thread():
