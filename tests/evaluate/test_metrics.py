@@ -49,6 +49,7 @@ def test_a_score_that_is_not_a_number_is_wrong_and_the_loss_stays_one():
     found = scores.compute()
     assert found["top1"] == 0.5
     assert 0 < found["loss"] < 100
+    assert (found["videos"], found["nonfinite_videos"]) == (2, 1)
     empty = VideoScores(num_videos=2, num_classes=3, multi_label=False).compute()
     assert 0 < empty["loss"] < 100
 
@@ -62,3 +63,12 @@ def test_coverage_is_of_the_videos_that_were_scored(synthetic_videos: Path) -> N
     scores.add(read, torch.zeros(9, videos.num_classes), read % videos.num_classes)
     assert len(videos) == 12
     assert summary(scores, videos)["coverage"] == 9 / 16
+
+
+@pytest.mark.parametrize("multi_label", [True, False])
+def test_a_video_of_which_one_view_has_no_finite_scores_is_counted_once(multi_label):
+    scores = VideoScores(num_videos=2, num_classes=3, multi_label=multi_label)
+    views = torch.tensor([[0.0, torch.nan, 0.0], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
+    labels = torch.tensor([0, 0, 2])
+    scores.add(torch.tensor([0, 0, 1]), views, torch.eye(3)[labels] if multi_label else labels)
+    assert scores.compute()["nonfinite_videos"] == 1

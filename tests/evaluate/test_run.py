@@ -26,6 +26,7 @@ from vcycle.config.fields import config_text, read_config
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate import run as run_module
 from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.models.tiny import TinyResNet3d
 from vcycle.schedule.shape import Shape
 
 
@@ -245,6 +246,30 @@ def test_videos_that_cannot_be_read_are_named(
     captured = capsys.readouterr()
     assert list(json.loads(captured.out)["bad_videos"]) == [f"val/{bad.name}"]
     assert f"warning: {trained_run}: 1 video could not be read: val/{bad.name} (" in captured.err
+
+
+def test_videos_whose_scores_are_not_finite_are_counted(
+    trained_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of twelve, the first of each batch."""
+    forward = TinyResNet3d.forward
+
+    def broken(model: TinyResNet3d, clips: torch.Tensor) -> torch.Tensor:
+        scores = forward(model, clips)
+        scores[0] = torch.nan
+        return scores
+
+    words = ["eval", str(trained_run), "--evaluation.batch_size", "4", "--json"]
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert "nonfinite_videos" not in json.loads(captured.out)
+    assert "finite" not in captured.err
+    monkeypatch.setattr(TinyResNet3d, "forward", broken)
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["nonfinite_videos"] == 3
+    said = "scores of 3 of 12 videos are not finite, and count as wrong"
+    assert f"warning: {trained_run}: {said}\n" in captured.err
 
 
 def test_training_videos_that_norm_statistics_could_not_read_are_named(

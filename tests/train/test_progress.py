@@ -143,6 +143,17 @@ def test_a_validations_line_says_if_rare_classes_are_missed() -> None:
     assert file.getvalue().count("mean class") == 1
 
 
+def test_a_validation_warns_of_scores_that_are_not_finite() -> None:
+    file = io.StringIO()
+    display = display_of(file)
+    row = {"step": 3, "seconds": 2.0, "top1": 0.5, "coverage": 1.0, "videos": 13}
+    display.validation(row)
+    assert "warning" not in file.getvalue()
+    display.validation({**row, "nonfinite_videos": 5})
+    said = "warning: scores of 5 of 13 videos are not finite, and count as wrong"
+    assert said in " ".join(file.getvalue().split())
+
+
 def test_a_terminals_lines_break_between_words_but_for_commands() -> None:
     file = io.StringIO()
     with Activity(Console(file=file, width=24, force_terminal=True), live=False) as activity:

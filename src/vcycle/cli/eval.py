@@ -20,7 +20,7 @@ from vcycle.config.flags import add_field_flags, short_flag
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import check_output
 from vcycle.evaluate.frontier import multiply_adds_text
-from vcycle.evaluate.metric_names import METRICS, SCORE_COLUMNS, metric_of
+from vcycle.evaluate.metric_names import METRICS, SCORE_COLUMNS, metric_of, nonfinite_line
 from vcycle.schedule.messages import counted
 from vcycle.schedule.shape import Shape
 
@@ -129,6 +129,8 @@ def run_eval_command(options: argparse.Namespace) -> None:
         scored.append(run)
         if is_first():
             _warn_of_bad_videos(folder, run.values["bad_videos"])
+            if line := nonfinite_line(run.values):
+                print(f"warning: {folder}: {line}", file=sys.stderr)
         if is_first() and not options.json:
             print(_fitted(_line(folder, run.values)), flush=True)
     destroy_process_group()

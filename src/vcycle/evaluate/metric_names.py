@@ -1,4 +1,7 @@
-"""The names of metrics in rows and files, their words, and the one that rows are compared by."""
+"""The names of metrics in rows and files, their words, and the one that rows are compared by.
+
+Beside what a person should know of them: rare classes that are missed, scores that are not finite.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,14 @@ _FAR_BELOW = 0.05
 def misses_rare_classes(row: Mapping[str, Any]) -> bool:
     """Whether the mean of the classes' own accuracies is far below that of all videos."""
     return bool(row.get(BY_CLASS, 1.0) < row.get("top1", 0.0) - _FAR_BELOW)
+
+
+def nonfinite_line(row: Mapping[str, Any]) -> str | None:
+    """What to say of videos with scores that are not finite, if there are any."""
+    if "nonfinite_videos" not in row:
+        return None
+    count, videos = row["nonfinite_videos"], row["videos"]
+    return f"scores of {count} of {videos} videos are not finite, and count as wrong"
 
 
 def metric_of(row: Mapping[str, Any]) -> str:

@@ -36,6 +36,7 @@ class VideoScores:
             (num_videos, num_classes) if multi_label else (num_videos,), dtype=torch.int64
         )
         self.num_views = torch.zeros(num_videos, dtype=torch.int64)
+        self.nonfinite = torch.zeros(num_videos, dtype=torch.int64)  # 1 if a view's scores are not
 
     def add(self, videos: Tensor, scores: Tensor, labels: Tensor) -> None:
         """Add (N,) video numbers, (N, classes) scores before softmax, and labels of N views."""
@@ -48,6 +49,7 @@ class VideoScores:
             self.scores.index_add_(0, videos, shares)
         self.labels[videos] = labels.to(self.labels.dtype)
         self.num_views.index_add_(0, videos, torch.ones_like(videos))
+        self.nonfinite[videos[~shares.isfinite().all(1)]] = 1
 
     def gather(self, fabric: Fabric) -> None:
         """Add up what the processes of ``fabric`` collected; each then holds all of it."""
@@ -58,6 +60,7 @@ class VideoScores:
             ("scores", of_views),
             ("labels", ReduceOp.MAX),
             ("num_views", ReduceOp.SUM),
+            ("nonfinite", ReduceOp.MAX),  # the maximum of scores may not be, if some are
         ):
             on_device = getattr(self, name).to(fabric.device)
             all_reduce(on_device, operation)
@@ -67,15 +70,19 @@ class VideoScores:
         """Accuracies in [0, 1] over the videos that had a view, and how many those are.
 
         ``loss`` is the cross-entropy of a video's mean softmax. The mean average precision is over
-        the classes that some video shows; without any it is 0.
+        the classes that some video shows; without any it is 0. ``nonfinite_videos`` are those with
+        scores that are not finite, which count as wrong, if there are any.
         """
         seen = self.num_views > 0
+        found = {"videos": int(seen.sum())}
+        if self.nonfinite.any():
+            found["nonfinite_videos"] = int(self.nonfinite.sum())
         scores, labels = self.scores[seen], self.labels[seen]
         if self.multi_label:
             once = np.ones((1, len(labels)))
             scores = scores.double().nan_to_num(0.0)
             mean = mean_average_precision(scores.numpy(), labels.numpy(), once)
-            return {"videos": int(seen.sum()), "map": float(mean[0])}
+            return {**found, "map": float(mean[0])}
         right = hits(scores.numpy(), labels.numpy())
         accuracies = {name: float(each.sum()) / max(len(labels), 1) for name, each in right.items()}
         if len(labels):
@@ -85,7 +92,7 @@ class VideoScores:
         shares = scores / self.num_views[seen].unsqueeze(1)  # (videos, classes): each sums to 1
         shares = shares.nan_to_num(0.0).clamp_min(_LEAST_SHARE)
         loss = float(F.nll_loss(shares.log(), labels)) if len(labels) else -math.log(_LEAST_SHARE)
-        return {"videos": int(seen.sum()), **accuracies, "loss": loss}
+        return {**found, **accuracies, "loss": loss}
 
 
 def view_probabilities(scores: Tensor, *, multi_label: bool) -> Tensor:

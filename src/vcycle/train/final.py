@@ -12,6 +12,7 @@ from typing import Any
 from vcycle.evaluate.evaluate import score_videos, summary
 from vcycle.evaluate.intervals import intervals
 from vcycle.evaluate.loaders import make_eval_loader
+from vcycle.evaluate.metric_names import nonfinite_line
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.train.activity import Activity
 from vcycle.train.loop import share_bad_videos
@@ -33,11 +34,14 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
         share_bad_videos(run, loader)
     if run.fabric.is_global_zero:
         write_scores(run.folder.path / "scores.csv", scored, run.val_videos)
+    scores = summary(scored, run.val_videos)
+    if line := nonfinite_line(scores):
+        activity.say(f"warning: {line}")
     return {
         "protocol": config.protocol,
         "num_clips": config.evaluation.num_clips,
         "num_crops": config.evaluation.num_crops,
         "shape": str(config.baseline.shape),
-        **summary(scored, run.val_videos),
+        **scores,
         "intervals": intervals(scored),
     }

@@ -20,7 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from vcycle.data.loader_stats import LoaderStats
-from vcycle.evaluate.metric_names import BY_CLASS, METRICS, misses_rare_classes
+from vcycle.evaluate.metric_names import (
+    BY_CLASS,
+    METRICS,
+    misses_rare_classes,
+    nonfinite_line,
+)
 from vcycle.schedule.messages import duration
 from vcycle.schedule.plan import Plan, Step
 from vcycle.train.activity import Activity
@@ -178,6 +183,8 @@ class Display:
             scores += f", {METRICS[BY_CLASS]} {row[BY_CLASS]:.1%}"
         if row["coverage"] < 1:
             scores += f" (on {row['coverage']:.1%} of the listed videos)"
+        if line := nonfinite_line(row):
+            self.say(f"warning: {line}")
         left = self._left.seconds()
         self.say(
             f"step {row['step'] + 1} of {len(self._plan)}, {duration(row['seconds'])} trained, "
