@@ -2,7 +2,7 @@
 
 In: the body of a command, in each of the processes that torchrun started. Out: if it fails in one,
 that one raises its error, and the others print what it was and exit, even from inside an exchange
-that would wait for it for ever. What is wrong in all of them alike, the first of a machine raises.
+that would wait for it for ever.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class Stopped(KeyboardInterrupt):
 def ending_together(fabric: Fabric, *, advice: str) -> Iterator[None]:
     """Run the body so that an error in one process ends all of them; one process runs it as it is.
 
-    One that is killed says nothing: the others end with a line that says so, and ``advice``. If
-    the first of a machine raises a ValueError or OSError, its others raise SystemExit for the same.
+    One that is killed says nothing: the others end with a line that says so, and ``advice``.
     After an error the process group is left as it is: to destroy it would wait for the others.
     """
     if fabric.world_size == 1:
@@ -56,23 +55,16 @@ def ending_together(fabric: Fabric, *, advice: str) -> Iterator[None]:
     except BaseException as error:
         over.set()
         is_gone = isinstance(error, RuntimeError) and any(each in str(error) for each in _IS_GONE)
-        is_users = isinstance(error, ValueError | OSError)
         text = f"another process is gone; {advice}" if is_gone else str(error)
         if not isinstance(error, Exception):  # of SystemExit the text is a number
             text = f"{type(error).__name__} {error}".rstrip()
         first = own = f"process {fabric.global_rank}: {text or type(error).__name__}"
-        is_told = False
         with suppress(RuntimeError):  # the process that keeps the store may be gone
             first = store.compare_set("failed", "", own).decode()
-            if is_users:
-                is_told = _is_told(store, text)
             if fabric.global_rank == 0 and not is_store_of_agent():
                 time.sleep(_READ_SECONDS)  # the store ends with this process
-        if is_gone or (first != own and not is_users):
+        if is_gone or (first != own and not isinstance(error, ValueError | OSError)):
             _exit(first)  # the error is that the other process is gone
-        if is_told:
-            time.sleep(2 * _READ_SECONDS)  # the first to exit may have the one that tells killed
-            raise SystemExit(2) from error
         raise
     over.set()
     watcher.join()
@@ -92,16 +84,6 @@ def _store(prefix: str) -> Store:
         timeout=timedelta(seconds=60),
     )
     return PrefixStore(prefix, store)
-
-
-def _is_told(store: Store, text: str) -> bool:
-    """Whether the first process of this machine has the same error. Raises RuntimeError if not."""
-    key = f"told on machine {os.environ.get('GROUP_RANK')}: {text}"
-    if int(os.environ.get("LOCAL_RANK", 0)) == 0:
-        store.set(key, "")
-        return False
-    store.wait([key], timedelta(seconds=_READ_SECONDS))
-    return True
 
 
 def _watch(store: Store, over: threading.Event) -> None:
