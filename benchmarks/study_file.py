@@ -37,6 +37,7 @@ class Method:
             of its own.
         against: the methods that its saving is counted over, if not the baseline alone.
         joins: a method whose first length, tuned alike, belongs to its curve, too.
+        controls: a method whose saving is counted over this one, too, which has a part of it.
         config: further fields of a run's configuration.
         full_shape: those that change for a second evaluation, at the full shape.
         trial: what no configuration has (study_trials).
@@ -51,6 +52,7 @@ class Method:
     rate_factor: float = 1.0
     against: tuple[str, ...] = ()
     joins: str | None = None
+    controls: str | None = None
     config: Values = field(default_factory=dict)
     full_shape: Values | None = None
     trial: Trial | None = None
@@ -178,7 +180,7 @@ class Study:
             if unknown := [name for name in task.methods if name not in known]:
                 raise ValueError(f"task {task.name}: no method {', '.join(unknown)} in the study")
             for method in (self.method(name) for name in task.methods):
-                for other in (*method.against, method.joins):
+                for other in (*method.against, method.joins, method.controls):
                     if other not in (None, *task.methods):
                         raise ValueError(
                             f"task {task.name}: {method.name} is compared with {other}; add it"

@@ -2,8 +2,9 @@
 
 In: a study's folder, with any number of its runs complete. Out: ``rows``, a row a run; ``points``,
 each method's lengths over seeds and folds; ``iso``, how many times less each method costs for the
-whole baseline's result, and ``iso_cpu`` by the runs of CPUs alone; ``same_steps``, what a method
-gains in as many steps as a baseline; ``steps``, the timed mini-batches; the machine and versions.
+whole baseline's result, ``iso_cpu`` by the runs of CPUs alone, and ``iso_controls`` for that of a
+control; ``same_steps``, what a method gains in as many steps as a baseline; ``steps``, the timed
+mini-batches; the machine and versions.
 The order in which runs were done leaves no trace in it.
 """
 
@@ -57,11 +58,11 @@ def collect(folder: StudyFolder, file: Path) -> None:
 
 
 def summary(study: Study, rows: list[Row]) -> Row:
-    """What the rows say together: ``iso``, ``iso_cpu``, ``lengths``, ``points``, ``same_steps``.
+    """What the rows say together, by its name in the file.
 
     ``iso_cpu`` are the savings in tasks that GPUs took part in, by the other runs.
     """
-    iso, iso_cpu, lengths, points, same = [], [], [], [], []
+    iso, iso_cpu, iso_controls, lengths, points, same = [], [], [], [], [], []
     for task in study.tasks:
         here = [row for row in rows if task.has(row) and row["role"] == "final"]
         on_cpu = [row for row in here if is_of_cpu(row)]
@@ -70,12 +71,14 @@ def summary(study: Study, rows: list[Row]) -> Row:
                 iso += _iso(study, task, method.name, here)
                 if len(on_cpu) < len(here):
                     iso_cpu += _iso(study, task, method.name, on_cpu)
+                if method.controls is not None:
+                    iso_controls += _over_control(study, task, method.name, here, method.controls)
                 if method.rate_of is None:
                     lengths += _by_length(study, task, method.name, here)
                 points += _points(study, task, method.name, here)
                 same += _same_steps(study, method, here)
-    values = {"iso": iso, "iso_cpu": iso_cpu, "lengths": lengths, "points": points}
-    return {**values, "same_steps": same}
+    savings = {"iso": iso, "iso_cpu": iso_cpu, "iso_controls": iso_controls, "lengths": lengths}
+    return {**savings, "points": points, "same_steps": same}
 
 
 def _iso(study: Study, task: Task, method: str, rows: list[Row]) -> list[Row]:
@@ -108,6 +111,19 @@ def _iso_over(study: Study, task: Task, method: str, rows: list[Row], baseline_n
         head["against"] = baseline_name
     figures = {key: main.get(key) for key in ("low", "high", "at_least", "bound", "reached")}
     return {**head, "speedup": main.get("factor"), **figures, **every}
+
+
+def _over_control(study: Study, task: Task, control: str, rows: list[Row], of: str) -> list[Row]:
+    """What a method saves at its control's whole score, and its ``gains`` over it in equal time."""
+    if not any(row["method"] == control for row in rows):
+        return []
+    lengths = {row["length"]: row for row in rows if row["method"] == of}
+    gains = [
+        {"length": length, **_gains(task, rows, lengths[length], control, "seconds_with_decoding")}
+        for length in sorted(lengths)
+    ]
+    saving = _iso_over(study, task, of, rows, control)
+    return [{**saving, "gains": [gain for gain in gains if "top1" in gain]}]
 
 
 def _with_joined(study: Study, task: Task, rows: list[Row], method: str) -> list[Row]:

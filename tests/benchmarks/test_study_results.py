@@ -16,19 +16,21 @@ LENGTHS = {
     "slower": {0.5: 2},
     "joined": {0.25: 2},
     "other": {0.5: 2, 0.25: 2},
+    "part": {1: 2, 0.5: 2},
 }
 TASK = Task("clips", "scratch", "people", LENGTHS)
 
 
 @pytest.fixture
 def study() -> Study:
-    """Five methods: a variant of the pass, one that joins it, one with a baseline of its own."""
+    """A baseline, a pass, what is compared with it, and a control of it."""
     methods = (
         Method("baseline", "baseline", "off", "steps", tuned="each"),
         Method("pass", "pass", "pass", "steps"),
         Method("slower", "slower", "pass", "steps", rate_of="pass", rate_factor=0.5),
         Method("joined", "joined", "pass", "steps", tuned="each", joins="pass"),
         Method("other", "other", "pass", "steps", against=("pass",)),
+        Method("part", "part", "off", "steps", tuned="each", controls="pass"),
     )
     config = {"baseline": {"shape": {"frames": 8, "height": 32, "width": 32}, "steps": 400}}
     return Study("small", 3, (0.1,), config, (TASK,), methods)
@@ -111,6 +113,18 @@ def test_a_saving_may_be_over_another_method(study: Study) -> None:
     assert found["against"] == "pass"
     assert found["speedup"] == pytest.approx(2.0)
     assert "against" not in iso_of(study, rows, "pass")
+
+
+def test_a_saving_is_counted_over_a_control_too(study: Study) -> None:
+    rows = BASELINE + curve("pass", {0.25: 0.5, 0.5: 0.8}) + curve("part", {0.5: 0.4, 1: 0.8})
+    (found,) = summary(study, rows)["iso_controls"]
+    assert (found["method"], found["against"]) == ("pass", "part")
+    assert found["speedup"] == pytest.approx(2.0)
+    (gain,) = found["gains"]  # a quarter costs far less than the shortest of the control
+    assert gain["length"] == 0.5
+    assert gain["top1"]["mean"] == pytest.approx(0.4)
+    assert len([each for each in summary(study, rows)["iso"] if each["method"] == "pass"]) == 1
+    assert summary(study, BASELINE + curve("pass", {0.5: 0.8}))["iso_controls"] == []
 
 
 def test_runs_of_a_gpu_are_left_out_of_the_savings_by_cpus(study: Study) -> None:
