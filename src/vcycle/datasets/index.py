@@ -37,7 +37,7 @@ from vcycle.datasets.splits import repaired_splits
 from vcycle.schedule.messages import counted
 
 JOURNAL = "probes.jsonl"
-_PROBE_VERSION = 4
+_PROBE_VERSION = 5
 """Of what a probe finds; videos that another found are probed again."""
 _CUT_SECONDS = 2.0
 """By which a part that was cut out may be longer than it is listed."""

@@ -8,8 +8,12 @@ from types import SimpleNamespace
 import av
 import pytest
 
-from tests.encode import KINDS, encode, numbered_frames
+from tests.encode import KINDS, encode, frame_number, numbered_frames
 from vcycle.data.decode.clock import StreamClock, stream_clock, stream_frame_rate
+from vcycle.data.decode.probe import probe
+from vcycle.data.decode.video import read_clip
+from vcycle.data.grid import Box, Grid
+from vcycle.data.metadata import Location
 
 
 def test_a_frame_may_begin_half_a_frame_late():
@@ -50,6 +54,40 @@ def test_a_unit_of_time_is_no_frame_rate(average, guess, rate):
     """
     unit = Fraction(1, 1000)
     stream = SimpleNamespace(
-        average_rate=average, guessed_rate=Fraction(guess), base_rate=None, time_base=unit
+        average_rate=average,
+        guessed_rate=Fraction(guess),
+        base_rate=None,
+        time_base=unit,
+        index_entries=[],
     )
     assert stream_frame_rate(stream) == rate
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "options"),
+    [
+        ("avi", "mjpeg", {}),
+        ("mp4", "libx264", {"video_track_timescale": "500"}),
+        ("mov", "libx264", {"video_track_timescale": "500", "movflags": "frag_keyframe"}),
+    ],
+)
+def test_a_camera_of_many_frames_a_second_may_have_one_at_each_unit_of_time(
+    tmp_path, suffix, codec, options
+):
+    pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+    path = tmp_path / f"v.{suffix}"
+    frames = numbered_frames(40)
+    encode(path, frames, rate=500, codec=codec, pix_fmt=pix_fmt, container_options=options)
+    place = Location(str(path))
+    info = probe(place)
+    assert (info.num_frames, info.frame_rate) == (40, 500)
+    clip = read_clip(place, Grid((0, 15, 30, 39), Box(0, 0, 64, 96), 64, 96, False))
+    assert [frame_number(frame, 40) for frame in clip] == [0, 15, 30, 39]
+
+
+def test_frames_at_some_units_of_time_are_not_one_at_each(tmp_path):
+    """As of a screen recorder's AVI, whose rate is 1000: it has a place for each millisecond."""
+    path = tmp_path / "v.avi"
+    times = [k / 30 for k in range(40)]
+    encode(path, numbered_frames(40), rate=1000, codec="mpeg4", times=times)
+    assert probe(Location(str(path))).frame_rate == 30

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 _MOST_GUESSED = 240
@@ -50,10 +51,17 @@ def stream_frame_rate(stream: Any) -> Fraction:
     """Mean frames per second; 25 if the file does not tell.
 
     A guess of FFmpeg's may be no rate, but the unit of the times, such as milliseconds. So may a
-    duration that the file gives its frames.
+    duration that the file gives its frames, unless its index has a frame at each unit.
     """
     rate = Fraction(stream.average_rate or 0)
-    if rate and not (rate > _MOST_GUESSED and rate * stream.time_base == 1):
+    may_be_unit = rate > _MOST_GUESSED and rate * stream.time_base == 1
+    if rate and not (may_be_unit and not _has_a_frame_a_unit(stream)):
         return rate
     guess = Fraction(stream.guessed_rate or stream.base_rate or 0)
     return guess if 0 < guess <= _MOST_GUESSED else Fraction(25)
+
+
+def _has_a_frame_a_unit(stream: Any) -> bool:
+    """Whether most frames of the container's index begin one unit of time after the one before."""
+    gaps = [b.timestamp - a.timestamp for a, b in pairwise(stream.index_entries)]
+    return 2 * gaps.count(1) > len(gaps)
