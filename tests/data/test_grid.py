@@ -32,6 +32,7 @@ def check_inside(grid, info, shape):
     assert len(grid.frames) == shape.frames
     assert all(0 <= a <= b < info.num_frames for a, b in itertools.pairwise(grid.frames))
     assert (grid.height, grid.width) == (shape.height, shape.width)
+    assert grid.frame_size == (info.height, info.width)
     box = grid.box
     assert box.height >= 1
     assert box.width >= 1

@@ -37,7 +37,8 @@ class Grid:
     """One clip's sampling grid: its source frames' numbers, and how each becomes (H, W) pixels.
 
     ``box`` is the spatial span; the spatial stride is ``box.height / height``. Frame numbers never
-    decrease; at the end of a short video the last one repeats.
+    decrease; at the end of a short video the last one repeats. ``frame_size`` is the displayed
+    height and width that ``box`` is of; None is each frame's own.
     """
 
     frames: tuple[int, ...]
@@ -45,11 +46,22 @@ class Grid:
     height: int
     width: int
     flip: bool
+    frame_size: tuple[int, int] | None = None
 
     @property
     def clip_shape(self) -> tuple[int, int, int, int]:
         """(T, H, W, 3) of the clip's pixels."""
         return len(self.frames), self.height, self.width, 3
+
+    def box_in(self, height: int, width: int) -> Box:
+        """``box`` in a displayed frame of this size, which recordings of calls change midway."""
+        if self.frame_size is None or self.frame_size == (height, width):
+            return self.box
+        down, across = height / self.frame_size[0], width / self.frame_size[1]
+        top, left = round(self.box.top * down), round(self.box.left * across)
+        bottom = round((self.box.top + self.box.height) * down)
+        right = round((self.box.left + self.box.width) * across)
+        return Box(top, left, max(bottom - top, 1), max(right - left, 1))
 
 
 @dataclass(frozen=True)
@@ -169,6 +181,7 @@ def draw_grid(
         height=shape.height,
         width=shape.width,
         flip=bool(rng.random() < 0.5) and flip,
+        frame_size=(info.height, info.width),
     )
 
 
@@ -203,6 +216,7 @@ def view_grid(info: VideoInfo, shape: Shape, grid_range: GridRange, *, view: Vie
         height=shape.height,
         width=shape.width,
         flip=False,
+        frame_size=(info.height, info.width),
     )
 
 

@@ -31,6 +31,8 @@ _NUMBERS = (*INTEGERS, "frame_rate", "duration_seconds", "start_seconds", "end_s
 class VideoInfo:
     """What a probe found: counts, seconds, and pixels as displayed (rotation already applied).
 
+    Height and width count the file's pixels, which are taken as square.
+
     Raises ValueError if a value is impossible, such as a frame rate of 0.
     """
 

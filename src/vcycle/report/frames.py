@@ -132,9 +132,9 @@ class ValidationVideos:
         assert self._dataset is not None
         scale = min(1.0, _MOST_SIDE / max(video.height, video.width))
         middle = video.frame_range[len(video.frame_range) // 2]
-        box = Box(0, 0, video.height, video.width)
-        height, width = (max(1, round(scale * side)) for side in (video.height, video.width))
-        grid = Grid((middle,), box, height, width, flip=False)
+        size = video.height, video.width
+        height, width = (max(1, round(scale * side)) for side in size)
+        grid = Grid((middle,), Box(0, 0, *size), height, width, flip=False, frame_size=size)
         return data_uri(_decode(self._dataset.manifest, video, grid)[0])
 
 

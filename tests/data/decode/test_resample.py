@@ -12,7 +12,14 @@ import torch
 from av.video.reformatter import ColorRange
 
 from tests.encode import moving_noise
-from vcycle.data.decode.resample import Resampler, _scale, _scale_in_floats, orientation
+from vcycle.data.decode.resample import (
+    Resampler,
+    _scale,
+    _scale_in_floats,
+    crop_and_scale,
+    orientation,
+    stored_box,
+)
 from vcycle.data.grid import Box, Grid
 
 GRID = Grid((0,), Box(7, 11, 40, 50), 32, 36, False)
@@ -47,6 +54,29 @@ def test_frames_of_other_layouts_may_follow_each_other():
         resample = Resampler(GRID)
         for k in (first, 0, 1, 2, 0):
             assert np.array_equal(resample(kinds[k]), alone[k]), f"{k} after {first}"
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_frame_of_another_size_shows_the_same_part(turns):
+    """As in the recording of a call, whose size follows the bandwidth."""
+    rgb = moving_noise(1)[0]
+    large = rgb.repeat(3, 0).repeat(3, 1)
+    size = rgb.shape[1::-1] if turns else rgb.shape[:2]
+    box = Box(11, 7, 30, 40)
+    grid = Grid((0,), box, 30, 40, False, frame_size=size)
+    box_of_large = Box(33, 21, 90, 120)
+    assert grid.box_in(*size) == box
+    assert grid.box_in(3 * size[0], 3 * size[1]) == box_of_large
+    assert stored_box(grid, *large.shape[:2], turns) == stored_box(
+        Grid((0,), box_of_large, 30, 40, False), *large.shape[:2], turns
+    )
+    shown = Grid((0,), Box(8, 12, 32, 48), 32, 48, False, frame_size=rgb.shape[:2])
+    resample = Resampler(shown)
+    small = resample(av.VideoFrame.from_ndarray(rgb, format="rgb24")).astype(int)
+    scaled = resample(av.VideoFrame.from_ndarray(large, format="rgb24"))
+    assert np.abs(small - scaled).mean() < 3
+    scaled = crop_and_scale(torch.from_numpy(large[None]), shown)[0].numpy()
+    assert np.abs(small - scaled).mean() < 3
 
 
 def test_scaling_in_floats_is_scaling_in_bytes():

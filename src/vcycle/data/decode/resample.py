@@ -78,7 +78,7 @@ class Resampler:
         layout = (name, cuttable, height, width, mirrored, turns, colors)
         if layout != self.layout:
             self.layout, self.mirrored, self.turns = layout, mirrored, turns
-            box = stored_box(self.grid.box, height, width, turns)
+            box = stored_box(self.grid, height, width, turns)
             self.box = replace(box, left=width - box.left - box.width) if mirrored else box
             is_all = (self.box.height, self.box.width) == (height, width)
             self.cut = _Cut(frame, self.box) if cuttable and not is_all else None
@@ -136,7 +136,7 @@ def crop_and_scale(frames: torch.Tensor, grid: Grid) -> torch.Tensor:
     For decoders that deliver RGB. torch scales, with the same antialiased bilinear filter.
     """
     height, width = frames.shape[1:3]
-    box = stored_box(grid.box, height, width, 0)
+    box = stored_box(grid, height, width, 0)
     part = frames[:, box.top : box.top + box.height, box.left : box.left + box.width]
     images = part.permute(0, 3, 1, 2)  # (T, 3, h, w), channels last
     # torch scales bytes on the CPU only.
@@ -209,14 +209,15 @@ def _bytes(plane: Any) -> NDArray[np.uint8]:
     return np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)
 
 
-def stored_box(box: Box, height: int, width: int, turns: int) -> Box:
-    """Where a box of the displayed frame lies in the stored one, ``height`` x ``width``.
+def stored_box(grid: Grid, height: int, width: int, turns: int) -> Box:
+    """Where the grid's box of the displayed frame lies in the stored one, ``height`` x ``width``.
 
     The display turns the stored frame by ``turns`` quarters counter-clockwise. A box that reaches
-    outside (the frame is smaller than the probe said) is moved and cut to fit.
+    outside (of a grid without a frame size) is moved and cut to fit.
     """
     if turns % 2:
         height, width = width, height  # as displayed
+    box = grid.box_in(height, width)
     box_height, box_width = min(box.height, height), min(box.width, width)
     top, left = min(box.top, height - box_height), min(box.left, width - box_width)
     if turns == 1:
