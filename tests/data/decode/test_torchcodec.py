@@ -147,6 +147,34 @@ def test_a_rotated_video_is_read_as_displayed(tmp_path, no_pyav, device, turns):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_mirrored_video_is_read_as_displayed(tmp_path, device, turns):
+    path = encode(tmp_path / "v.mp4", numbered_frames(8, 128, 192))
+    rotate_display(path, turns, mirrored=True)
+    grid = Grid((1, 6), Box(20, 8, 80, 100), 30, 20, False)
+    ours = read_clip(Location(str(path)), grid)
+    assert same(ours, read_by_torchcodec(path, grid, device=device))
+
+
+@pytest.mark.parametrize("kind", ["plain", "yuvj", "full range", "mirrored", "damaged"])
+def test_frames_that_other_decoders_would_show_differently_have_no_positions(tmp_path, kind):
+    codec, options = "libx264", {}
+    if kind == "full range":
+        codec, options = "libvpx-vp9", {"color_range": "pc"}
+    path, pix_fmt = tmp_path / "v.mp4", "yuvj420p" if kind == "yuvj" else "yuv420p"
+    encode(path, numbered_frames(8), codec=codec, pix_fmt=pix_fmt, options=options)
+    if kind == "mirrored":
+        rotate_display(path, 2, mirrored=True)
+    if kind == "damaged":
+        content = bytearray(path.read_bytes())
+        start = content.index(b"mdat") + 4
+        content[start : start + 500] = bytes(500)
+        path.write_bytes(content)
+    positions = display_positions(Location(str(path)), (0, 7), source=str(path))
+    assert [position for position, _ in positions] == ([0, 7] if kind in ("plain", "yuvj") else [])
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_a_part_of_a_file_and_a_remote_file(tmp_path, no_pyav, device):
     content = encode(tmp_path / "v.mp4", numbered_frames(40)).read_bytes()
     (tmp_path / "shard.tar").write_bytes(b"x" * 700 + content + b"y" * 900)

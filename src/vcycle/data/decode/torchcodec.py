@@ -42,8 +42,9 @@ def read_clip_torchcodec(
 
     Whether torchcodec did. They are the frames of ``read_clip``, which takes over if torchcodec
     cannot decode them: codecs that the GPU does not support, files in which it does not find
-    frames by their times, folders of images; and on a GPU files of a varying frame rate. Raises
-    UnreadableVideo as that does, and torch.OutOfMemoryError.
+    frames by their times or whose frames it would show differently, folders of images; and on a
+    GPU files of a varying frame rate. Raises UnreadableVideo as that does, and
+    torch.OutOfMemoryError.
     """
     deadline = time.monotonic() + limit_seconds
     if not is_folder(place) and _decode(

@@ -15,14 +15,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import av
 import numpy as np
+from av.video.reformatter import ColorRange
 from numpy.typing import NDArray
 
 from vcycle.data.decode.clock import stream_clock
 from vcycle.data.decode.container import is_folder, open_video
 from vcycle.data.decode.frame_folder import decode_files, read_frames
 from vcycle.data.decode.frame_search import MissedFrame, intact_packets, wanted_frames
-from vcycle.data.decode.resample import Resampler, mirror, upright
+from vcycle.data.decode.resample import Resampler, mirror, orientation, upright
 from vcycle.data.grid import Grid
 from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, VideoInfo
 
@@ -101,13 +103,18 @@ def display_positions(
 ) -> list[tuple[int, float]]:
     """For each frame number, which frame in display order ``read_clip`` takes, and its seconds.
 
-    For decoders that look frames up by position. Nothing is decoded: the times are those of the
-    packets. The list is empty if these are not the frames' times (AVI has none), or are to be
-    ``evenly_spaced`` but for rounding and are not.
+    For decoders that look frames up by position. Only the first frame is decoded: the times are
+    those of the packets. The list is empty if these are not the frames' times (AVI has none), or
+    are to be ``evenly_spaced`` but for rounding and are not; and if the first frame does not decode
+    or others would show it differently.
     """
     with open_video(place, all_key_frames=all_key_frames, source=source) as (container, stream):
         clock = stream_clock(container, stream)
         packets = intact_packets(container, stream)
+        first = next(packets, None)
+        if first is None or not _is_shown_alike(stream.codec_context, first):
+            return []
+        packets = itertools.chain((first,), packets)
         times = [packet.pts for packet in packets if not packet.is_discard]
         if clock.counted or not times or None in times or min(times) != clock.start:
             return []
@@ -118,6 +125,20 @@ def display_positions(
                 return []
         positions = [max(bisect_right(times, clock.until(number)) - 1, 0) for number in numbers]
         return [(position, float(times[position] * stream.time_base)) for position in positions]
+
+
+def _is_shown_alike(context: Any, first: Any) -> bool:
+    """Whether decoders show the frame of the first packet alike.
+
+    Only PyAV's frames are mirrored by us, and only PyAV heeds that a frame's colours have the full
+    range if its format does not say so, as ``yuvj420p`` does.
+    """
+    try:
+        frame = (context.decode(first) + context.decode(None))[0]
+    except (av.FFmpegError, IndexError):
+        return False
+    is_full = frame.color_range == ColorRange.JPEG and not frame.format.name.startswith("yuvj")
+    return not (is_full or orientation(frame)[0])
 
 
 def stored_frames(
