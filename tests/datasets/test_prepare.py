@@ -264,3 +264,22 @@ def test_wrong_flags_are_refused_before_anything_is_done(originals, tmp_path, ca
     assert main([*command, *flags]) == 2
     assert capsys.readouterr().err.startswith(f"vcycle: {line}")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "first"),
+    [
+        ([], ""),
+        (["--shard-mb", "1"], ""),
+        (
+            ["--shard-mb", "1", "--base-uri", "memory://there"],
+            "copy {}/*.tar to memory://there, then ",
+        ),
+    ],
+)
+def test_the_last_line_says_what_to_do_with_them(originals, tmp_path, capsys, flags, first):
+    out = str(tmp_path / "out")
+    command = ["data", "prepare", str(originals.root), out, "--short-side", "48", "--workers", "0"]
+    assert main([*command, *flags]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"{first.format(out)}train on them: vcycle train {out}"

@@ -228,6 +228,6 @@ def _prepare(options: argparse.Namespace) -> None:
         )
     print(prepared)
     uploaded = ""
-    if options.base_uri is not None:
+    if options.base_uri:
         uploaded = f"copy {shlex.quote(str(options.out))}/*.tar to {options.base_uri}, then "
     print(f"{uploaded}train on them: vcycle train {shlex.quote(str(options.out))}")
