@@ -24,7 +24,7 @@ from vcycle.data.manifest import (
     locate,
     write_reasons,
 )
-from vcycle.data.metadata import Location, Video, VideoInfo
+from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo
 from vcycle.datasets.balance import split_table, split_warnings
 from vcycle.datasets.choices import CHOICES_FILE, Choices
 from vcycle.datasets.folders import plain_path
@@ -39,6 +39,7 @@ from vcycle.schedule.messages import counted
 JOURNAL = "probes.jsonl"
 _PROBE_VERSION = 5
 """Of what a probe finds; videos that another found are probed again."""
+_ESCAPED = "its name has a control character or bytes that are not UTF-8, escaped here; rename it"
 _CUT_SECONDS = 2.0
 """By which a part that was cut out may be longer than it is listed."""
 
@@ -294,5 +295,7 @@ class _ProbeJob:
         place = locate(self.root, source)
         if place.is_local:
             check_shared(self.root)
+            if "\\" in place.uri and not os.path.lexists(place.uri):  # escaped by ``plain_name``
+                raise UnreadableVideo(str(place), _ESCAPED)
         with one_video(str(place)):
             return probe(place, folder_frame_rate=self.frame_rate)
