@@ -157,6 +157,13 @@ def test_folders_without_a_video_are_noted(put):
     assert note.startswith("1 folder without a video left out, such as sit; files of videos end in")
 
 
+def test_videos_and_images_of_kinds_that_are_not_read_are_noted(put):
+    root = put("run/a.mp4", "run/b.mp4", "run/c/1.TIF", "run/c/2.TIF", "run/d.gif", "run/e.txt")
+    (note,) = list_folder(root).notes
+    assert note.startswith("3 files of other kinds left out, such as run/c/1.TIF; files of videos")
+    assert note.endswith("images of a video's folder in .bmp, .jpeg, .jpg, .png, .webp")
+
+
 def test_unreadable_videos_leave_no_class_without_validation(put):
     """Wherever the split had drawn them, as long as two are left."""
     names = [f"{c}/{k}.mp4" for c in "ab" for k in range(6)]
@@ -195,7 +202,7 @@ def test_videos_beside_the_classes_are_noted(put):
         (["cat/1.jpg", "dog/2.jpg"], "videos: holds 2 images and no video; a video kept as images"),
         (
             ["a/notes.txt"],
-            "videos: holds no video among 1 file, such as 'notes.txt'; the names of",
+            "videos: holds no video among 1 file, such as 'notes.txt'; files of",
         ),
         (["prepared.json", "a/b.mp4"], "videos: was written by `vcycle data prepare`; use its"),
     ],

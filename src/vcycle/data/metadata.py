@@ -13,6 +13,9 @@ from vcycle.data.tables import MOST
 FOLDER_FRAME_RATE = 30.0
 """Of a video kept as a folder of images, which have none, unless its dataset says another."""
 
+IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
+"""Of the images of such a folder."""
+
 _LEAST = {"num_frames": 1, "frame_rate": 0.001, "width": 1, "height": 1}  # 0 for the others
 _MOST = {"offset": 2**62, "num_bytes": 2**62}  # as files have; MOST for the others
 _STORES = (

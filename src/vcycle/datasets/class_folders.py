@@ -9,7 +9,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from vcycle.datasets.folders import VIDEO_SUFFIXES, is_hidden, is_prepared, plain_name, videos_under
+from vcycle.datasets.folders import (
+    READ_SUFFIXES,
+    VIDEO_SUFFIXES,
+    is_hidden,
+    is_prepared,
+    plain_name,
+    unread_under,
+    videos_under,
+)
 from vcycle.datasets.listing import SPLIT_NAMES, Entry, Listing, sorted_classes
 from vcycle.datasets.splits import Splitting
 from vcycle.schedule.messages import counted, quoted
@@ -42,7 +50,8 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     labels = [(numbers[name],) for _, name, _ in found]
     paths = [path for _, _, path in found]
     parents = [folder for _, folder in splits] or [top]
-    notes = (*_strays(top, parents), *_without_videos(top, parents), *_linked(top, paths))
+    notes = (*_strays(top, parents), *_without_videos(top, parents), *_unread(top, parents))
+    notes += _linked(top, paths)
     if not splits:
         notes += _notes_on_splits_within(top, classes, paths)
     given, why = [split for split, _, _ in found], "the videos are in folders of splits"
@@ -126,10 +135,25 @@ def _without_videos(top: Path, parents: list[Path]) -> tuple[str, ...]:
     if not others:
         return ()
     name = plain_name(min(others), top)
-    ends = ", ".join(sorted(VIDEO_SUFFIXES))
     return (
-        f"{counted(len(others), 'folder')} without a video left out, such as {name}; files of "
-        f"videos end in {ends}",
+        f"{counted(len(others), 'folder')} without a video left out, such as {name}; "
+        f"{READ_SUFFIXES}",
+    )
+
+
+def _unread(top: Path, parents: list[Path]) -> tuple[str, ...]:
+    """A note on videos and images of kinds that are not read."""
+    files = [
+        file
+        for parent in parents
+        for folder in _folders_in(parent, top)
+        for file in unread_under(folder)
+    ]
+    if not files:
+        return ()
+    name = plain_name(min(files), top)
+    return (
+        f"{counted(len(files), 'file')} of other kinds left out, such as {name}; {READ_SUFFIXES}",
     )
 
 

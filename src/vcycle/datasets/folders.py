@@ -11,6 +11,7 @@ from collections import deque
 from pathlib import Path
 
 from vcycle.data.manifest import PREPARED_FILE
+from vcycle.data.metadata import IMAGE_SUFFIXES
 from vcycle.data.tables import without_control
 
 VIDEO_SUFFIXES = frozenset(
@@ -19,7 +20,18 @@ VIDEO_SUFFIXES = frozenset(
         *(".3gp", ".mts", ".m2ts", ".ogv"),
     }
 )
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
+_UNREAD_SUFFIXES = frozenset(
+    {
+        *(".gif", ".apng", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".ppm"),
+        *(".pgm", ".asf", ".divx", ".f4v", ".m2v", ".mxf", ".rm", ".rmvb", ".vob", ".y4m"),
+    }
+)
+"""Of videos and images that are not read."""
+READ_SUFFIXES = (
+    f"files of videos end in {', '.join(sorted(VIDEO_SUFFIXES))}; images of a video's folder in "
+    f"{', '.join(sorted(IMAGE_SUFFIXES))}"
+)
+"""What is read, for messages."""
 
 
 def videos_under(folder: Path) -> list[Path]:
@@ -54,6 +66,19 @@ def videos_under(folder: Path) -> list[Path]:
     return sorted(found)
 
 
+def unread_under(folder: Path) -> list[Path]:
+    """Files of videos and images that ``videos_under`` leaves out, as they are of other kinds."""
+    found: list[Path] = []
+    for here, folders, files in os.walk(folder):
+        folders[:] = [n for n in folders if not is_hidden(n) and not is_prepared(Path(here, n))]
+        found += [
+            Path(here, name)
+            for name in files
+            if Path(name).suffix.lower() in _UNREAD_SUFFIXES and not is_hidden(name)
+        ]
+    return found
+
+
 def plain_path(path: Path) -> Path:
     """Absolute and without ``..``; the names of links stay, unless a ``..`` may follow one."""
     return path.resolve() if ".." in path.parts else path.absolute()
@@ -75,7 +100,7 @@ def is_hidden(name: str) -> bool:
 def plain_name(path: Path, top: Path) -> str:
     """A path's name under ``top`` with forward slashes, as one line of UTF-8.
 
-    Other bytes are escaped. The name is then no file's, and its probe says ``not found``.
+    Other bytes are escaped. The name is then no file's, as its probe says.
     """
     name = os.fsencode(path.relative_to(top).as_posix()).decode(errors="backslashreplace")
     return without_control(name)

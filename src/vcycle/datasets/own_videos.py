@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from vcycle.data.metadata import IMAGE_SUFFIXES
 from vcycle.datasets.choices import Choices
 from vcycle.datasets.class_folders import list_class_folders
 from vcycle.datasets.folders import (
-    IMAGE_SUFFIXES,
+    READ_SUFFIXES,
     VIDEO_SUFFIXES,
     is_hidden,
     is_prepared,
@@ -104,8 +105,8 @@ def _what_is_there(top: Path) -> str:
         )
     if files:
         return (
-            f"holds no video among {counted(len(files), 'file')}, such as {min(files).name!r}; the "
-            f"names of videos end in {', '.join(sorted(VIDEO_SUFFIXES))}"
+            f"holds no video among {counted(len(files), 'file')}, such as {min(files).name!r}; "
+            f"{READ_SUFFIXES}"
         )
     folders = sum(is_folder for is_folder in map(Path.is_dir, top.iterdir()))
     if folders:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcycle.data.manifest import Manifest, locate
-from vcycle.data.metadata import FOLDER_FRAME_RATE, Location
-from vcycle.datasets.folders import IMAGE_SUFFIXES, is_hidden, videos_under
+from vcycle.data.metadata import FOLDER_FRAME_RATE, IMAGE_SUFFIXES, Location
+from vcycle.datasets.folders import is_hidden, videos_under
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def test_what_is_no_video_is_named(tmp_path):
     text.write_text("no video\n" * 100)
     for path, reason in (
         (tmp_path / "nowhere.mp4", "not found"),
-        (tmp_path, r"holds no \.jpg"),
+        (tmp_path, r"holds no image"),
         (text, "Invalid data"),
     ):
         for read in (probe, lambda place: read_clip(place, grid(0))):

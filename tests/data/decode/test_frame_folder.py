@@ -13,7 +13,7 @@ from tests.encode import encode, frame_number, numbered_frames
 from vcycle.data.decode.frame_folder import probe_frames, read_frames
 from vcycle.data.decode.video import iterate_frames, read_clip
 from vcycle.data.grid import Box, Grid
-from vcycle.data.metadata import Location, UnreadableVideo
+from vcycle.data.metadata import IMAGE_SUFFIXES, Location, UnreadableVideo
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +95,37 @@ def test_a_folder_without_images_or_with_a_bad_one_is_named(tmp_path):
     with pytest.raises(UnreadableVideo, match="No such file"):
         read_frames(str(tmp_path / "gone"), grid)
     os.truncate(tmp_path / "frame_1.jpg", 5 * 2**30)  # which takes no room
-    with pytest.raises(UnreadableVideo, match=r"frame_1\.jpg: an image of 5,368,709,120 bytes"):
+    with pytest.raises(UnreadableVideo, match=r"'frame_1\.jpg': an image of 5,368,709,120 bytes"):
         read_frames(str(tmp_path), grid)
     (tmp_path / "frame_1.jpg").unlink()
     os.mkfifo(tmp_path / "frame_1.jpg")
-    with pytest.raises(UnreadableVideo, match=r"frame_1\.jpg: not a file"):
+    with pytest.raises(UnreadableVideo, match=r"'frame_1\.jpg': not a file"):
         read_frames(str(tmp_path), grid)
+
+
+def test_the_image_that_does_not_decode_is_in_the_reason(frames, tmp_path):
+    """Which a table of bad videos has beside the name of the folder."""
+    Image.fromarray(frames[0]).save(tmp_path / "1.png")
+    grid = Grid((0, 1), Box(0, 0, 64, 96), 64, 96, False)
+    for name, shown in (("2.jpg", "2.jpg"), (os.fsdecode(b"\xe9\n.jpg"), r"\udce9\n.jpg")):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(UnreadableVideo) as caught:
+            read_frames(str(tmp_path), grid)
+        (tmp_path / name).unlink()
+        assert caught.value.place == str(tmp_path)
+        assert caught.value.reason == f"'{shown}': its content is no JPEG, PNG, BMP or WebP image"
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png", "bmp", "webp"])
+def test_an_image_is_read_by_its_content_whatever_it_is_called(frames, tmp_path, kind):
+    for k, suffix in enumerate(sorted(IMAGE_SUFFIXES)):
+        Image.fromarray(frames[k]).save(tmp_path / f"{k}{suffix}", kind, quality=95)
+    count = len(IMAGE_SUFFIXES)
+    info = probe_frames(str(tmp_path), frame_rate=12)
+    assert (info.num_frames, info.height, info.width) == (count, 64, 96)
+    grid = Grid(tuple(range(count)), Box(0, 0, 64, 96), 64, 96, False)
+    clip = read_frames(str(tmp_path), grid).astype(int)
+    assert np.abs(clip - frames[:count]).mean(axis=(1, 2, 3)).max() < 4
 
 
 @pytest.mark.parametrize("exif_orientation", [1, 3, 6, 8])

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from vcycle.data.decode.resample import Resampler, mirror, orientation, rotation
 from vcycle.data.grid import Grid
-from vcycle.data.metadata import TookTooLong, UnreadableVideo, VideoInfo
+from vcycle.data.metadata import IMAGE_SUFFIXES, TookTooLong, UnreadableVideo, VideoInfo
 from vcycle.schedule.messages import one_line
 
 _MOST_BYTES = 2**28  # of an image file
-_CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
+_CODECS = {b"\xff\xd8": "mjpeg", b"\x89PNG": "png", b"BM": "bmp", b"RIFF": "webp"}
+"""By the first bytes of an image: some are named as another kind."""
 _NUMBER = re.compile("[0-9]+")
 _FLOW = re.compile("(?:flow_)?([xy])_")
 
@@ -46,10 +47,12 @@ def frame_files(folder: str) -> list[str]:
     images = [
         name
         for name in names
-        if name[name.rfind(".") :].lower() in _CODECS and not name.startswith(".")
+        if name[name.rfind(".") :].lower() in IMAGE_SUFFIXES and not name.startswith(".")
     ]
     if not images:
-        raise UnreadableVideo(folder, "holds no .jpg or .png file")
+        raise UnreadableVideo(
+            folder, f"holds no image that ends in {', '.join(sorted(IMAGE_SUFFIXES))}"
+        )
     flow = {name: match[1] for name in images if (match := _FLOW.match(name))}
     if len(set(flow.values())) == 2:  # both directions: a video may be called x alone
         images = [name for name in images if name not in flow] or images
@@ -78,7 +81,7 @@ def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
         duration_seconds=len(files) / frame_rate,
         width=first.height if turned else first.width,
         height=first.width if turned else first.height,
-        codec=_CODECS[Path(files[0]).suffix.lower()],
+        codec=_codec(Path(files[0]).read_bytes()),
         rotation=rotation(first),
         key_interval=1,
     )
@@ -118,16 +121,29 @@ def decode_files(folder: str) -> Iterator[Any]:
 
 def _decode(file: str) -> Any:
     if not os.path.isfile(file):  # noqa: PTH113  a fifo or a device would block for ever
-        raise UnreadableVideo(file, "not a file")
+        raise _unreadable(file, "not a file")
     if (size := os.path.getsize(file)) > _MOST_BYTES:  # noqa: PTH202
-        raise UnreadableVideo(file, f"an image of {size:,} bytes")
+        raise _unreadable(file, f"an image of {size:,} bytes")
     try:
         content = Path(file).read_bytes()
-        codec: Any = av.CodecContext.create(_CODECS[Path(file).suffix.lower()], "r")
+        codec: Any = av.CodecContext.create(_codec(content), "r")
         codec.thread_count = 1
         frames = codec.decode(av.Packet(content)) or codec.decode(None)
     except Exception as error:
-        raise UnreadableVideo(file, one_line(error)) from error
+        raise _unreadable(file, one_line(error)) from error
     if not frames:
-        raise UnreadableVideo(file, "no frame decodes")
+        raise _unreadable(file, "no frame decodes")
     return frames[0]
+
+
+def _codec(content: bytes) -> str:
+    """What decodes an image; raises ValueError if it is none of a kind that is read."""
+    for first, codec in _CODECS.items():
+        if content.startswith(first):
+            return codec
+    raise ValueError("its content is no JPEG, PNG, BMP or WebP image")
+
+
+def _unreadable(file: str, reason: str) -> UnreadableVideo:
+    folder, name = os.path.split(file)
+    return UnreadableVideo(folder, f"{name!r}: {reason}")
