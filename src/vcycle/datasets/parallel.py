@@ -26,8 +26,8 @@ from vcycle.data.workers.lifetime import (
     death,
     end,
     end_with,
+    forking,
     process_context,
-    signals_postponed,
 )
 from vcycle.schedule.messages import one_line
 
@@ -99,7 +99,7 @@ def run_jobs(
     try:
         while waiting or any(worker.busy for worker in workers):
             if waiting and len(workers) < num_workers:
-                with signals_postponed():
+                with forking():
                     workers.append(_JobWorker(function))
             for worker in workers:
                 if waiting and not worker.busy:

@@ -26,6 +26,7 @@ from vcycle.data.loader import Loader
 from vcycle.data.loaders import eval_loader
 from vcycle.data.metadata import TookTooLong
 from vcycle.data.sampler import view_requests
+from vcycle.data.workers.lifetime import forking
 from vcycle.demo.videos import write_videos
 from vcycle.schedule.shape import Shape
 
@@ -357,3 +358,28 @@ def test_the_loader_counts_its_work(manifest):
     assert len(list(loader)) > 0
     assert 0 < loader.take_work_seconds() < loader.num_workers * (time.monotonic() - began)
     assert loader.take_work_seconds() == 0
+
+
+def test_a_worker_leaves_the_garbage_of_its_parent_alone() -> None:
+    """Such as a decoder, whose threads a forked process does not have, and would wait for."""
+
+    class Decoder:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            if os.getpid() != parent:
+                os._exit(3)
+
+    parent = os.getpid()
+    gc.disable()
+    try:
+        Decoder()
+        child = multiprocessing.get_context("fork").Process(target=gc.collect)
+        with forking():
+            child.start()
+        child.join()
+    finally:
+        gc.enable()
+    assert child.exitcode == 0
+    assert gc.get_freeze_count() == 0

@@ -55,7 +55,7 @@ def stream_frame_rate(stream: Any) -> Fraction:
     """
     rate = Fraction(stream.average_rate or 0)
     may_be_unit = rate > _MOST_GUESSED and rate * stream.time_base == 1
-    if rate and not (may_be_unit and not _has_a_frame_a_unit(stream)):
+    if rate and (not may_be_unit or _has_a_frame_a_unit(stream)):
         return rate
     guess = Fraction(stream.guessed_rate or stream.base_rate or 0)
     return guess if 0 < guess <= _MOST_GUESSED else Fraction(25)

@@ -7,6 +7,7 @@ ended one, as text.
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -31,11 +32,25 @@ def process_context() -> Any:
 
 
 @contextmanager
-def signals_postponed() -> Iterator[None]:
-    """Start processes in its body: signals that ask to end arrive after it.
+def forking() -> Iterator[None]:
+    """Start processes in its body, to which this one leaves no garbage nor signals.
 
-    Python drops what a handler raises while it forks, as Ctrl-C does.
+    A child that collected a decoder of this process would wait for its threads, which it does not
+    have. Signals that ask to end arrive after the body: Python drops what a handler raises while it
+    forks, as Ctrl-C does.
     """
+    was_frozen = gc.get_freeze_count() > 0
+    gc.freeze()
+    try:
+        with _signals_postponed():
+            yield
+    finally:
+        if not was_frozen:
+            gc.unfreeze()
+
+
+@contextmanager
+def _signals_postponed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # handlers run in that one
         yield
         return

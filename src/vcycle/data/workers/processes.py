@@ -36,8 +36,8 @@ from vcycle.data.workers.lifetime import (
     death,
     end,
     end_with,
+    forking,
     process_context,
-    signals_postponed,
 )
 from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 
@@ -98,7 +98,7 @@ class WorkerPool:
         self._looked = time.monotonic()
         self._next_number = 0
         self._restarts_in_a_row = 0
-        with signals_postponed():
+        with forking():
             self._workers = [self._start(i, dataset) for i in range(num_workers)]
             # The processes end with this object, and at the latest with the interpreter: before
             # multiprocessing waits for them, as a finalizer of ``weakref`` may not.
@@ -204,7 +204,7 @@ class WorkerPool:
             )
         self._on_video[i] = -1
         # It may have been killed for the memory of the frames that it kept.
-        with signals_postponed():
+        with forking():
             self._workers[i] = self._start(i, replace(self.dataset, kept=None))
         for part, _ in old.parts.values():
             message = self._workers[i].message(part, self.bad_indices)
