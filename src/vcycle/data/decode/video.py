@@ -37,6 +37,8 @@ WAYS: tuple[dict[str, Any], ...] = (
 index, a seek lands up to a key interval late."""
 _ROUNDING_SECONDS = 0.002
 """By which gaps between frames differ at a constant rate, where times are whole milliseconds."""
+_shown_alike: dict[int, bool] = {}
+"""Whether decoders show a video alike, by the hash of its place: names may be a million."""
 
 
 def read_clip(
@@ -103,19 +105,22 @@ def display_positions(
 ) -> list[tuple[int, float]]:
     """For each frame number, which frame in display order ``read_clip`` takes, and its seconds.
 
-    For decoders that look frames up by position. Only the first frame is decoded: the times are
-    those of the packets. The list is empty if these are not the frames' times (AVI has none), or
-    are to be ``evenly_spaced`` but for rounding and are not; and if the first frame does not decode
-    or others would show it differently.
+    For decoders that look frames up by position. Only the first frame is decoded, once in a
+    process: the times are those of the packets. The list is empty if these are not the frames'
+    times (AVI has none), or are to be ``evenly_spaced`` but for rounding and are not; and if the
+    first frame does not decode or others would show it differently.
     """
     with open_video(place, all_key_frames=all_key_frames, source=source) as (container, stream):
         clock = stream_clock(container, stream)
-        packets = intact_packets(container, stream)
-        first = next(packets, None)
-        if first is None or not _is_shown_alike(stream.codec_context, first):
+        alike = _shown_alike.get(hash(place))
+        times = []
+        for packet in itertools.chain(intact_packets(container, stream), (None,)):
+            if packet is not None and not packet.is_discard:
+                times.append(packet.pts)
+            if alike is None and (frame := _first_frame(stream.codec_context, packet)) is not None:
+                alike = _shown_alike[hash(place)] = _is_shown_alike(frame)
+        if not alike:
             return []
-        packets = itertools.chain((first,), packets)
-        times = [packet.pts for packet in packets if not packet.is_discard]
         if clock.counted or not times or None in times or min(times) != clock.start:
             return []
         times.sort()
@@ -127,16 +132,19 @@ def display_positions(
         return [(position, float(times[position] * stream.time_base)) for position in positions]
 
 
-def _is_shown_alike(context: Any, first: Any) -> bool:
-    """Whether decoders show the frame of the first packet alike.
+def _first_frame(context: Any, packet: Any) -> Any:
+    """The first frame that a packet completes, or at the end None; None if it completes none."""
+    with suppress(av.FFmpegError):
+        return next(iter(context.decode(packet)), None)
+    return None
+
+
+def _is_shown_alike(frame: Any) -> bool:
+    """Whether decoders show a frame of a video alike.
 
     Only PyAV's frames are mirrored by us, and only PyAV heeds that a frame's colours have the full
     range if its format does not say so, as ``yuvj420p`` does.
     """
-    try:
-        frame = (context.decode(first) + context.decode(None))[0]
-    except (av.FFmpegError, IndexError):
-        return False
     is_full = frame.color_range == ColorRange.JPEG and not frame.format.name.startswith("yuvj")
     return not (is_full or orientation(frame)[0])
 

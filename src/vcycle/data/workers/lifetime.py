@@ -39,14 +39,12 @@ def forking() -> Iterator[None]:
     have. Signals that ask to end arrive after the body: Python drops what a handler raises while it
     forks, as Ctrl-C does.
     """
-    was_frozen = gc.get_freeze_count() > 0
     gc.freeze()
     try:
         with _signals_postponed():
             yield
     finally:
-        if not was_frozen:
-            gc.unfreeze()
+        gc.unfreeze()
 
 
 @contextmanager
