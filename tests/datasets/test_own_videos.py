@@ -153,15 +153,16 @@ def test_a_pattern_for_videos_that_have_splits_is_noted(put):
 def test_folders_without_a_video_are_noted(put):
     root = put("run/a.mp4", "run/b.mp4", "sit/c.txt", "sit/d.txt")
     (root / "empty").mkdir()
-    (note,) = list_folder(root).notes
-    assert note.startswith("1 folder without a video left out, such as sit; files of videos end in")
+    note, read = list_folder(root).notes
+    assert note == "1 folder without a video left out, such as sit"
+    assert read.startswith("files of videos end in")
 
 
 def test_videos_and_images_of_kinds_that_are_not_read_are_noted(put):
     root = put("run/a.mp4", "run/b.mp4", "run/c/1.TIF", "run/c/2.TIF", "run/d.gif", "run/e.txt")
-    (note,) = list_folder(root).notes
-    assert note.startswith("3 files of other kinds left out, such as run/c/1.TIF; files of videos")
-    assert note.endswith("images of a video's folder in .bmp, .jpeg, .jpg, .png, .webp")
+    note, read = list_folder(root).notes
+    assert note == "3 files of other kinds left out, such as run/c/1.TIF"
+    assert read.endswith("images of a video's folder in .bmp, .jpeg, .jpg, .png, .webp")
 
 
 def test_unreadable_videos_leave_no_class_without_validation(put):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -452,6 +453,22 @@ def test_batches_that_processes_cannot_share_are_refused_before_any_is_timed(
     expected = f"^{processes} processes: the batch of {problem}"
     with pytest.raises(ValueError, match=expected) if problem else nullcontext():
         check_batch_division(config, network, fabric)
+
+
+@pytest.mark.parametrize("processes", [3, 6])
+def test_a_batch_of_the_size_that_is_advised_can_be_shared(
+    config: RunConfig, processes: int
+) -> None:
+    """In whole norm groups, too."""
+    multigrid = replace(config.multigrid, norm_group=4)
+    config = replace(config, multigrid=multigrid)
+    fabric: Any = SimpleNamespace(world_size=processes)
+    network = convert_batch_norm(torch.nn.Sequential(torch.nn.BatchNorm3d(1)))
+    with pytest.raises(ValueError, match="give --batch-size, a multiple of") as caught:
+        check_batch_division(config, network, fabric)
+    (size,) = re.findall(r"a multiple of (\d+)", str(caught.value))
+    baseline = replace(config.baseline, batch_size=int(size))
+    check_batch_division(replace(config, baseline=baseline), network, fabric)
 
 
 class Remembering(torch.nn.Sequential):

@@ -50,7 +50,9 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     labels = [(numbers[name],) for _, name, _ in found]
     paths = [path for _, _, path in found]
     parents = [folder for _, folder in splits] or [top]
-    notes = (*_strays(top, parents), *_without_videos(top, parents), *_unread(top, parents))
+    left_out = (*_without_videos(top, parents), *_unread(top, parents))
+    notes = (*_strays(top, parents), *left_out)
+    notes += (READ_SUFFIXES,) if left_out else ()
     notes += _linked(top, paths)
     if not splits:
         notes += _notes_on_splits_within(top, classes, paths)
@@ -135,10 +137,7 @@ def _without_videos(top: Path, parents: list[Path]) -> tuple[str, ...]:
     if not others:
         return ()
     name = plain_name(min(others), top)
-    return (
-        f"{counted(len(others), 'folder')} without a video left out, such as {name}; "
-        f"{READ_SUFFIXES}",
-    )
+    return (f"{counted(len(others), 'folder')} without a video left out, such as {name}",)
 
 
 def _unread(top: Path, parents: list[Path]) -> tuple[str, ...]:
@@ -152,9 +151,7 @@ def _unread(top: Path, parents: list[Path]) -> tuple[str, ...]:
     if not files:
         return ()
     name = plain_name(min(files), top)
-    return (
-        f"{counted(len(files), 'file')} of other kinds left out, such as {name}; {READ_SUFFIXES}",
-    )
+    return (f"{counted(len(files), 'file')} of other kinds left out, such as {name}",)
 
 
 def _folders_in(parent: Path, top: Path) -> list[Path]:

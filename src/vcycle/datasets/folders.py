@@ -20,11 +20,9 @@ VIDEO_SUFFIXES = frozenset(
         *(".3gp", ".mts", ".m2ts", ".ogv"),
     }
 )
-_UNREAD_SUFFIXES = frozenset(
-    {
-        *(".gif", ".apng", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".ppm"),
-        *(".pgm", ".asf", ".divx", ".f4v", ".m2v", ".mxf", ".rm", ".rmvb", ".vob", ".y4m"),
-    }
+_UNREAD_SUFFIXES = (
+    *(".gif", ".apng", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".ppm"),
+    *(".pgm", ".asf", ".divx", ".f4v", ".m2v", ".mxf", ".rm", ".rmvb", ".vob", ".y4m"),
 )
 """Of videos and images that are not read."""
 READ_SUFFIXES = (
@@ -67,14 +65,14 @@ def videos_under(folder: Path) -> list[Path]:
 
 
 def unread_under(folder: Path) -> list[Path]:
-    """Files of videos and images that ``videos_under`` leaves out, as they are of other kinds."""
+    """Files of videos and images of kinds that are not read; links to folders are not followed."""
     found: list[Path] = []
     for here, folders, files in os.walk(folder):
         folders[:] = [n for n in folders if not is_hidden(n) and not is_prepared(Path(here, n))]
         found += [
             Path(here, name)
             for name in files
-            if Path(name).suffix.lower() in _UNREAD_SUFFIXES and not is_hidden(name)
+            if name.lower().endswith(_UNREAD_SUFFIXES) and not is_hidden(name)
         ]
     return found
 

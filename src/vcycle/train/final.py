@@ -36,7 +36,7 @@ def final_evaluation(run: Run, activity: Activity) -> dict[str, Any] | None:
         write_scores(run.folder.path / "scores.csv", scored, run.val_videos)
     scores = summary(scored, run.val_videos)
     if line := nonfinite_line(scores):
-        activity.say(f"warning: {line}")
+        activity.say(f"warning: final evaluation: {line}")
     return {
         "protocol": config.protocol,
         "num_clips": config.evaluation.num_clips,

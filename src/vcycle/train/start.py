@@ -287,9 +287,10 @@ def check_batch_division(config: RunConfig, network: nn.Module, fabric: Fabric) 
             )
         batch = f"{world} processes: the batch of {kind.batch_size} clips at {kind.shape}"
         if clips % world:
+            group = config.multigrid.norm_group if has_groups else None
             raise ValueError(
                 f"{batch} does not divide into {parts} equal parts; give --batch-size, a multiple "
-                f"of {parts}, or another number of processes"
+                f"of {parts * (group or 1)}, or another number of processes"
             )
         if has_groups and kind.norm_group is not None:
             if config.micro_batches > 1 and clips % kind.norm_group:
