@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import control_tables
 import matplotlib
 import savings_tables as savings
 import study_tables as tables
@@ -181,8 +182,8 @@ def main(arguments: list[str]) -> int:
                 with_decoding=True,
             ),
             "controls": savings.equal_table(values, titles, methods=savings.CONTROLS),
-            "parts": task_tables.parts_table(values),
-            "parts_in_all": task_tables.parts_in_all(values),
+            "parts": control_tables.parts_table(values),
+            "parts_in_all": control_tables.parts_in_all(values),
             "muon": task_tables.muon_table(values),
             "muon_savings": task_tables.muon_savings(values),
             "bfloat16": tables.bfloat16_table(values),
@@ -194,7 +195,7 @@ def main(arguments: list[str]) -> int:
             "equal": savings.equal_in_short(values),
             "cycles": task_tables.cycles_in_short(values),
             "short": task_tables.savings_in_short(values),
-            "control": task_tables.control_in_short(values),
+            "control": control_tables.control_in_short(values),
             "longer": task_tables.longer_baselines(values),
             "in_all": tables.in_all(end_to_end),
         },

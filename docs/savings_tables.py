@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -124,8 +124,7 @@ def equal_with_decoding(values: Row) -> str:
     for method, optimizer in (("anneal", "AdamW or SGD"), ("anneal-muon", "Muon")):
         compared = _compared(values, method)
         gains = [each["gain_with_decoding"]["top1"] for each in compared]
-        above = sum(gain["mean"] > 0 for gain in gains)
-        surely = sum(gain["low"] is not None and gain["low"] > 0 for gain in gains)
+        above, surely = ahead(gains)
         parts.append(
             f"{above} of {len(gains)} lengths under {optimizer} "
             f"({len({task_name(each) for each in compared})} tasks; the 95% interval is above zero "
@@ -135,7 +134,7 @@ def equal_with_decoding(values: Row) -> str:
         one_seed += sum(each["runs"] <= 3 for each in compared)
         two_lengths += sum(gain["lengths"] == 2 for gain in gains)
         chances.append(_chances(compared))
-    beyond = _beyond_the_longest(values)
+    beyond = _beyond_their_baselines(values)
     times = [_with_decoding(each) / _with_decoding(longest) for each, longest in beyond]
     behind = [100 * (longest["top1"] - each["top1"]) for each, longest in beyond]
     below = [f"{points:.1f}" for points in behind if points > 0]
@@ -160,12 +159,11 @@ def equal_in_short(values: Row) -> str:
     texts = []
     for method, optimizer in (("anneal", "AdamW or SGD"), ("anneal-muon", "Muon")):
         gains = [point["gain_with_decoding"]["top1"] for point in _compared(values, method)]
-        above = sum(gain["mean"] > 0 for gain in gains)
-        surely = sum(gain["low"] is not None and gain["low"] > 0 for gain in gains)
+        above, surely = ahead(gains)
         texts.append(
             f"{above} of {len(gains)} lengths under {optimizer} ({surely} by intervals above zero)"
         )
-    beyond = _beyond_the_longest(values)
+    beyond = _beyond_their_baselines(values)
     below = sum(longest["top1"] > each["top1"] for each, longest in beyond)
     return (
         f"- **Equal time**: beside the line through baselines of other lengths, decoding counted, "
@@ -181,16 +179,30 @@ def _compared(values: Row, method: str) -> list[Row]:
     return [point for point in own if "top1" in point["gain_with_decoding"]]
 
 
-def _beyond_the_longest(values: Row) -> list[tuple[Row, Row]]:
-    """Lengths of the anneal that take longer than the longest baseline, which is beside them."""
-    pairs = []
-    for method in ("anneal", "anneal-muon"):
-        baselines: dict[str, list[Row]] = {}
-        for point in values["points"]:
-            if point["method"] == method.replace("anneal", "baseline"):
-                baselines.setdefault(task_name(point), []).append(point)
-        own = (point for point in values["points"] if point["method"] == method)
-        pairs += [(each, max(baselines[task_name(each)], key=_with_decoding)) for each in own]
+def ahead(gains: Iterable[Row]) -> tuple[int, int]:
+    """How many gains are above zero, and how many by their whole interval."""
+    found = list(gains)
+    surely = sum(gain["low"] is not None and gain["low"] > 0 for gain in found)
+    return sum(gain["mean"] > 0 for gain in found), surely
+
+
+def _beyond_their_baselines(values: Row) -> list[tuple[Row, Row]]:
+    under_adamw = beyond_the_longest(values, "anneal", "baseline")
+    return under_adamw + beyond_the_longest(values, "anneal-muon", "baseline-muon")
+
+
+def beyond_the_longest(values: Row, method: str, baseline: str) -> list[tuple[Row, Row]]:
+    """Lengths of a method that take longer than the longest of a baseline, which is beside them."""
+    longest: dict[str, Row] = {}
+    for point in values["points"]:
+        if point["method"] == baseline:
+            name = task_name(point)
+            longest[name] = max(longest.get(name, point), point, key=_with_decoding)
+    pairs = [
+        (point, longest[task_name(point)])
+        for point in values["points"]
+        if point["method"] == method and task_name(point) in longest
+    ]
     return [pair for pair in pairs if _with_decoding(pair[0]) > _with_decoding(pair[1])]
 
 

@@ -28,13 +28,6 @@ _MOST_LEFT = 2.0
 not only to fall short."""
 _FOLDS = 3
 """Runs of one seed."""
-_PARTS = (
-    ("AdamW", "baseline", "baseline-anneal", "anneal"),
-    ("Muon", "baseline-muon", "baseline-muon-anneal", "anneal-muon"),
-)
-"""A baseline along a cosine, one with the anneal's rate, and the anneal: its rate and its grids."""
-_PART_LENGTHS = ((0.294, 0.276), (1, 1))
-"""Of baselines, and of the anneal beside them: at about their cost, and of as many steps."""
 _CYCLES_BESIDE = ((1.5, 0.276), (3, 0.555))
 """Epochs of the paper's cycles, its own (section 4.1) and twice those; an anneal of their steps."""
 
@@ -316,99 +309,6 @@ def _verdict(found: Row | None) -> str:
     return "open"
 
 
-def parts_table(values: Row) -> str:
-    """The anneal's rate without its grids, beside neither and both, of the same seeds and folds.
-
-    And what the anneal saves, of all its seeds, at the top-1 of the whole baseline with its rate.
-    """
-    savings = {
-        (task_name(row), row["against"]): saving_text(row["top1"].get("multiply_adds"))
-        for row in values["iso_controls"]
-    }
-    lines = []
-    for optimizer, point, scores in _parts(values):
-        cells = " | ".join(_scores_text(each) for each in scores)
-        saving = savings[task_name(point), point["method"]] if point["length"] == 1 else ""
-        lines.append(f"{task_name(point)} | {optimizer} | {point['steps']:,} | {cells} | {saving}")
-    return table(
-        "task | optimizer | baseline's steps | cosine: top-1 | loss | line: top-1 | loss "
-        "| anneal: top-1 | loss | its saving to the line",
-        "llrrrrrrrr",
-        lines,
-    )
-
-
-def parts_in_all(values: Row) -> str:
-    """How much of the anneal's gain over baselines along a cosine is its rate's."""
-    texts = []
-    for (length, _), steps in zip(
-        _PART_LENGTHS, ("0.294 of the steps", "all of them"), strict=True
-    ):
-        found = [
-            [each[0] for each in scores if each]
-            for _, point, scores in _parts(values)
-            if point["length"] == length
-        ]
-        of_three = [each for each in found if len(each) == 3]
-        if not of_three:
-            continue
-        ahead = sum(line > cosine for cosine, line, _ in of_three)
-        rate = 100 * mean(line - cosine for cosine, line, _ in of_three)
-        grids = 100 * mean(anneal - line for _, line, anneal in of_three)
-        above = sum(anneal > line for _, line, anneal in of_three)
-        texts.append(
-            f"In {steps} the line was ahead of the cosine in {ahead} of {len(of_three)} cases, by "
-            f"{rate:.1f} points of top-1 on average, and the anneal ahead of the line in {above}, "
-            f"by {grids:.1f} on average."
-        )
-    gains = [gain["top1"] for row in values["iso_controls"] for gain in row["gains"]]
-    surely = sum(gain["low"] is not None and gain["low"] > 0 for gain in gains)
-    texts.append(
-        f"At equal time, decoding counted, the anneal was ahead of the curve through the line's "
-        f"two lengths at {sum(gain['mean'] > 0 for gain in gains)} of {len(gains)} of its own, by "
-        f"intervals above zero at {surely}."
-    )
-    return " ".join(texts)
-
-
-def control_in_short(values: Row) -> str:
-    """What the anneal saves over a whole baseline that has its rate, from random weights."""
-    texts = []
-    for optimizer, _, control, _ in _PARTS:
-        rows = [row for row in values["iso_controls"] if row["against"] == control]
-        here = [row for row in rows if row["regime"] == "scratch"]
-        found = {row["dataset"]: row["top1"]["multiply_adds"]["factor"] for row in here}
-        saved = [f"{factor:.1f} times on {name}" for name, factor in found.items() if factor]
-        short = [name for name, factor in found.items() if not factor]
-        said = [f"saves {', '.join(saved)}"] if saved else []
-        said += [f"did not come to it on {', '.join(short)}"] if short else []
-        texts.append(f"under {optimizer} it {' and '.join(said)}")
-    gains = [gain["top1"]["mean"] for row in values["iso_controls"] for gain in row["gains"]]
-    return (
-        f"- **Its rate or its grids?** The anneal's rate is constant and then falls in a line, the "
-        f"baselines' along a cosine. At the top-1 of a whole baseline with the anneal's rate, one "
-        f"seed, in multiply-adds: {'; '.join(texts)}. Beside such baselines at equal time it was "
-        f"ahead at {sum(gain > 0 for gain in gains)} of {len(gains)} lengths "
-        f"([each of them](docs/what_was_tried.md#controls))."
-    )
-
-
-def _parts(values: Row) -> list[tuple[str, Row, list[tuple[float, float] | None]]]:
-    """Optimizer, a baseline with the anneal's rate, and the scores of all three of its seeds."""
-    found = []
-    for optimizer, *methods in _PARTS:
-        for point in values["points"]:
-            for length, of_anneal in _PART_LENGTHS:
-                if (point["method"], point["length"]) == (methods[1], length):
-                    name = "SGD" if point["regime"] == "sgd" else optimizer
-                    scores = [
-                        _scores_beside(values, point, method, own)
-                        for method, own in zip(methods, (length, length, of_anneal), strict=True)
-                    ]
-                    found.append((name, point, scores))
-    return found
-
-
 def savings_in_short(values: Row) -> str:
     """From random weights: what schedule and optimizer save, each and both, in each cost.
 
@@ -519,17 +419,18 @@ def muon_table(values: Row) -> str:
 
 
 def _means_beside(values: Row, point: Row, method: str, length: float) -> str:
-    return _scores_text(_scores_beside(values, point, method, length))
+    return scores_text(scores_beside(values, point, method, length))
 
 
-def _scores_text(scores: tuple[float, float] | None) -> str:
+def scores_text(scores: tuple[float, float] | None) -> str:
+    """Top-1 and loss, as two cells."""
     return "- | -" if scores is None else f"{100 * scores[0]:.1f} | {scores[1]:.3f}"
 
 
-def _scores_beside(
+def scores_beside(
     values: Row, point: Row, method: str, length: float
 ) -> tuple[float, float] | None:
-    """Top-1 and loss of a method's length over the seeds and folds of ``point``.
+    """Top-1 and loss of a method's length over the seeds and folds of ``point``, if it has all.
 
     The mean over folds of the mean over each fold's seeds, as in every point.
     """

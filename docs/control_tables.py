@@ -1,0 +1,131 @@
+"""What of the anneal's gain is its rate's: baselines that have its rate, and none of its grids.
+
+In: the values of docs/results/study.json. Out: a text for each mark, which docs/draw_results.py
+writes into the pages.
+"""
+
+from __future__ import annotations
+
+from markdown_table import table
+from savings_tables import Row, ahead, beyond_the_longest, saving_text, task_name
+from task_tables import scores_beside, scores_text
+
+_PARTS = (
+    ("AdamW", "baseline", "baseline-anneal", "anneal"),
+    ("Muon", "baseline-muon", "baseline-muon-anneal", "anneal-muon"),
+)
+"""A baseline along a cosine, one with the anneal's rate, and the anneal: its rate and its grids."""
+_LENGTHS = ((0.294, 0.276), (1, 1))
+"""Of baselines, and of the anneal beside them: at about their cost, and of as many steps."""
+
+
+def parts_table(values: Row) -> str:
+    """The anneal's rate without its grids, beside neither and both, of the same seeds and folds.
+
+    And what the anneal saves, of all its seeds, at the top-1 of the whole baseline with its rate.
+    """
+    savings = {
+        (task_name(row), row["against"]): saving_text(row["top1"].get("multiply_adds"))
+        for row in values["iso_controls"]
+    }
+    lines = []
+    for optimizer, point, scores in _parts(values):
+        cells = " | ".join(scores_text(each) for each in scores)
+        saving = savings[task_name(point), point["method"]] if point["length"] == 1 else ""
+        lines.append(f"{task_name(point)} | {optimizer} | {point['steps']:,} | {cells} | {saving}")
+    return table(
+        "task | optimizer | baseline's steps | cosine: top-1 | loss | line: top-1 | loss "
+        "| anneal: top-1 | loss | its saving to the line",
+        "llrrrrrrrr",
+        lines,
+    )
+
+
+def parts_in_all(values: Row) -> str:
+    """How far the three lie apart, by length and optimizer; and the anneal at equal time."""
+    texts = []
+    for length, steps in zip(
+        (short for short, _ in _LENGTHS),
+        ("0.294 of the baseline's steps", "all of its steps"),
+        strict=True,
+    ):
+        for is_muon, name in ((False, "AdamW or SGD"), (True, "Muon")):
+            top1 = [
+                [each[0] for each in scores if each]
+                for optimizer, point, scores in _parts(values)
+                if (optimizer == "Muon", point["length"]) == (is_muon, length)
+            ]
+            found = [each for each in top1 if len(each) == 3]
+            if found:
+                of_rate = [line - cosine for cosine, line, _ in found]
+                of_grids = [anneal - line for _, line, anneal in found]
+                above = sum(gain > 0 for gain in of_grids)
+                texts.append(
+                    f"In {steps} under {name} the line ended {_range(of_rate)} points from the "
+                    f"cosine, and the anneal {_range(of_grids)} from the line, above it in "
+                    f"{above} of {len(found)} cases."
+                )
+    gains = [gain for row in values["iso_controls"] for gain in row["gains"]]
+    above, surely = ahead(gain["top1"] for gain in gains)
+    texts.append(
+        f"{_at_equal_time(values)}; {surely} of these {above} by intervals above zero, which know "
+        f"nothing of how far [such a curve](study.md#the-measure) may lie from baselines of the "
+        f"lengths between."
+    )
+    return " ".join(texts)
+
+
+def control_in_short(values: Row) -> str:
+    """What the anneal saves over a whole baseline that has its rate, from random weights."""
+    texts = []
+    for optimizer, _, control, _ in _PARTS:
+        found = {
+            row["dataset"]: row["top1"]["multiply_adds"]
+            for row in values["iso_controls"]
+            if (row["against"], row["regime"]) == (control, "scratch")
+        }
+        saved = [f"{saving_text(row)} on {name}" for name, row in found.items() if row["factor"]]
+        short = [name for name, row in found.items() if not row["factor"]]
+        said = [f"saves {', '.join(saved)}"] if saved else []
+        said += [f"did not come to it on {', '.join(short)}"] if short else []
+        texts.append(f"under {optimizer} it {' and '.join(said)}")
+    return (
+        f"- **Its rate or its grids?** The anneal's rate is constant and then falls in a line, the "
+        f"baselines' along a cosine. At the top-1 of a whole baseline with the anneal's rate, one "
+        f"seed, in multiply-adds: {'; '.join(texts)}. {_at_equal_time(values)} ([each of "
+        f"them](docs/what_was_tried.md#controls))."
+    )
+
+
+def _at_equal_time(values: Row) -> str:
+    gains = [gain for row in values["iso_controls"] for gain in row["gains"]]
+    above, _ = ahead(gain["top1"] for gain in gains)
+    beyond = [
+        pair for *_, line, anneal in _PARTS for pair in beyond_the_longest(values, anneal, line)
+    ]
+    below = sum(longest["top1"] > each["top1"] for each, longest in beyond)
+    return (
+        f"At equal time, beside the curve through two lengths of such baselines, it was ahead at "
+        f"{above} of {len(gains)} lengths, and of {len(beyond)} longer ones, which took more time, "
+        f"{below} ended below the whole one"
+    )
+
+
+def _range(gains: list[float]) -> str:
+    return " to ".join(f"{100 * gain:+.1f}" for gain in sorted({min(gains), max(gains)}))
+
+
+def _parts(values: Row) -> list[tuple[str, Row, list[tuple[float, float] | None]]]:
+    """Optimizer, a baseline with the anneal's rate, and the scores of all three of its seeds."""
+    found = []
+    for optimizer, *methods in _PARTS:
+        for point in values["points"]:
+            for length, of_anneal in _LENGTHS:
+                if (point["method"], point["length"]) == (methods[1], length):
+                    name = "SGD" if point["regime"] == "sgd" else optimizer
+                    scores = [
+                        scores_beside(values, point, method, own)
+                        for method, own in zip(methods, (length, length, of_anneal), strict=True)
+                    ]
+                    found.append((name, point, scores))
+    return found
