@@ -862,6 +862,13 @@ def test_how_much_of_the_gain_is_the_rates() -> None:
     ):
         cosine, line, anneal = means(task, "top1", *points)
         assert said.format(100 * (line - cosine), 100 * (anneal - cosine)) in text
+    below = []
+    for dataset in ("isl_emergency8", "weizmann10"):
+        for length in (0.294, 1):
+            points = ("baseline", length), ("baseline-anneal", length)
+            cosine, line = means(f"{dataset}/finetune", "top1", *points)
+            below.append(round(100 * (cosine - line)))
+    assert f"Fine-tuned, such baselines ended {min(below)} to {max(below)} points below" in text
     over_cosine = {
         (task_of(row), row["method"]): row["top1"]["multiply_adds"]["factor"]
         for row in VALUES["iso"]
