@@ -29,7 +29,8 @@ LABELS = {"top1": "top-1 (%)", "loss": "cross-entropy"}
 COLOURS = ("#2e3440", "#5e81ac", "#d08770", "#2e7d5b", "#b48ead", "#a3883f")
 MARKERS = "osD^vPX<>*hp"
 """The first methods have a colour each; the others are grey and differ in their marker, but that
-Muon's have their schedule's colour."""
+those under Muon, and baselines with the anneal's rate, have the colour of the same without."""
+LINES = {"": "-", "-muon": "--", "-anneal": ":", "-muon-anneal": "-."}
 IN_SHORT = (("isl_emergency8", "scratch"), ("weizmann10", "scratch"))
 FEW = ("baseline", "paper", "pass", "anneal", "baseline-muon", "anneal-muon")
 """The tasks and methods of the figures that other pages show."""
@@ -64,7 +65,8 @@ def draw(
             scale = 100 if score == "top1" else 1
             for number, name in methods.items():
                 others = max(0, number - len(COLOURS) + 1)
-                same = names.index(name.removesuffix("-muon"))  # another optimizer is dashed
+                plain = name.removesuffix("-anneal").removesuffix("-muon")
+                same = names.index(plain)
                 colour = COLOURS[same] if same < len(COLOURS) else "#9aa5b1"
                 own = sorted((p for p in points if p["method"] == name), key=lambda p: p["seconds"])
                 deviations = [scale * (p[f"{score}_deviation"] or 0) for p in own]
@@ -73,7 +75,7 @@ def draw(
                     [scale * p[score] for p in own],
                     yerr=[d / p["runs"] ** 0.5 for d, p in zip(deviations, own, strict=True)],
                     color=colour,
-                    linestyle="-" if same == number else "--",
+                    linestyle=LINES[name.removeprefix(plain)],
                     marker=MARKERS[others % len(MARKERS)],
                     markersize=5,
                     linewidth=2,
