@@ -120,10 +120,7 @@ def _strays(top: Path, parents: list[Path]) -> tuple[str, ...]:
         for path in parent.iterdir()
         if path.suffix.lower() in VIDEO_SUFFIXES and path.is_file() and not is_hidden(path.name)
     ]
-    if not strays:
-        return ()
-    name = plain_name(min(strays), top)
-    return (f"{counted(len(strays), 'video')} in no folder of a class left out, such as {name}",)
+    return _left_out(strays, "video", "in no folder of a class", top)
 
 
 def _without_videos(top: Path, parents: list[Path]) -> tuple[str, ...]:
@@ -134,10 +131,7 @@ def _without_videos(top: Path, parents: list[Path]) -> tuple[str, ...]:
         for folder in _folders_in(parent, top)
         if not videos_under(folder) and any(file.is_file() for file in folder.rglob("*"))
     ]
-    if not others:
-        return ()
-    name = plain_name(min(others), top)
-    return (f"{counted(len(others), 'folder')} without a video left out, such as {name}",)
+    return _left_out(others, "folder", "without a video", top)
 
 
 def _unread(top: Path, parents: list[Path]) -> tuple[str, ...]:
@@ -148,10 +142,14 @@ def _unread(top: Path, parents: list[Path]) -> tuple[str, ...]:
         for folder in _folders_in(parent, top)
         for file in unread_under(folder)
     ]
-    if not files:
+    return _left_out(files, "file", "of other kinds", top)
+
+
+def _left_out(paths: list[Path], noun: str, kind: str, top: Path) -> tuple[str, ...]:
+    """A note on paths, if there are any."""
+    if not paths:
         return ()
-    name = plain_name(min(files), top)
-    return (f"{counted(len(files), 'file')} of other kinds left out, such as {name}",)
+    return (f"{counted(len(paths), noun)} {kind} left out, such as {plain_name(min(paths), top)}",)
 
 
 def _folders_in(parent: Path, top: Path) -> list[Path]:

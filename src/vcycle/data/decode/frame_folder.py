@@ -25,7 +25,7 @@ from vcycle.schedule.messages import one_line
 
 _MOST_BYTES = 2**28  # of an image file
 _CODECS = {b"\xff\xd8": "mjpeg", b"\x89PNG": "png", b"BM": "bmp", b"RIFF": "webp"}
-"""By the first bytes of an image: some are named as another kind."""
+"""By the first bytes of an image, four at most: some are named as another kind."""
 _NUMBER = re.compile("[0-9]+")
 _FLOW = re.compile("(?:flow_)?([xy])_")
 
@@ -74,6 +74,8 @@ def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
     """
     files = frame_files(folder)
     first = _decode(files[0])
+    with Path(files[0]).open("rb") as file:
+        codec = _codec(file.read(4))
     turned = orientation(first)[1] % 2 == 1  # as a camera's image may ask for
     return VideoInfo(
         num_frames=len(files),
@@ -81,7 +83,7 @@ def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
         duration_seconds=len(files) / frame_rate,
         width=first.height if turned else first.width,
         height=first.width if turned else first.height,
-        codec=_codec(Path(files[0]).read_bytes()),
+        codec=codec,
         rotation=rotation(first),
         key_interval=1,
     )
