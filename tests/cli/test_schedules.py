@@ -179,7 +179,8 @@ def test_cycles_are_refused_where_the_recipe_plans_a_baseline(
     few = ["scratch", "--num-videos", "300", "--epochs", "5", "--model", "resnet3d_tiny"]
     assert main(["plan", *few, f"--multigrid.{flag}", value]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"vcycle: --multigrid.{flag}: scratch plans a baseline here, as 188 st")
+    assert error.startswith(f"vcycle: --multigrid.{flag}: scratch plans a baseline here (schedule ")
+    assert "(schedule off: 188 steps are few: " in error
     assert error.endswith("give --schedule anneal, or another, with it\n")
     assert error.count("\n") == 1
     if flag == "anneal.share":  # a baseline that falls in a line

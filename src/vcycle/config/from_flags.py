@@ -198,14 +198,15 @@ def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
 
 def _check_cycles(config: RunConfig, options: argparse.Namespace) -> None:
     """Raise ValueError if a flag is about cycles or an anneal where a recipe chose a baseline."""
-    chosen = [note for note in config.schedule_notes if note.startswith("schedule off: ")]
+    reasons, is_off = config.schedule_notes, config.multigrid.long_cycle is None
     groups = ("multigrid.long_cycle.", "multigrid.short_cycle.", "multigrid.anneal.")
     found = [name for name in options.fields if name.startswith(groups)]
-    if not chosen or not found or options.schedule is not None or _is_baseline(options):
+    asked = options.schedule is not None or _is_baseline(options)
+    if not reasons or not is_off or not found or asked:
         return
     raise ValueError(
-        f"--{found[0]}: {options.recipe or 'this run'} plans a baseline here, as "
-        f"{chosen[0].removeprefix('schedule off: ')}; give --schedule anneal, or another, with it"
+        f"--{found[0]}: {options.recipe or 'this run'} plans a baseline here ({reasons[0]}); give "
+        f"--schedule anneal, or another, with it"
     )
 
 
