@@ -257,7 +257,7 @@ def _spans(config: RunConfig) -> tuple[str, cost.Cost]:
 def _notes(config: RunConfig) -> list[str]:
     plan = config.plan()
     notes = [*config.notes, *config.schedule_notes, *filter(None, [config.steps_note])]
-    if not config.schedule_notes and len(plan.shapes) > 1:
+    if not config.has_chosen_schedule and len(plan.shapes) > 1:
         notes += as_asked(config, len(plan), is_own=config.recipe in USER_RECIPES)
     if config.multigrid.anneal is not None:
         anneal, share = config.multigrid.anneal, 1 - plan.anneal_start

@@ -137,7 +137,8 @@ def _fitted(folder: Path, config: RunConfig, seconds: float | None) -> RunConfig
 def _fitted_schedule(config: RunConfig, before: RunConfig) -> Multigrid:
     """The steps that an earlier run was fitted to, without a schedule if too few fitted."""
     multigrid = config.multigrid
-    if config.schedule_notes and before.schedule_notes and before.multigrid.anneal is None:
+    both_chosen = config.has_chosen_schedule and before.has_chosen_schedule
+    if both_chosen and before.multigrid.anneal is None:
         multigrid = multigrid.with_schedule("off")
     return replace(multigrid, steps=before.multigrid.steps)
 

@@ -80,7 +80,7 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     config = noted_side(config, side)
     config = _change_plan(config, options)
     _check_decay(config, options.fields)
-    if not read.schedule_notes:
+    if not read.has_chosen_schedule:
         return config
     if options.schedule is not None or _is_baseline(options):
         config, named = replace(config, schedule_notes=()), _scheduled(read, options).multigrid
@@ -198,15 +198,15 @@ def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
 
 def _check_cycles(config: RunConfig, options: argparse.Namespace) -> None:
     """Raise ValueError if a flag is about cycles or an anneal where a recipe chose a baseline."""
-    reasons, is_off = config.schedule_notes, config.multigrid.long_cycle is None
+    is_off = config.has_chosen_schedule and config.multigrid.long_cycle is None
     groups = ("multigrid.long_cycle.", "multigrid.short_cycle.", "multigrid.anneal.")
     found = [name for name in options.fields if name.startswith(groups)]
     asked = options.schedule is not None or _is_baseline(options)
-    if not reasons or not is_off or not found or asked:
+    if not is_off or not found or asked:
         return
     raise ValueError(
-        f"--{found[0]}: {options.recipe or 'this run'} plans a baseline here ({reasons[0]}); give "
-        f"--schedule anneal, or another, with it"
+        f"--{found[0]}: {options.recipe or 'this run'} plans a baseline here "
+        f"({config.schedule_notes[0]}); give --schedule anneal, or another, with it"
     )
 
 

@@ -300,6 +300,11 @@ class RunConfig:
             check_num_clips(clips, segments=self.data.segments, name=f"evaluation.{name}")
 
     @property
+    def has_chosen_schedule(self) -> bool:
+        """Whether the recipe chose the schedule, as its notes say, and nobody asked for one."""
+        return bool(self.schedule_notes)
+
+    @property
     def micro_batches(self) -> int:
         """Micro-batches that the loader draws of each batch; auto splits whole batches later."""
         return 1 if self.accumulate == "auto" else self.accumulate

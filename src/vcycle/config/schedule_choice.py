@@ -173,7 +173,7 @@ def timed(
     without a time: decoding their clips may take so long (``waits``).
     """
     multigrid, whole = config.multigrid, config.baseline.steps
-    if not config.schedule_notes or multigrid.anneal is None or multigrid.steps is None:
+    if not config.has_chosen_schedule or multigrid.anneal is None or multigrid.steps is None:
         return config
     if num_steps < FEWEST_STEPS:
         why = f"{num_steps:,} steps of the anneal fit into the time: {_NOT_COMPARED}"

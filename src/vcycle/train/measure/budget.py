@@ -59,7 +59,7 @@ def fit_budget(
     left = seconds - count * one - final
     longest = _longest(config, times, left)
     off = replace(config, multigrid=config.multigrid.with_schedule("off"))
-    is_chosen = bool(config.schedule_notes) and config.multigrid.anneal is not None
+    is_chosen = config.has_chosen_schedule and config.multigrid.anneal is not None
     choices = (config, off) if is_chosen else (config,)
     if longest is not None and is_chosen:
         plan, plain = longest.plan(), _longest(off, times, left)
