@@ -13,7 +13,7 @@ from study_file import Study
 
 
 def summary_lines(study: Study, values: dict[str, Any]) -> Iterator[str]:
-    """Each task's lengths with their mean scores, and what its methods save over the baseline."""
+    """Each task's lengths with their mean scores, and what its methods save, over controls too."""
     titles = {method.name: method.title for method in study.methods}
     width = max(map(len, titles.values()))
     for task in study.tasks:
@@ -26,7 +26,7 @@ def summary_lines(study: Study, values: dict[str, Any]) -> Iterator[str]:
                 f"  {titles[row['method']]:{width}}  {row['steps']:7,} steps  {row['runs']:3} runs"
                 f"  {row['top1']:6.1%}  {row['loss']:.3f}"
             )
-        for row in (row for row in values["iso"] if task.has(row)):
+        for row in filter(task.has, (*values["iso"], *values["iso_controls"])):
             savings = [
                 f"its {name} {_saving_text(row[score]['multiply_adds'])}"
                 for score, name in (("top1", "top-1"), ("loss", "loss"))

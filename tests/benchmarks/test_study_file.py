@@ -43,6 +43,8 @@ def test_the_file_for_own_videos_is_a_study(proof):
     assert whole.model.name == published.model.name
     planned = recipe("scratch", num_videos=285, model=whole.model.name).optimizer
     assert whole.optimizer == planned
+    control, published = (method_of(each, "baseline-anneal") for each in (own, proof))
+    assert (control.controls, control.config) == (published.controls, published.config)
 
 
 def test_lengths_are_shares_of_steps_or_multiples_of_epochs(proof):

@@ -8,6 +8,7 @@ import pytest
 
 from study_file import Method, Study, Task
 from study_results import summary
+from study_summary import summary_lines
 
 CPU, GPU = "a processor, one thread, Linux", "a GPU"
 LENGTHS = {
@@ -125,6 +126,14 @@ def test_a_saving_is_counted_over_a_control_too(study: Study) -> None:
     assert gain["top1"]["mean"] == pytest.approx(0.4)
     assert len([each for each in summary(study, rows)["iso"] if each["method"] == "pass"]) == 1
     assert summary(study, BASELINE + curve("pass", {0.5: 0.8}))["iso_controls"] == []
+
+
+def test_a_terminal_has_the_savings_over_controls_too(study: Study) -> None:
+    rows = BASELINE + curve("pass", {0.25: 0.5, 0.5: 0.8}) + curve("part", {0.5: 0.4, 1: 0.8})
+    lines = list(summary_lines(study, summary(study, rows)))
+    (saving,) = (line for line in lines if line.startswith("  pass, beside part: "))
+    assert saving.startswith("  pass, beside part: its top-1 with 2.0x [")
+    assert sum(line.startswith("  pass, beside baseline: ") for line in lines) == 1
 
 
 def test_runs_of_a_gpu_are_left_out_of_the_savings_by_cpus(study: Study) -> None:
