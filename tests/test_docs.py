@@ -70,6 +70,16 @@ def test_names_of_code_exist(page: Path) -> None:
         look_up(name)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_code_needs_no_more_than_import_vcycle(page: Path) -> None:
+    """``vcycle.a.b`` is there only after an import of ``vcycle.a``."""
+    text = page.read_text()
+    code = [body for kind, body in FENCE.findall(text) if kind == "python"]
+    code += re.findall(r"`(vcycle\.[\w.]*\([^`]*)`", text)
+    lines = [line for each in code for line in each.splitlines() if " import " not in line]
+    assert set(re.findall(r"\bvcycle\.(\w+)(?!\w*\")", "\n".join(lines))) <= {*vcycle.__all__}
+
+
 def look_up(name: str) -> object:
     """The module, class or function of this full name."""
     try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vcycle.data.grid import GridRange as GridRange
     from vcycle.data.loaders import eval_loader as eval_loader, train_loader as train_loader
     from vcycle.data.manifest import Manifest as Manifest
-    from vcycle.data.metadata import VideoInfo as VideoInfo
+    from vcycle.data.metadata import UnreadableVideo as UnreadableVideo, VideoInfo as VideoInfo
     from vcycle.data.request import ClipRequest as ClipRequest, StepPart as StepPart
     from vcycle.data.sampler import PlanSampler as PlanSampler, view_requests as view_requests
     from vcycle.data.to_shape import to_shape as to_shape
@@ -34,10 +34,13 @@ if TYPE_CHECKING:
     from vcycle.evaluate.predict import predict as predict
     from vcycle.models import (
         SubBatchNorm3d as SubBatchNorm3d,
+        TokenDrop as TokenDrop,
         build_model as build_model,
         check_model as check_model,
+        check_norm_group as check_norm_group,
         commit_statistics as commit_statistics,
         convert_batch_norm as convert_batch_norm,
+        convert_convolutions as convert_convolutions,
         convert_dropout as convert_dropout,
         defer_statistics as defer_statistics,
         freeze as freeze,
@@ -69,15 +72,19 @@ _MODULES = {
     "PlanSampler": "vcycle.data.sampler",
     "StepPart": "vcycle.data.request",
     "SubBatchNorm3d": "vcycle.models",
+    "TokenDrop": "vcycle.models",
+    "UnreadableVideo": "vcycle.data.metadata",
     "VideoInfo": "vcycle.data.metadata",
     "apply_step": "vcycle.train.own_loop.apply_step",
     "augment": "vcycle.train.augment",
     "build_model": "vcycle.models",
     "check_finished": "vcycle.train.own_loop.apply_step",
     "check_model": "vcycle.models",
+    "check_norm_group": "vcycle.models",
     "collate": "vcycle.data.collate",
     "commit_statistics": "vcycle.models",
     "convert_batch_norm": "vcycle.models",
+    "convert_convolutions": "vcycle.models",
     "convert_dropout": "vcycle.models",
     "crop_and_scale": "vcycle.data.decode.resample",
     "defer_statistics": "vcycle.models",

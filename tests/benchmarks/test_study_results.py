@@ -85,6 +85,14 @@ def test_the_means_of_a_length_are_those_of_its_folds(study: Study) -> None:
     assert "beside" not in point
 
 
+def test_no_whole_baseline_stands_beside_runs_of_which_it_lacks_one(study: Study) -> None:
+    """Its mean would be of other folds than theirs."""
+    lacking = [row for row in BASELINE if (row["length"], row["fold"]) != (1, 2)]
+    points = summary(study, lacking + curve("pass", {0.5: 0.5}))["points"]
+    (point,) = (each for each in points if each["method"] == "pass")
+    assert point["whole_baseline"] == {}
+
+
 def test_a_variant_stands_beside_what_it_varies_in_the_runs_of_both(study: Study) -> None:
     theirs = curve("pass", {0.25: 0.1, 0.5: 0.5})
     ours = [row("slower", 0.5, 0.7, fold=fold) for fold in range(2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from study_timing import seconds_of
+from study_timing import _quartile, seconds_of
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Model
 from vcycle.schedule.cycles import LongCycle
@@ -36,3 +36,9 @@ def test_a_mini_batch_has_the_seconds_of_its_share_of_the_tokens() -> None:
     assert seconds_of(config, rows[1:])["seconds"] is None
     others = [{**row, "seconds": 0.0, "steps": 3} for row in rows]
     assert seconds_of(config, [*rows, *others])["seconds"] == expected / 4
+
+
+def test_seconds_of_a_mini_batch_are_the_lower_quartile_of_its_steps() -> None:
+    """What others add to some steps is no part of the method."""
+    assert _quartile([5.0]) == 5.0
+    assert _quartile([9.0, 2.0, 1.0, 3.0, 30.0, 3.0, 40.0]) == 2.0

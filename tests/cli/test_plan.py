@@ -517,6 +517,8 @@ def test_a_shape_brings_its_short_sides_and_stride() -> None:
         "scratch", "--shape", "16x112x112", "--data.stride=3", "--data.short_side=[9,9]"
     )
     assert (own.data.stride, own.data.short_side) == (3, (9, 9))
+    wide = config_of("scratch", "--model", "resnet3d_tiny", "--shape", "32x128x96")
+    assert wide.data.short_side == small.data.short_side  # by the shorter side of the clip
     segments = config_of("ssv2-slowfast-r50", "--shape", "32x112")
     assert segments.data.stride == 2
     one_side = config_of(KINETICS, "--baseline.shape.height", "112")

@@ -41,3 +41,12 @@ def test_clips_span_no_more_than_a_typical_video(video_frames: int, stride: int)
     assert fitted.data.stride == stride
     spans_more = any(note.startswith("clips span") for note in fitted.notes)
     assert spans_more == (31 * stride + 1 > video_frames)
+
+
+def test_a_stride_that_is_given_stays_though_clips_span_more_than_a_typical_video() -> None:
+    config = scratch(num_videos=300)
+    config = replace(config, data=replace(config.data, stride=4))
+    fitted = fitted_span(config, 63, given=("data.stride",), is_own=True)
+    assert fitted.data.stride == 4
+    (note,) = (note for note in fitted.notes if note.startswith("clips span 125 frames"))
+    assert note.endswith("--data.stride 1 fits them")

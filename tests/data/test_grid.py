@@ -128,6 +128,14 @@ def test_frame_rates_are_normalised():
         assert set(np.diff(grid.frames)) == {step}
 
 
+def test_a_rate_that_does_not_divide_a_videos_keeps_the_span_of_a_clip():
+    """15 frames a second of a video of 25: frames lie 5/3 apart, each time rounded down."""
+    info = dataclasses.replace(INFO, frame_rate=25, num_frames=1000)
+    grid_range = GridRange(Shape(16, 224, 224), 1, (256, 340), frame_rate=15.0)
+    frames = view_grid(info, grid_range.base, grid_range, view=View(0, 2)).frames
+    assert frames == (0, 1, 3, 5, 6, 8, 10, 11, 13, 15, 16, 18, 20, 21, 23, 25)
+
+
 def test_a_short_video_repeats_its_last_frame():
     info = dataclasses.replace(INFO, num_frames=5)
     grid = view_grid(info, Shape(6, 224, 224), KINETICS, view=View())

@@ -114,3 +114,13 @@ def test_an_interval_is_of_95_percent() -> None:
     share = found.compute()["top1"]
     low, high = intervals(found)["top1"]
     assert (high - low) / 2 == pytest.approx(1.96 * (share * (1 - share) / 3000) ** 0.5, rel=0.07)
+
+
+def test_the_interval_of_mean_class_accuracy_is_of_classes() -> None:
+    """Of a class of 50 all are right and of one of 10 none, whichever videos are drawn."""
+    found = VideoScores(num_videos=60, num_classes=2, multi_label=False)
+    scores = torch.tensor([[1.0, 0.0]]).expand(60, 2)
+    found.add(torch.arange(60), scores, torch.tensor([0] * 50 + [1] * 10))
+    assert found.compute()["mean_class_accuracy"] == 0.5
+    assert intervals(found)["mean_class_accuracy"] == [0.5, 0.5]
+    assert intervals(found)["top1"][0] > 0.6

@@ -72,6 +72,17 @@ def test_windows_cover_a_span(span, window, every, expected) -> None:
     assert windows(*span, window=window, every=every) == expected
 
 
+@pytest.mark.parametrize(("segments", "views"), [(False, 10), (True, 1)])
+def test_a_video_has_ten_clips_unless_one_covers_all_of_it(
+    trained_run: Path, synthetic_videos: Path, segments: bool, views: int
+) -> None:
+    model = vcycle.load_model(trained_run)
+    model = replace(model, trained=replace(model.trained, segments=segments))
+    video = sorted((synthetic_videos / "val").rglob("*.mp4"))[0]
+    (found,) = vcycle.predict(model, video)
+    assert found.views == views
+
+
 def test_a_window_sees_its_own_frames_only(
     trained_run: Path, synthetic_videos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,14 +100,14 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: Plan(baseline(batch_size=12), Multigrid()),
         "norm_group 8: groups of 8 clips do not divide the batch of 12 clips at 8x64x64; use a "
-        "batch size that is a multiple of 8, a smaller group, or null for a model without batch "
-        "norm",
+        "batch size that is a multiple of 8, a smaller group, or none (null) for a model "
+        "without batch norm",
     ),
     (
         lambda: Plan(baseline(batch_size=4), SHORT_CYCLE_OF_12),
         "norm_group 8: groups of 8 clips do not divide the batch of 12 clips at 5x64x64; use a "
-        "batch size that is a multiple of 8, a smaller group, or null for a model without batch "
-        "norm",
+        "batch size that is a multiple of 8, a smaller group, or none (null) for a model "
+        "without batch norm",
     ),
     (
         lambda: Plan(baseline(), Multigrid(epoch_factor=0.05)),

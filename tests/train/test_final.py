@@ -16,6 +16,8 @@ from vcycle.config.recipes import recipe
 from vcycle.config.run import Evaluation, RunConfig
 from vcycle.devices.agreement import Votes
 from vcycle.report.html import write_report
+from vcycle.schedule.baseline import LearningRate
+from vcycle.schedule.multigrid import Multigrid
 from vcycle.train.progress import Display
 from vcycle.train.run import train
 
@@ -43,6 +45,16 @@ def test_a_run_ends_with_the_protocol_of_its_recipe(
     write_report([tmp_path / "run"], tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     assert f"<p>Final evaluation, {final['protocol']}: top1 {final['top1']:.1%} (95%" in text
+
+
+def test_the_final_evaluation_is_of_averaged_weights(config: RunConfig, tmp_path: Path) -> None:
+    """As the last validation is; with the views of that it comes to the same."""
+    baseline = replace(config.baseline, learning_rate=LearningRate(0.1))  # the two then differ
+    config = replace(config, baseline=baseline, multigrid=Multigrid.off(steps=4, norm_group=4))
+    config = replace(config, ema_decay=0.5)
+    evaluation = Evaluation(times=1, batch_size=6, final_clips=1)
+    result = train(replace(config, evaluation=evaluation), tmp_path / "run")
+    assert result["final"]["loss"] == pytest.approx(result["loss"], rel=1e-6)
 
 
 def test_a_run_that_was_killed_in_its_final_evaluation_does_it_again(

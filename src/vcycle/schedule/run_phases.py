@@ -97,5 +97,5 @@ def _check_norm_group(norm_group: int | None, shapes: tuple[BaseShape, ...]) -> 
             raise ValueError(
                 f"norm_group {norm_group}: groups of {norm_group} clips do not divide the batch "
                 f"of {each.batch_size} clips at {each.shape}; use a batch size that is a multiple "
-                f"of {norm_group}, a smaller group, or null for a model without batch norm"
+                f"of {norm_group}, a smaller group, or none (null) for a model without batch norm"
             )
