@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from vcycle.models.blocks import check_clips
+from vcycle.models.blocks import check_clips, initialise
 
 
 class BasicBlock(nn.Module):
@@ -68,16 +68,10 @@ class TinyResNet3d(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(widths[-1], num_classes)
-        self._initialise()
-
-    def _initialise(self) -> None:
+        initialise(self)
         for module in self.modules():
-            if isinstance(module, nn.Conv3d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(module, BasicBlock):
+            if isinstance(module, BasicBlock):
                 nn.init.zeros_(module.b_bn.weight)
-        nn.init.normal_(self.head.weight, std=0.01)
-        nn.init.zeros_(self.head.bias)
 
     def forward(self, clips: Tensor) -> Tensor:
         check_clips(clips)
