@@ -60,11 +60,7 @@ def frame_files(folder: str) -> list[str]:
 
 
 def _in_order(name: str) -> tuple[str, str]:
-    return _NUMBER.sub(_padded, name), name
-
-
-def _padded(digits: re.Match[str]) -> str:
-    return digits[0].zfill(20)
+    return _NUMBER.sub(lambda digits: digits[0].zfill(20), name), name
 
 
 def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
