@@ -96,8 +96,9 @@ def _linked(top: Path, paths: list[str]) -> tuple[str, ...]:
     folders = {parent for path in paths for parent in PurePosixPath(path).parents}
     if not any((top / each).is_symlink() for each in {*map(str, folders), *paths}):
         return ()
-    names: dict[Path, str] = {}
-    again = [(p, first) for p in paths if (first := names.setdefault(_real(top / p), p)) != p]
+    names: dict[str, str] = {}
+    files = ((p, os.path.realpath(top / p)) for p in paths)  # of a circle of links, itself
+    again = [(p, first) for p, file in files if (first := names.setdefault(file, p)) != p]
     if not again:
         return ()
     path, first = again[0]
@@ -105,11 +106,6 @@ def _linked(top: Path, paths: list[str]) -> tuple[str, ...]:
         f"{counted(len(again), 'video')} listed again by a link, such as {path}, which is {first}; "
         f"remove the link unless both labels are meant",
     )
-
-
-def _real(path: Path) -> Path:
-    """The file that links lead to; of links that lead in a circle, themselves."""
-    return Path(os.path.realpath(path))
 
 
 def _strays(top: Path, parents: list[Path]) -> tuple[str, ...]:
