@@ -13,7 +13,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,8 +192,10 @@ def _failing_layer(model: nn.Module, clips: Tensor) -> str:
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule) or "_orig_mod" in name:
             continue
-        enter = partial(_enter, inside, name)
-        hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+        hooks += [
+            module.register_forward_pre_hook(lambda *_, name=name: inside.append(name)),
+            module.register_forward_hook(leave),
+        ]
     try:
         model(clips.clone())
     except torch.OutOfMemoryError:  # the first pass is not gone yet
@@ -205,10 +206,6 @@ def _failing_layer(model: nn.Module, clips: Tensor) -> str:
         for hook in hooks:
             hook.remove()
     return ""
-
-
-def _enter(inside: list[str], name: str, *_: Any) -> None:
-    inside.append(name)
 
 
 def _checked_scores(scores: Any, where: str, *, num_clips: int, num_classes: int) -> Tensor:
