@@ -11,8 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 import vcycle
 from vcycle.cli.main import main
@@ -90,9 +92,9 @@ def test_a_window_sees_its_own_frames_only(
     file = next((synthetic_videos / "val").glob("*.mp4"))
     frames = []
 
-    def noted(place: Location, grid: Grid, **options: Any) -> None:
+    def noted(place: Location, grid: Grid, **options: Any) -> NDArray[np.uint8]:
         frames.append(grid.frames)
-        read_clip(place, grid, **options)
+        return read_clip(place, grid, **options)
 
     monkeypatch.setattr(predict_module, "read_clip", noted)
     found = list(vcycle.predict(model, file, window_seconds=0.5, every_seconds=0.25))

@@ -187,9 +187,8 @@ def _read(
         **vars(info),
     )
     grid = grid_of_part(known, lambda part: view_grid(part, shape, model.grid_range, view=view))
-    out = torch.empty(grid.clip_shape, dtype=torch.uint8)
     try:
-        read_clip(video.place, grid, out=out.numpy(), all_key_frames=info.key_interval == 1)
+        clip = read_clip(video.place, grid, all_key_frames=info.key_interval == 1)
     except UnreadableVideo as error:
         raise UnreadableVideo(video.name, error.reason) from error
-    return out
+    return torch.from_numpy(clip)
