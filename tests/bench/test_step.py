@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,9 @@ def test_the_baselines_own_step_is_among_them() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
-def test_blocks_are_compiled_for_more_rows_than_torch_does_by_itself() -> None:
+def test_blocks_are_compiled_for_more_rows_than_torch_does_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from torch._dynamo import config
 
     compiled = 0
@@ -113,9 +116,10 @@ def test_blocks_are_compiled_for_more_rows_than_torch_does_by_itself() -> None:
         compiled += 1
         return graph.forward
 
+    monkeypatch.setattr(step, "compile_blocks", partial(step.compile_blocks, backend=backend))
     torch.compiler.reset()
     with config.patch(cache_size_limit=8, accumulated_cache_size_limit=256):
-        bench = StepBench(replace(CONFIG, compile=True), num_classes=3, compile_backend=backend)
+        bench = StepBench(replace(CONFIG, compile=True), num_classes=3)
         seconds, peak = bench.measure(Shape(2, 16, 16), 4, norm_group=2, repeats=1)
         assert config.cache_size_limit >= 4 * 100
     torch.compiler.reset()

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 import numpy as np
 import torch
@@ -117,18 +116,9 @@ def _update(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 class StepBench:
-    """A configuration's network and optimizer on this device as a run has them, to be timed.
+    """A configuration's network and optimizer on this device as a run has them, to be timed."""
 
-    ``compile_backend`` is that of ``torch.compile``, if the configuration asks to compile.
-    """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        *,
-        num_classes: int,
-        compile_backend: str | Callable[..., Any] = "inductor",
-    ) -> None:
+    def __init__(self, config: RunConfig, *, num_classes: int) -> None:
         self._fabric = make_fabric(config)
         self._num_classes = num_classes
         network = make_network(config, num_classes=num_classes, fabric=self._fabric, fresh=False)
@@ -136,7 +126,7 @@ class StepBench:
         optimizer = make_optimizer(network, config.optimizer, fused=fused)
         set_learning_rate(optimizer, 1e-6)  # weights stay finite, however long they are timed
         if config.compile:
-            compile_blocks(network, num_kinds=_MOST_KINDS, backend=compile_backend)
+            compile_blocks(network, num_kinds=_MOST_KINDS)
         self.network = network
         self._model, self._optimizer = self._fabric.setup(network, optimizer)
         self._config = config
