@@ -18,7 +18,6 @@ from vcycle.schedule.shape import Shape
 
 FACTS = reference.read("models")
 LOGITS = reference.read("logits")
-SIZES = [(name, size) for name, facts in LOGITS.items() for size in facts["sizes"]]
 
 
 @pytest.mark.parametrize("name", FACTS["models"])
