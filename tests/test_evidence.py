@@ -263,33 +263,20 @@ def test_beside_short_baselines_the_shortest_anneals_came_to_their_accuracy() ->
 
 
 def test_beside_a_baseline_of_a_third_of_the_steps() -> None:
-    third = {(p["dataset"], p["regime"]): p for p in POINTS if p["length"] == 0.294}
+    third = [p for p in POINTS if p["length"] == 0.294]
     costs = []
-    baselines = {
-        (p["dataset"], p["regime"]): p
-        for p in POINTS
-        if (p["method"], p["length"]) == ("baseline", 0.294)
-    }
-    for task, baseline in baselines.items():
-        own = [p for p in ANNEALS if (p["dataset"], p["regime"]) == task and p["runs"] >= 3]
+    for baseline in (p for p in third if p["method"] == "baseline"):
+        task = task_of(baseline)
+        own = [p for p in ANNEALS if task_of(p) == task and p["runs"] >= 3]
         shortest = min(own, key=lambda p: p["length"])
         assert shortest["top1"] > baseline["top1"]
         costs.append(shortest["multiply_adds"] / baseline["multiply_adds"])
-    assert len(costs) == len({(p["dataset"], p["regime"]) for p in third.values()}) == 11
+    assert len(costs) == len({task_of(p) for p in third}) == 11
     assert sum(0.95 < cost < 1.05 for cost in costs) == 4
     assert sum(0.45 < cost < 0.67 for cost in costs) == 7
-    first = {
-        (method, length): statistics.mean(
-            row["top1"]
-            for row in VALUES["rows"]
-            if (row["dataset"], row["regime"]) == ("isl_emergency8", "finetune")
-            and (row["method"], row["length"], row["role"]) == (method, length, "final")
-            and row["seed"] == 0
-        )
-        for method, length in (("baseline", 0.294), ("anneal", 0.138), ("anneal", 0.184))
-    }
-    third_of_seed = first.pop(("baseline", 0.294))
-    assert [round(100 * (top1 - third_of_seed)) for top1 in first.values()] == [-3, 7]
+    points = ("baseline", 0.294), ("anneal", 0.138), ("anneal", 0.184)
+    of_third, *others = means("isl_emergency8/finetune", "top1", *points, seed=0)
+    assert [round(100 * (top1 - of_third)) for top1 in others] == [-3, 7]
 
 
 def test_in_less_than_the_least_share_passes_mostly_fell_short() -> None:
@@ -321,9 +308,7 @@ def test_in_less_than_the_least_share_passes_mostly_fell_short() -> None:
 )
 def test_what_is_said_of_other_networks_under_muon(regime: str, name: str) -> None:
     found = {
-        (p["method"], p["length"]): p
-        for p in POINTS
-        if (p["dataset"], p["regime"]) == ("isl_emergency8", regime)
+        (p["method"], p["length"]): p for p in POINTS if task_of(p) == f"isl_emergency8/{regime}"
     }
     anneal, baseline = found["anneal-muon", 0.555], found["baseline-muon", 1]
     assert anneal["runs"] == baseline["runs"] == 3
@@ -378,7 +363,7 @@ def test_in_as_many_steps_as_the_baselines_it_ended_above_it_in_each_task() -> N
     ]
     assert len(rows) == 11
     resnet = ("isl_emergency8/scratch", "weizmann10/scratch")
-    gains = {f"{row['dataset']}/{row['regime']}": row["top1"] for row in rows}
+    gains = {task_of(row): row["top1"] for row in rows}
     others = {task: gain for task, gain in gains.items() if task not in resnet}
     assert min(gain["mean"] for gain in gains.values()) > 0
     points = [100 * gain["mean"] for gain in others.values()]
@@ -388,7 +373,7 @@ def test_in_as_many_steps_as_the_baselines_it_ended_above_it_in_each_task() -> N
     assert f"in every task, by {min(points):.1f} to {max(points):.0f} points" in text
     unsure = {task for task, gain in others.items() if gain["low"] <= 0}
     assert unsure == {"isl_emergency8/slowfast", "weizmann10/finetune", "weizmann10/transformer"}
-    for row in (row for row in rows if f"{row['dataset']}/{row['regime']}" in others):
+    for row in (row for row in rows if task_of(row) in others):
         assert row["runs"] == 3
     own = {(task_of(p), p["length"]): p["top1"] for p in POINTS if p["method"] == "anneal"}
     twice = {task for task, length in own if length == 2} - set(resnet)
@@ -472,7 +457,7 @@ def test_what_is_said_of_equal_time_was_compared(
     reason = config.schedule_notes[0]
     assert "in the same time it was ahead of the baseline" in reason
     assert ("on average" in reason) == (not is_sure)
-    own = [point for point in ANNEALS if f"{point['dataset']}/{point['regime']}" == task]
+    own = [point for point in ANNEALS if task_of(point) == task]
     gains = [point["gain"]["top1"] for point in own if point["gain"]]
     assert gains
     assert all(gain["low" if is_sure else "mean"] > 0 for gain in gains)
@@ -497,7 +482,7 @@ def by_fold(
         {
             (row["seed"], row["fold"]): row[score]
             for row in VALUES["rows"]
-            if (f"{row['dataset']}/{row['regime']}", row["role"]) == (task, "final")
+            if (task_of(row), row["role"]) == (task, "final")
             and (row["method"], row["length"]) == point
             and seed in (None, row["seed"])
         }
@@ -537,7 +522,7 @@ def test_beside_a_baseline_of_twice_the_steps() -> None:
     (row,) = (
         row
         for row in VALUES["lengths"]
-        if (row["dataset"], row["regime"]) == ("isl_emergency8", "scratch")
+        if task_of(row) == "isl_emergency8/scratch"
         and (row["method"], row["baseline_length"]) == ("anneal-retuned", 2)
     )
     found = row["top1"]
@@ -595,24 +580,16 @@ def test_fine_tuned_on_sign_language() -> None:
     assert anneal["steps"] == 833
     assert 0.06 < anneal["top1"] - baseline["top1"] < 0.07
     assert anneal["loss"] < baseline["loss"] - 0.1
+    task = "isl_emergency8/finetune"
     for seed in range(5):
-        one, other = (
-            statistics.mean(
-                row["top1"]
-                for row in VALUES["rows"]
-                if (row["dataset"], row["regime"]) == ("isl_emergency8", "finetune")
-                and (row["method"], row["length"], row["role"]) == (*point, "final")
-                and row["seed"] == seed
-            )
-            for point in (("anneal", 0.555), ("baseline", 1))
-        )
+        one, other = means(task, "top1", ("anneal", 0.555), ("baseline", 1), seed=seed)
         assert one > other + 0.04
     points = (("anneal", 0.276), ("baseline", 1))
-    anneal, baseline = means("isl_emergency8/finetune", "top1", *points)
+    anneal, baseline = means(task, "top1", *points)
     assert -0.025 < anneal - baseline < -0.015
-    anneal, baseline = means("isl_emergency8/finetune", "loss", *points)
+    anneal, baseline = means(task, "loss", *points)
     assert 0.03 < anneal - baseline < 0.05
-    task, points = "isl_emergency8/finetune", (("paper", 1.5), ("pass", 0.276), ("baseline", 1))
+    points = (("paper", 1.5), ("pass", 0.276), ("baseline", 1))
     paper, once, baseline = means(task, "top1", *points)
     assert round(100 * (paper - baseline)) == -10
     assert round(100 * (once - baseline)) == -3
@@ -623,7 +600,7 @@ def test_fine_tuned_on_sign_language() -> None:
         {
             (p["method"], p["length"]): p["top1"]
             for p in POINTS
-            if (p["dataset"], p["regime"]) == ("isl_emergency8", regime)
+            if task_of(p) == f"isl_emergency8/{regime}"
         }
         for regime in ("finetune", "scratch")
     )
@@ -639,7 +616,7 @@ def test_the_saving_does_not_fall_up_to_the_whole_baseline() -> None:
     savings = {
         row["baseline_length"]: row["top1"]["factor"]
         for row in VALUES["lengths"]
-        if (f"{row['dataset']}/{row['regime']}", row["method"]) == (task, "anneal")
+        if (task_of(row), row["method"]) == (task, "anneal")
     }
     assert round(savings[0.5], 1) == 3.5
     assert round(savings[1], 1) == 4.0
@@ -734,8 +711,7 @@ def test_what_readme_says_of_the_clips_and_machines() -> None:
     on_gpu = [
         "NVIDIA" in row["machine"]
         for row in finals
-        if (row["dataset"], row["regime"]) == ("isl_emergency8", "scratch")
-        and row["method"] in of_table
+        if task_of(row) == "isl_emergency8/scratch" and row["method"] in of_table
     ]
     assert "a seventh of those behind the rows of sign language" in text
     assert sum(on_gpu) / len(on_gpu) == pytest.approx(1 / 7, abs=0.03)
@@ -920,17 +896,8 @@ def test_how_the_rate_falls() -> None:
     for task in ("weizmann10/scratch", "generated/scratch"):
         plain, *others = means(task, "top1", *points)
         assert all(0.025 < each - plain < 0.07 for each in others)
-        seeds = [
-            statistics.mean(row["top1"] for row in VALUES["rows"] if is_of(row, task, seed))
-            for seed in range(5)
-        ]
+        seeds = [means(task, "top1", points[0], seed=seed)[0] for seed in range(5)]
         assert max(seeds) - min(seeds) > 0.06
-
-
-def is_of(row: dict[str, Any], task: str, seed: int) -> bool:
-    """Whether a row is a final run of that seed of the anneal at 0.276."""
-    kind = (f"{row['dataset']}/{row['regime']}", row["role"], row["method"], row["length"])
-    return kind == (task, "final", "anneal", 0.276) and row["seed"] == seed
 
 
 def test_the_default_start_is_the_best_on_sign_language_alone() -> None:
@@ -1035,14 +1002,14 @@ def test_end_to_end_of_each_fold() -> None:
 
 def is_sign_language(point: dict[str, Any]) -> bool:
     """Whether a point is of sign language, from random weights."""
-    return (point["dataset"], point["regime"]) == ("isl_emergency8", "scratch")
+    return task_of(point) == "isl_emergency8/scratch"
 
 
 def test_controls_of_sign_language() -> None:
     gains = {
         point["method"]: point["gain"]["top1"]
         for point in POINTS
-        if (point["dataset"], point["regime"]) == ("isl_emergency8", "scratch")
+        if task_of(point) == "isl_emergency8/scratch"
         and (point["method"], point["length"])
         in {("progressive", 0.474), ("short-only", 1.5), ("anneal", 0.276)}
     }
@@ -1068,7 +1035,7 @@ def test_seeds_are_alike_between_methods_only_where_they_share_weights(
     """The correlation of top-1 within folds, over all pairs of methods that have the same seeds."""
     groups: dict[tuple[str, float], dict[tuple[int, int], float]] = {}
     for row in VALUES["rows"]:
-        if (f"{row['dataset']}/{row['regime']}", row["role"]) == (task, "final"):
+        if (task_of(row), row["role"]) == (task, "final"):
             cells = groups.setdefault((row["method"], row["length"]), {})
             cells[row["fold"], row["seed"]] = row["top1"]
     products: list[tuple[float, float]] = []
