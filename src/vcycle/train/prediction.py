@@ -86,18 +86,14 @@ def _beside_baseline(run: Run) -> list[str]:
 def _advice(prediction: RunSeconds, run: Run, device: str) -> list[str]:
     lines = []
     if prediction.total > MANY_SECONDS:
+        is_smaller = f": smaller is {flags}" if (flags := smaller(run.config)) else ""
         lines.append(
-            f"{duration(prediction.total)} on the {device}{_smaller_is(run)}; --time 2h gives the "
-            f"plan that fits two hours"
+            f"{duration(prediction.total)} on the {device}{is_smaller}; --time 2h gives the plan "
+            f"that fits two hours"
         )
     if device == "GPU" and run.config.precision == "32-true":
         lines.append("strict float32 is slow on a GPU: --precision bf16-mixed, or tf32")
     return lines
-
-
-def _smaller_is(run: Run) -> str:
-    flags = smaller(run.config)
-    return f": smaller is {flags}" if flags else ""
 
 
 def _waiting_line(run: Run) -> str:
