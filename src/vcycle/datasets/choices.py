@@ -68,8 +68,5 @@ class Choices:
         return Choices(**{**asdict(earlier), **made})
 
     def keep(self, folder: Path) -> None:
-        """Keep the choices for the next run, together with those kept before."""
-        earlier = Choices.read(folder)
-        choices = self.with_earlier(earlier)
-        if choices != earlier:
-            write_atomic(folder / CHOICES_FILE, json.dumps(asdict(choices)) + "\n")
+        """Keep the choices for the next run."""
+        write_atomic(folder / CHOICES_FILE, json.dumps(asdict(self)) + "\n")
