@@ -53,7 +53,7 @@ def _facts(machine: Machine) -> list[tuple[str, str]]:
         ("versions", ", ".join(versions)),
         ("CUDA", f"{machine.cuda or 'none'}, cuDNN {machine.cudnn or 'none'}"),
         ("GPUs", "; ".join(gpus) or "none"),
-        *((name, text) for name, text in machine.decoders.items()),
+        *machine.decoders.items(),
         ("CPUs", str(machine.cpus)),
         ("memory", f"{machine.memory_gib:.1f} GiB"),
         ("shared memory", f"{machine.shared_memory_gib:.2g} GiB in /dev/shm"),
