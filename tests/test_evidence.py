@@ -1115,19 +1115,16 @@ def test_how_far_half_a_baseline_is_from_the_line_between_shorter_and_longer_one
 
 def test_lengths_of_one_seed_and_longer_ones_of_the_anneal_fine_tuned_gain_less() -> None:
     """In 833 steps, beside three lengths of the baseline, all of seed 0."""
-    keys = ("method", "length", "seed")
-    scores: dict[tuple[Any, ...], list[float]] = {}
-    seconds = {}
-    for row in VALUES["rows"]:
-        task = (row["dataset"], row["regime"], row["role"])
-        if task == ("isl_emergency8", "finetune", "final"):
-            scores.setdefault(tuple(row[key] for key in keys), []).append(row["top1"])
-            seconds[row["method"], row["length"]] = math.log(row["seconds_with_decoding"])
-    ends = [("baseline", 0.5), ("baseline", 1)]
-    low, high = (seconds[end] for end in ends)
-    share = (seconds["anneal", 0.555] - low) / (high - low)
-    half, whole = (statistics.mean(scores[(*end, 0)]) for end in ends)
-    gain = statistics.mean(scores["anneal", 0.555, 0]) - (half + share * (whole - half))
+    task = "isl_emergency8/finetune"
+    points = ("baseline", 0.5), ("anneal", 0.555), ("baseline", 1)
+    seconds = {
+        (row["method"], row["length"]): math.log(row["seconds_with_decoding"])
+        for row in VALUES["rows"]
+        if (task_of(row), row["role"]) == (task, "final")
+    }
+    low, middle, high = (seconds[point] for point in points)
+    half, anneal, whole = means(task, "top1", *points, seed=0)
+    gain = anneal - (half + (middle - low) / (high - low) * (whole - half))
     assert round(100 * gain) == 8
 
 
