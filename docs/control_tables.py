@@ -6,9 +6,19 @@ writes into the pages.
 
 from __future__ import annotations
 
+from statistics import mean
+
 from markdown_table import table
-from savings_tables import Row, ahead, beyond_the_longest, saving_text, task_name
-from task_tables import scores_beside, scores_text
+from savings_tables import (
+    SCORES,
+    Row,
+    ahead,
+    beyond_the_longest,
+    runs_text,
+    saving_text,
+    task_name,
+)
+from task_tables import scores_text
 
 _PARTS = (
     ("AdamW", "baseline", "baseline-anneal", "anneal"),
@@ -20,7 +30,7 @@ _LENGTHS = ((0.294, 0.276), (1, 1))
 
 
 def parts_table(values: Row) -> str:
-    """The anneal's rate without its grids, beside neither and both, of the same seeds and folds.
+    """The anneal's rate without its grids, beside neither and both, in the runs that all have.
 
     And what the anneal saves, of all its seeds, at the top-1 of the whole baseline with its rate.
     """
@@ -29,14 +39,15 @@ def parts_table(values: Row) -> str:
         for row in values["iso_controls"]
     }
     lines = []
-    for optimizer, point, scores in _parts(values):
+    for optimizer, point, runs, scores in _parts(values):
         cells = " | ".join(scores_text(each) for each in scores)
         saving = savings[task_name(point), point["method"]] if point["length"] == 1 else ""
-        lines.append(f"{task_name(point)} | {optimizer} | {point['steps']:,} | {cells} | {saving}")
+        head = f"{task_name(point)} | {optimizer} | {point['steps']:,} | {runs}"
+        lines.append(f"{head} | {cells} | {saving}")
     return table(
-        "task | optimizer | baseline's steps | cosine: top-1 | loss | line: top-1 | loss "
+        "task | optimizer | baseline's steps | runs | cosine: top-1 | loss | line: top-1 | loss "
         "| anneal: top-1 | loss | its saving to the line",
-        "llrrrrrrrr",
+        "llrrrrrrrrr",
         lines,
     )
 
@@ -50,12 +61,11 @@ def parts_in_all(values: Row) -> str:
         strict=True,
     ):
         for is_muon, name in ((False, "AdamW or SGD"), (True, "Muon")):
-            top1 = [
-                [each[0] for each in scores if each]
-                for optimizer, point, scores in _parts(values)
+            found = [
+                [top1 for top1, _ in scores]
+                for optimizer, point, _, scores in _parts(values)
                 if (optimizer == "Muon", point["length"]) == (is_muon, length)
             ]
-            found = [each for each in top1 if len(each) == 3]
             if found:
                 of_rate = [line - cosine for cosine, line, _ in found]
                 of_grids = [anneal - line for _, line, anneal in found]
@@ -77,8 +87,13 @@ def parts_in_all(values: Row) -> str:
 
 def control_in_short(values: Row) -> str:
     """What the anneal saves over a whole baseline that has its rate, from random weights."""
-    texts = []
+    texts, runs = [], []
     for optimizer, _, control, _ in _PARTS:
+        runs += [
+            point["runs"]
+            for point in values["points"]
+            if (point["method"], point["length"], point["regime"]) == (control, 1, "scratch")
+        ]
         found = {
             row["dataset"]: row["top1"]["multiply_adds"]
             for row in values["iso_controls"]
@@ -89,11 +104,12 @@ def control_in_short(values: Row) -> str:
         said = [f"saves {', '.join(saved)}"] if saved else []
         said += [f"did not come to it on {', '.join(short)}"] if short else []
         texts.append(f"under {optimizer} it {' and '.join(said)}")
+    of_runs = runs_text({"fewest": min(runs), "cells": max(runs)})
     return (
         f"- **Its rate or its grids?** The anneal's rate is constant and then falls in a line, the "
-        f"baselines' along a cosine. At the top-1 of a whole baseline with the anneal's rate, one "
-        f"seed, in multiply-adds: {'; '.join(texts)}. {_at_equal_time(values)} ([each of "
-        f"them](docs/what_was_tried.md#controls))."
+        f"baselines' along a cosine. At the top-1 of a whole baseline with the anneal's rate, of "
+        f"{of_runs} runs, in multiply-adds: {'; '.join(texts)}. "
+        f"{_at_equal_time(values)} ([each of them](docs/what_was_tried.md#controls))."
     )
 
 
@@ -115,17 +131,38 @@ def _range(gains: list[float]) -> str:
     return " to ".join(f"{100 * gain:+.1f}" for gain in sorted({min(gains), max(gains)}))
 
 
-def _parts(values: Row) -> list[tuple[str, Row, list[tuple[float, float] | None]]]:
-    """Optimizer, a baseline with the anneal's rate, and the scores of all three of its seeds."""
+def _parts(values: Row) -> list[tuple[str, Row, int, list[tuple[float, float]]]]:
+    """Optimizer, a baseline with the anneal's rate, the runs that all three have, and their scores.
+
+    A score is the mean over folds of the mean over the seeds that have run in all three.
+    """
+    finals: dict[tuple[str, str, float], dict[tuple[int, int], Row]] = {}
+    for row in values["rows"]:
+        if row["role"] == "final":
+            of = finals.setdefault((task_name(row), row["method"], row["length"]), {})
+            of[row["fold"], row["seed"]] = row
     found = []
     for optimizer, *methods in _PARTS:
         for point in values["points"]:
             for length, of_anneal in _LENGTHS:
                 if (point["method"], point["length"]) == (methods[1], length):
-                    name = "SGD" if point["regime"] == "sgd" else optimizer
-                    scores = [
-                        scores_beside(values, point, method, own)
-                        for method, own in zip(methods, (length, length, of_anneal), strict=True)
+                    lengths = (length, length, of_anneal)
+                    runs = [
+                        finals[task_name(point), method, own]
+                        for method, own in zip(methods, lengths, strict=True)
                     ]
-                    found.append((name, point, scores))
+                    shared = sorted(set.intersection(*map(set, runs)))
+                    name = "SGD" if point["regime"] == "sgd" else optimizer
+                    scores = [_scores([each[cell] for cell in shared]) for each in runs]
+                    found.append((name, point, len(shared), scores))
     return found
+
+
+def _scores(runs: list[Row]) -> tuple[float, float]:
+    folds: dict[int, list[Row]] = {}
+    for run in runs:
+        folds.setdefault(run["fold"], []).append(run)
+    top1, loss = (
+        mean(mean(run[score] for run in seeds) for seeds in folds.values()) for score in SCORES
+    )
+    return top1, loss

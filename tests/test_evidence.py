@@ -854,7 +854,7 @@ def test_how_much_of_the_gain_is_the_rates() -> None:
     for row in VALUES["iso_controls"]:
         factor = row["top1"]["multiply_adds"]["factor"]
         if row["method"] == "anneal-muon":
-            assert factor is None
+            assert factor is None or factor < 1
         else:
             saved.append(factor)
             less.append(factor < over_cosine[task_of(row), "anneal"])
@@ -869,6 +869,8 @@ def test_how_much_of_the_gain_is_the_rates() -> None:
         line, anneal = means(f"{dataset}/scratch", "top1", *points)
         below.append(round(100 * (line - anneal)))
     assert f"of it ended {min(below)} to {max(below)} points below them" in text
+    assert below == [0, 0, 1]
+    assert "level with them on both real sets, five seeds each, and a point below" in text
 
 
 def test_batches_and_frames_of_a_pass() -> None:

@@ -231,7 +231,10 @@ def test_what_a_baseline_with_the_anneals_rate_leaves_of_its_saving(
 
     rows = [run("baseline", 0.294, 0.4), run("baseline", 1, 0.8), run("baseline", 1, 0.1, seed=1)]
     rows += [run("baseline-anneal", 0.294, 0.5), run("baseline-anneal", 1, 0.7)]
-    rows += [run("anneal", 0.276, 0.9), run("baseline-muon-anneal", 1, 0.9)]
+    rows += [run("baseline-anneal", 1, 0.6, seed=2), run("baseline-muon", 1, 0.8, seed=1)]
+    rows += [run("anneal", 0.276, 0.9), run("anneal", 1, 0.95), run("anneal", 1, 0.85, seed=1)]
+    rows += [run("baseline-muon-anneal", 1, top1, seed=seed) for seed, top1 in enumerate((0, 0.9))]
+    rows += [run("anneal-muon", 1, 0.7, seed=1)]
     costs = (
         *(("baseline-anneal", 0.294, 294), ("baseline-anneal", 1, 1000)),
         *(("baseline-muon-anneal", 1, 1000), ("anneal", 0.276, 290)),
@@ -251,14 +254,16 @@ def test_what_a_baseline_with_the_anneals_rate_leaves_of_its_saving(
     ]
     values = {"rows": rows, "points": points, "iso_controls": controls}
     _, _, *lines = tables["parts_table"](values).splitlines()
-    cells = "40.0 | 0.600 | 50.0 | 0.500 | 90.0 | 0.100"
+    short = "40.0 | 0.600 | 50.0 | 0.500 | 90.0 | 0.100"
+    whole = "80.0 | 0.200 | 70.0 | 0.300 | 95.0 | 0.050"
+    muon = "80.0 | 0.200 | 90.0 | 0.100 | 70.0 | 0.300"  # of the seed that all three have
     assert lines == [
-        f"| a/scratch | AdamW | 294 | {cells} |  |",
-        "| a/scratch | AdamW | 1,000 | 80.0 | 0.200 | 70.0 | 0.300 | - | - | 2.0x [1.5, -] |",
-        "| a/scratch | Muon | 1,000 | - | - | 90.0 | 0.100 | - | - "
-        "| not reached (< 5.0x; reached in 30%) |",
+        f"| a/scratch | AdamW | 294 | 1 | {short} |  |",
+        f"| a/scratch | AdamW | 1,000 | 1 | {whole} | 2.0x [1.5, -] |",
+        f"| a/scratch | Muon | 1,000 | 1 | {muon} | not reached (< 5.0x; reached in 30%) |",
     ]
     text = tables["control_in_short"](values)
+    assert "rate, of 3 runs, in multiply-adds: " in text
     assert "under AdamW it saves 2.0x [1.5, -] on a; under Muon it did not come to it on a." in text
     assert (
         "it was ahead at 2 of 2 lengths, and of 2 longer ones, which took more time, 1 ended"
@@ -267,8 +272,10 @@ def test_what_a_baseline_with_the_anneals_rate_leaves_of_its_saving(
     text = tables["parts_in_all"](values)
     assert text.startswith(
         "In 0.294 of the baseline's steps under AdamW or SGD the line ended +10.0 points from the "
-        "cosine, and the anneal +40.0 from the line, above it in 1 of 1 cases. At equal time"
+        "cosine, and the anneal +40.0 from the line, above it in 1 of 1 cases. In all of its steps "
+        "under AdamW or SGD the line ended -10.0 points from the cosine, and the anneal +25.0"
     )
+    assert "the line ended +10.0 points from the cosine, and the anneal -20.0 from the line" in text
     assert "; 1 of these 2 by intervals above zero" in text
 
 
