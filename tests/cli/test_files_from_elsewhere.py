@@ -284,7 +284,7 @@ def test_lists_that_stand_for_many_values_are_refused(
     state["trained"][name] = {"width": many} if name == "options" else many
     torch.save(state, tmp_path / "a.pt")
     error = said(capsys, "predict", str(tmp_path / "a.pt"), str(tmp_path))
-    assert "over 1,048,576 values in its metadata" in error
+    assert "its lists and tuples stand for over 4,194,304 values" in error
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,12 @@ In: a file. Out: a plain dictionary of tensors and numbers, or the TrainedModel 
 from __future__ import annotations
 
 import json
-import pickle
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -22,6 +20,7 @@ from torch import Tensor, nn
 from vcycle.data.atomic import naming
 from vcycle.evaluate.trained_model import TrainedModel
 from vcycle.models.checkpoint_files import is_compressed
+from vcycle.models.pickled import load_pickled
 from vcycle.schedule.messages import shortened
 
 FORMAT = 2
@@ -53,7 +52,7 @@ def find_trained_model(path: Path) -> TrainedModel | None:
     if path.suffix != ".safetensors":
         _check_stored(path)
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            state = load_pickled(path, mmap=True)
         except Exception:  # what torch may raise for a file that it did not write is not said
             return None
         if not isinstance(state, dict) or not {"format", "trained"} <= state.keys():
@@ -169,8 +168,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint. Code inside it never runs. Raises ValueError if the file is none."""
     check_intact(path)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        state = load_pickled(path)
+    except Exception as error:  # of torch's reader, for a file that it did not write
         raise _damaged(path, error, "damaged or unsafe") from None
     return _check_format(state, path)
 
@@ -211,7 +210,7 @@ def check_loads(path: Path) -> int:
     """
     try:
         _check_stored(path)
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        state = load_pickled(path, mmap=True)
         return int(_check_format(state, path)["next_step"])
     except Exception as error:  # of torch's reader, for a file that it did not write
         if isinstance(error, ValueError) and str(path) in str(error):

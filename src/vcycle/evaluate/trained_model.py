@@ -17,8 +17,6 @@ from vcycle.data.manifest import Manifest
 from vcycle.data.tables import check_line
 from vcycle.schedule.shape import Shape, ShapeRule
 
-_MOST_VALUES = 2**20
-
 
 @dataclass(frozen=True)
 class TrainedModel:
@@ -77,9 +75,8 @@ class TrainedModel:
     def from_dict(cls, values: dict[str, Any]) -> TrainedModel:
         """From what ``to_dict`` gave, be it through JSON.
 
-        Raises ValueError if a value is missing or of another type, or there are very many.
+        Raises ValueError if a value is missing or of another type.
         """
-        _check_count(values)
         known: dict[str, Any] = {}
         hints = get_type_hints(cls)
         for field in fields(cls):
@@ -99,18 +96,3 @@ class TrainedModel:
         shape = Shape.parse(known["shape"])
         known.get("rule", ShapeRule()).scale(shape, frames=1, side=1)  # as every plan does
         return cls(**known)
-
-
-def _check_count(values: object) -> None:
-    """Raise ValueError if lists that hold a list many times stand for as many values as one likes.
-
-    To copy or to print them would not end.
-    """
-    left, count = [values], 1
-    while left:
-        each = left.pop()
-        if isinstance(each, dict | list | tuple | set):
-            count += len(each)
-            if count > _MOST_VALUES:
-                raise ValueError(f"over {_MOST_VALUES:,} values in its metadata")
-            left += each.values() if isinstance(each, dict) else each

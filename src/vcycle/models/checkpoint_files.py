@@ -1,9 +1,8 @@
 """Read the tensors of a checkpoint file, and only those.
 
 In: a local ``.pth``, ``.pyth``, ``.pt`` or ``.safetensors`` file from any source. Out: a flat state
-dict on the CPU, and the keys of everything else in the file. No code in the file runs: pickles are
-read with torch's ``weights_only``, which accepts tensors and plain containers. The format is
-detected from the content, not from the name.
+dict on the CPU, and the keys of everything else in the file. No code in the file runs. The format
+is detected from the content, not from the name.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from vcycle.models.entries import KINETICS_PAGE
+from vcycle.models.pickled import load_pickled
 from vcycle.models.wrapped import without_wrappers
 from vcycle.schedule.messages import shortened
 
@@ -84,11 +84,10 @@ def _read(path: Path) -> Any:
     # A zip archive or a pickle, as torch.save writes them.
     if not start.startswith((b"PK", b"\x80")):
         raise ValueError("neither torch.save nor safetensors wrote it")
-    is_zip = start.startswith(b"PK")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about old formats, which are still read
         # A mapped archive is read only as needed, and its records cannot exceed the file.
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+        return load_pickled(path, mmap=start.startswith(b"PK"))
 
 
 def is_compressed(path: Path) -> bool:
@@ -136,11 +135,8 @@ def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]
         if not isinstance(key, str) or not isinstance(value, Tensor):
             others.append(str(key))
             continue
-        plain = value.layout == torch.strided and not (value.is_meta or value.is_nested)
-        if not plain or value.dtype not in _DTYPES:
-            raise ValueError(
-                f"{path}: {shown(key)} is not a dense tensor of a usual dtype; save it as one"
-            )
+        if value.dtype not in _DTYPES:
+            raise ValueError(f"{path}: {shown(key)} is no tensor of a usual dtype; save it as one")
         name = without_wrappers(key)
         if name in state:
             raise ValueError(f"{path}: holds {shown(name)} twice, under two prefixes; save it once")

@@ -30,6 +30,7 @@ from vcycle.evaluate.checkpoint import weights_bytes
 from vcycle.models import check_model, discard_statistics, memory_format, set_token_share
 from vcycle.models.buffers import restored_buffers
 from vcycle.models.external import TOO_FEW_VALUES
+from vcycle.models.pickled import load_pickled
 from vcycle.schedule.messages import duration
 from vcycle.schedule.plan import MiniBatch
 from vcycle.schedule.shape import Shape
@@ -235,16 +236,16 @@ def _as_checkpoints_keep_it(state: dict[str, Any], name: str) -> dict[str, Any]:
     """A copy of a model's state, written and read as checkpoints are."""
     file = io.BytesIO()
     try:
+        weights_bytes(state, {})
         torch.save(state, file)
         file.seek(0)
-        copy: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
-        weights_bytes(state, {})
+        copy: dict[str, Any] = load_pickled(file)
     except (KeyError, RuntimeError, SafetensorError) as error:  # of safetensors
         raise ValueError(
             f"model {name}: safetensors cannot hold its state ({error}); register such a buffer "
             f"with persistent=False, or in another dtype or layout"
         ) from error
-    except (pickle.PickleError, TypeError, AttributeError) as error:
+    except (pickle.PickleError, ValueError, TypeError, AttributeError) as error:
         raise ValueError(
             f"model {name}: a checkpoint of its state could not be read again; let get_extra_state "
             f"return tensors, numbers, strings, and lists and dictionaries of them, and give lazy "
