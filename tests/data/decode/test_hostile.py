@@ -133,15 +133,19 @@ def test_what_is_not_a_readable_file(tmp_path):
         refused(tmp_path / "secret.mp4", "Permission")
 
 
-def test_a_list_of_videos_is_no_video(tmp_path):
-    encode(tmp_path / "good.mp4", numbered_frames(4))
-    (tmp_path / "a.mp4").write_text("ffconcat version 1.0\nfile good.mp4\n")
-    encode(tmp_path / "good.ts", numbered_frames(4))
-    (tmp_path / "b.m3u8").write_text(
-        "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\ngood.ts\n#EXT-X-ENDLIST\n"
-    )
-    for name in ("a.mp4", "b.m3u8"):
+def test_a_list_of_videos_is_no_video_and_opens_none(tmp_path):
+    os.mkfifo(tmp_path / "fifo.ts")  # to open it would wait for ever
+    lists = {
+        "a.mp4": b"ffconcat version 1.0\nfile fifo.ts\n",
+        "b.m3u8": b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfifo.ts\n#EXT-X-ENDLIST\n",
+    }
+    for name, content in lists.items():
+        (tmp_path / name).write_bytes(content)
         refused(tmp_path / name, "a list of other files, not a video")
+        (tmp_path / "part.tar").write_bytes(bytes(99) + content)
+        part = Location(str(tmp_path / "part.tar"), 99, len(content))
+        with pytest.raises(UnreadableVideo, match="a list of other files, not a video"):
+            probe(part)
 
 
 def test_names_that_look_like_something_else(tmp_path):

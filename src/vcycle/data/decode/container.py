@@ -19,7 +19,8 @@ from vcycle.data.decode.remote import fetch
 from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo
 from vcycle.schedule.messages import one_line
 
-_LISTS = frozenset(("concat", "dash", "hls", "imf", "sdp"))  # formats that name other files
+_LISTS = frozenset(("dash", "imf", "sdp"))  # formats that name other files
+_LIST_STARTS = (b"ffconcat version 1.0", b"#EXTM3U")  # of those that FFmpeg would open at once
 
 
 @contextmanager
@@ -42,6 +43,8 @@ def open_video(
         source = source or source_of(place)
         if not isinstance(source, str):  # fetched bytes may name no file and no address
             options["protocol_whitelist"] = "none"
+        elif _start(place).startswith(_LIST_STARTS):
+            raise UnreadableVideo(str(place), "a list of other files, not a video")
         with av.open(source, metadata_errors="ignore", options=options) as container:
             stream = _video_stream(container)
             if container.format.name in _LISTS:
@@ -65,6 +68,13 @@ def open_video(
 def is_folder(place: Location) -> bool:
     """Whether the video is a folder of image files."""
     return place.is_local and os.path.isdir(place.uri)  # noqa: PTH112  this runs for every clip
+
+
+def _start(place: Location) -> bytes:
+    """The first bytes of a local video."""
+    with open(place.uri, "rb", buffering=0) as file:  # noqa: PTH123  this runs for every clip
+        file.seek(place.offset)
+        return file.read(20)
 
 
 def _video_stream(container: Any) -> Any:
