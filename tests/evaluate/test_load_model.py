@@ -76,6 +76,24 @@ def rewritten(source: Path, file: Path, *, extra: str = "{}", **changes: object)
     return file
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.complex64, torch.float8_e4m3fn])
+def test_numbers_of_another_kind_are_not_cast(
+    dtype: torch.dtype, trained_run: Path, tmp_path: Path
+) -> None:
+    file = trained_run / "checkpoint.safetensors"
+    with safe_open(file, framework="pt") as weights:
+        metadata = weights.metadata()
+    tensors = load_file(file)
+    name = next(name for name, each in tensors.items() if each.is_floating_point())
+    save_file({**tensors, name: tensors[name].to(dtype)}, tmp_path / "a.safetensors", metadata)
+    with pytest.raises(ValueError, match=rf"'{name}' holds {dtype}, .* takes torch\.float32"):
+        vcycle.load_model(tmp_path / "a.safetensors")
+    halves = {name: each.half() for name, each in tensors.items() if each.is_floating_point()}
+    save_file({**tensors, **halves}, tmp_path / "b.safetensors", metadata)
+    loaded = vcycle.load_model(tmp_path / "b.safetensors").module.state_dict()
+    torch.testing.assert_close(loaded[name], halves[name].float())
+
+
 def test_a_file_of_a_version_that_kept_no_rule_is_read(trained_run: Path, tmp_path: Path) -> None:
     values = vcycle.load_model(trained_run).trained.to_dict()
     del values["rule"]

@@ -21,6 +21,7 @@ from vcycle.data.atomic import naming
 from vcycle.evaluate.trained_model import TrainedModel
 from vcycle.models.checkpoint_files import is_compressed
 from vcycle.models.pickled import load_pickled
+from vcycle.models.weights import check_kind
 from vcycle.schedule.messages import shortened
 
 FORMAT = 2
@@ -86,7 +87,8 @@ def load_tensors(
 
     With ``averaged`` False they are those of the last step, also of a run that averages weights.
 
-    Raises ValueError if the file is damaged, or its tensors are not those of the module.
+    Raises ValueError if the file is damaged, or its tensors are not those of the module, or of
+    another kind of numbers.
     """
     is_weights = file.suffix == ".safetensors"
     if is_weights and not averaged:
@@ -95,6 +97,10 @@ def load_tensors(
         state = _read_weights(file, module, trained)
     else:
         state = weights_of(load_checkpoint(file), averaged=averaged)
+    for name, place in module.state_dict().items():
+        value = state.get(name)
+        if isinstance(place, Tensor) and isinstance(value, Tensor):
+            check_kind(file, name, value, name, place)
     try:
         module.load_state_dict(state)
     except Exception as error:  # whatever the set_extra_state of a model of one's own may raise

@@ -30,7 +30,7 @@ PUBLISHED = (
     "pytorch.org/vision (ResNet-50, ResNet-101) and huggingface.co/timm"
 )
 
-_DTYPES = {
+USUAL_DTYPES = {
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.complex64, torch.complex128),
@@ -135,7 +135,7 @@ def _flat(path: Path, content: Any) -> tuple[dict[str, Tensor], tuple[str, ...]]
         if not isinstance(key, str) or not isinstance(value, Tensor):
             others.append(str(key))
             continue
-        if value.dtype not in _DTYPES:
+        if value.dtype not in USUAL_DTYPES:
             raise ValueError(f"{path}: {shown(key)} is no tensor of a usual dtype; save it as one")
         name = without_wrappers(key)
         if name in state:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vcycle.models.checkpoint_files import read_state_dict, shown
+from vcycle.models.checkpoint_files import USUAL_DTYPES, read_state_dict, shown
 from vcycle.models.checkpoint_names import from_image_resnet, from_pytorchvideo
 from vcycle.models.wrapped import without_wrappers
 
@@ -211,12 +211,7 @@ class _Matching:
             )
             self.dropped.append(key)
             return
-        is_lossy = value.is_complex() and not place.is_complex()
-        if is_lossy or (place.is_floating_point() and not value.is_floating_point()):
-            raise ValueError(
-                f"{self.path}: {shown(key)} holds {value.dtype}, {shown(name)} takes "
-                f"{place.dtype}; save it as that"
-            )
+        check_kind(self.path, key, value, name, place)
         if not bool((value.isfinite() & value.to(place.dtype).isfinite()).all()):
             raise ValueError(
                 f"{self.path}: {shown(key)} holds values that are not finite; choose another file"
@@ -296,6 +291,20 @@ class _Matching:
             dropped=tuple(self.dropped),
             missing=tuple(missing),
             head=self.head_text,
+        )
+
+
+def check_kind(path: str | Path, key: str, value: Tensor, name: str, place: Tensor) -> None:
+    """Raise ValueError if a cast of a file's tensor to that of a model would change its kind.
+
+    Integers would become floating point, complex numbers real, or eight bits of a number more.
+    """
+    is_lossy = value.is_complex() and not place.is_complex()
+    is_unusual = value.dtype not in USUAL_DTYPES and value.dtype != place.dtype
+    if is_lossy or is_unusual or (place.is_floating_point() and not value.is_floating_point()):
+        raise ValueError(
+            f"{path}: {shown(key)} holds {value.dtype}, {shown(name)} takes {place.dtype}; save it "
+            f"as that"
         )
 
 
