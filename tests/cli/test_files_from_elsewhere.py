@@ -291,6 +291,7 @@ def test_lists_that_stand_for_many_values_are_refused(
     ("options", "message"),
     [
         ({"width": 300_000}, "its weights are not those of resnet3d_tiny with options {'width': 3"),
+        ({"width": 16 * 10**9}, "an option is too large (Storage size calculation overflowed"),
         ({"depth": 3}, "got an unexpected keyword argument 'depth'; it takes width, dropout"),
         ({"num_classes": 3}, "options {'num_classes': 3}: "),
     ],

@@ -46,6 +46,7 @@ def test_options_reach_the_builder() -> None:
         ({"name": "resnet3d_tiny", "num_classes": "x"}, "num_classes 'x': "),
         ({"name": "resnet3d_tiny", "widht": 2}, "it takes width, dropout"),
         ({"name": "resnet3d_tiny", "width": 0}, "width 0: "),
+        ({"name": "video_vit_tiny", "patch_side": 10**12}, "an option is too large .*10000000"),
     ],
 )
 def test_a_wrong_call_is_one_clear_line(call: dict[str, object], message: str) -> None:

@@ -126,6 +126,7 @@ def test_a_plan_keeps_to_whole_tubelets() -> None:
         ({"width": 24}, "width 24: give a multiple of 16 and of 2 heads"),
         ({"width": 48, "heads": 5}, "width 48: give a multiple of 16 and of 5 heads"),
         ({"depth": 0}, "depth 0: give a whole number of at least 1"),
+        ({"depth": 10**7}, "depth 10000000: give at most 1000"),
         ({"patch_side": 0}, "patch_side 0: give a whole number of at least 1"),
         ({"heads": 4.0}, "heads 4.0: give a whole number of at least 1"),
         ({"patch_frames": "two"}, "patch_frames 'two': give a whole number of at least 1"),

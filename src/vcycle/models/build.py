@@ -19,6 +19,7 @@ from vcycle.models.slowfast import SlowFast
 from vcycle.models.tiny import TinyResNet3d
 from vcycle.models.transformer import VideoTransformer
 from vcycle.schedule.arguments import whole_number
+from vcycle.schedule.messages import shortened
 
 FAMILIES: Mapping[Family, Callable[..., nn.Module]] = {
     "SlowFast": SlowFast,
@@ -38,7 +39,7 @@ def build_model(name: str, *, num_classes: int, **options: Any) -> nn.Module:
     those that the name stands for.
 
     Raises ValueError if the name is unknown (it names the nearest), ``num_classes`` is below 1, or
-    the builder does not take an option.
+    the builder does not take an option or its size.
     """
     num_classes = whole_number("num_classes", num_classes)
     if ":" in name:
@@ -54,6 +55,10 @@ def build_model(name: str, *, num_classes: int, **options: Any) -> nn.Module:
     except TypeError as error:
         raise ValueError(
             f"model {name}: an option has the wrong type ({error}); check model.options"
+        ) from error
+    except RuntimeError as error:  # torch makes no tensor of that size
+        raise ValueError(
+            f"model {name}: an option is too large ({shortened(error)}); check model.options"
         ) from error
 
 

@@ -35,8 +35,8 @@ class VideoTransformer(nn.Module):
     than whole tubelets is padded at its end with zeros, the mean pixel. In training it may keep a
     share of the tokens (``set_token_share``), drawn before the first block.
 
-    Raises ValueError if ``width`` is no multiple of 16 and of ``heads``, or another option is
-    below 1.
+    Raises ValueError if ``width`` is no multiple of 16 and of ``heads``, ``depth`` is above 1000,
+    or another option is below 1.
     """
 
     def __init__(
@@ -55,6 +55,8 @@ class VideoTransformer(nn.Module):
         sizes |= {"patch_frames": patch_frames, "patch_side": patch_side}
         for name, size in sizes.items():
             whole_number(name, size)
+        if depth > 1000:
+            raise ValueError(f"depth {depth}: give at most 1000")
         if width % 16 or width % heads:
             raise ValueError(f"width {width}: give a multiple of 16 and of {heads} heads")
         self.patch = (patch_frames, patch_side, patch_side)
