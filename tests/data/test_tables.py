@@ -7,11 +7,13 @@ import re
 import pytest
 
 from vcycle.data.tables import (
+    check_line,
     parse_items,
     parse_lines,
     parse_number,
     parse_table,
     parse_whole_number,
+    without_control,
 )
 
 
@@ -69,3 +71,20 @@ def test_numbers_are_finite_and_not_negative(text):
 def test_no_video_has_so_many_seconds():
     with pytest.raises(ValueError, match="end '1e308' is not a number from 0 to 2147483648"):
         parse_number("1e308", "end")
+
+
+@pytest.mark.parametrize("control", ["\x1b", "\x9b", "\u202e", "\u202d", "\n"])
+def test_names_that_steer_a_terminal_are_refused(control):
+    name = f"run{control}31m"
+    with pytest.raises(ValueError, match=r"class .* has a line break or another control character"):
+        check_line(name, "class")
+    assert control not in without_control(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["پرتاب می\u200cکند", "קפיצה\u200f", "走る", "наклон", "สวัสดี", "👩\u200d🚀 é", "\u2068b\u2069"],
+)
+def test_names_in_any_script_are_kept(name):
+    check_line(name, "class")
+    assert without_control(name) == name

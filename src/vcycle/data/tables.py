@@ -22,8 +22,11 @@ from vcycle.data.atomic import write_atomic
 from vcycle.schedule.messages import quoted, shortened
 
 T = TypeVar("T")
-CONTROL = re.compile("[\x00-\x08\n\r\x0e-\x1f\x7f]")
-"""Characters that break a line of a file or begin what steers a terminal."""
+CONTROL = re.compile("[\x00-\x08\n\r\x0e-\x1f\x7f-\x84\x86-\x9f\u202d\u202e]")
+"""Characters that break a line of a file, begin what steers a terminal, or turn letters round.
+
+Those that join letters or mark a direction are not among them: names in many scripts need them.
+"""
 
 MOST = 2**31
 """Of frames, pixels, seconds and frames a second: no video has more."""
