@@ -74,12 +74,15 @@ def test_a_model_may_name_what_does_not_decay() -> None:
             self.linear = nn.Linear(4, 4)
 
         def no_weight_decay(self) -> set[str]:
-            return {"first"}
+            return {"first", "linear.bias"}
 
     model = Tokens()
     decayed, spared = parameter_groups(model, weight_decay=1)
-    assert names_of(model, decayed["params"]) == ["linear.weight", "linear.bias"]
-    assert names_of(model, spared["params"]) == ["first"]
+    assert names_of(model, decayed["params"]) == ["linear.weight"]
+    assert names_of(model, spared["params"]) == ["first", "linear.bias"]
+    model.linear = torch.compile(model.linear, backend="eager")  # which renames its parameters
+    wrapped = parameter_groups(model, weight_decay=1)
+    assert [id(p) for p in wrapped[1]["params"]] == [id(p) for p in spared["params"]]
 
 
 def test_wrong_calls() -> None:
@@ -109,3 +112,13 @@ def test_a_wrapped_model_has_the_groups_and_the_names_of_the_one_within(wrap: An
     for one, other in zip(plain, wrapped, strict=True):
         assert [id(p) for p in one["params"]] == [id(p) for p in other["params"]]
     assert freeze(wrap(model), ["head"]) == 2
+
+
+def test_a_model_with_a_wrapped_part_spares_what_it_spared_before() -> None:
+    """A model that lists its own parameters then has the wrapper's names for them."""
+    model = build_model("video_vit_tiny", num_classes=3, width=32, depth=2, heads=2)
+    plain = parameter_groups(model, weight_decay=0.1)
+    model.blocks[0] = torch.compile(model.blocks[0], backend="eager")
+    wrapped = parameter_groups(model, weight_decay=0.1)
+    for one, other in zip(plain, wrapped, strict=True):
+        assert [id(p) for p in one["params"]] == [id(p) for p in other["params"]]

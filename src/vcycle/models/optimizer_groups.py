@@ -41,7 +41,8 @@ def parameter_groups(
         for parameter in module.parameters(recurse=False)
     }
     no_weight_decay = getattr(model, "no_weight_decay", None)
-    named = no_weight_decay() if callable(no_weight_decay) else ()
+    # A model may list its parameters, and parts of it be wrapped: both by their plain names.
+    named = set(map(plain_name, no_weight_decay() if callable(no_weight_decay) else ()))
     spared |= {p for name, p in model.named_parameters() if plain_name(name) in named}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
