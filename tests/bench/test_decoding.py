@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -68,3 +69,17 @@ def test_few_clips_need_one_worker() -> None:
 def test_rows_of_something_else(rows: object, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         clip_seconds(rows)
+
+
+def test_clips_are_to_come_as_fast_as_the_fastest_shape_takes_them() -> None:
+    """That is the one of most clips a second, though its steps may take longer than others."""
+    plan = Plan(replace(PLAN.baseline, steps=200, stage_ends=(100, 150)), Multigrid(norm_group=8))
+    coarse, full = plan.shapes[0], plan.shapes[-1]
+    steps = measured_steps(
+        [
+            {"shape": str(full), "clips": 64, "seconds": 0.1},
+            {"shape": str(coarse), "clips": 1024, "seconds": 0.4},
+        ]
+    )
+    line = decoding_line(plan, steps, clip_seconds(ROWS), workers=99)
+    assert line.startswith(f"decoding: training takes 2,560 clips/s at {coarse}; ")

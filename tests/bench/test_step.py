@@ -29,6 +29,7 @@ from vcycle.cli.bench_step import prediction_text
 from vcycle.cli.main import main
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Model, RunConfig
+from vcycle.models import TokenDrop
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
@@ -246,8 +247,9 @@ def test_the_papers_figure_is_of_its_own_schedule() -> None:
     config = recipe("ssv2-slowfast-r50")
     twice = replace(config, multigrid=replace(config.multigrid, epoch_factor=2.0))
     other = replace(config, multigrid=config.multigrid.with_schedule("pass"))
-    cases = (config, twice, other, recipe("demo"))
-    assert [paper_speedup(each) for each in cases] == [5.6, 4.2, None, None]
+    groups = replace(config, multigrid=replace(config.multigrid, norm_group=4))
+    cases = (config, twice, groups, other, recipe("demo"))
+    assert [paper_speedup(each) for each in cases] == [5.6, 4.2, 5.6, None, None]
     text = prediction_text(config, measured_of(config))
     assert re.search(r"^predicted: .* 3\.44x less\nthe paper: 5\.6x less, at ", text)
 
@@ -349,3 +351,25 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_a_step_is_timed(
     file = tmp_path / "steps.json"
     assert main(["bench", "step", "demo", *FLAGS, "--out", str(file)]) == 2
     assert f"--out {file}: {tmp_path} is read-only; name a" in capsys.readouterr().err
+
+
+def test_shares_of_tokens_are_measured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    cycle = LongCycle(((1.0, 1.0), (1.0, 1.0)), shares=(0.5, 0.5), tokens=(0.25, 1.0), once=True)
+    multigrid = Multigrid(cycle, None, fine_tuning=False, norm_group=None, steps=6)
+    config = replace(
+        CONFIG,
+        baseline=replace(CONFIG.baseline, stage_ends=()),
+        multigrid=multigrid,
+        model=Model("video_vit_tiny", {"width": 16, "depth": 1, "heads": 1}),
+    )
+    taken: list[float] = []
+    whole = step.timed_step
+
+    def noted(model: torch.nn.Module, *given: Any, **settings: Any) -> StepSeconds:
+        taken.extend(each.share for each in model.modules() if isinstance(each, TokenDrop))
+        return whole(model, *given, **settings)
+
+    monkeypatch.setattr(step, "timed_step", noted)
+    rows = bench_steps(StepBench(config, num_classes=3), config.plan(), max_clips=4, repeats=1)
+    assert [row.token_share for row in rows] == [0.25, 1.0]
+    assert taken == [0.25] * 2 + [1.0] * 2  # one to choose kernels, and one that is timed

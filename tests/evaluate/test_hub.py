@@ -15,6 +15,7 @@ from huggingface_hub import ModelCard
 import vcycle
 from vcycle.cli.main import main
 from vcycle.data.json_lines import read_rows
+from vcycle.evaluate.figures import figures_of
 from vcycle.evaluate.hub import model_card
 
 HEADING = "| metric | value | 95% interval (bootstrap over videos) |"
@@ -45,6 +46,8 @@ def test_the_folder_loads_as_the_model_that_it_is_of(
         assert again.trained == model.trained
         with torch.no_grad():
             assert torch.equal(again.module(clips), model.module(clips))
+    with pytest.raises(ValueError, match=r"no best\.pt in it"):  # its figures may be of another
+        vcycle.load_model(folder, best=True)
     config = json.loads((folder / "config.json").read_text())
     assert config["classes"] == list(model.classes)
     assert config["shape"] == "8x32x32"
@@ -153,3 +156,18 @@ def test_flags_that_do_not_go_together(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert message in error_of([str(trained_run), *flags], capsys)
+
+
+def test_figures_of_a_run_are_those_of_the_checkpoint(trained_run: Path, tmp_path: Path) -> None:
+    """The final evaluation is of the last weights; an earlier best has its own validation."""
+    run = shutil.copytree(trained_run, tmp_path / "run")
+    result = json.loads((run / "result.json").read_text())
+    first, *_ = read_rows(run / "validation.jsonl")
+    final = {"protocol": "all views", "top1": 0.125}
+    (run / "result.json").write_text(json.dumps({**result, "final": final}))
+    model = vcycle.load_model(run)
+    assert figures_of(model, None)["protocol"] == "all views"
+    earlier = replace(model, trained=replace(model.trained, steps=first["step"] + 1))
+    found = figures_of(earlier, None)
+    assert (found["top1"], found["steps"]) == (first["top1"], first["step"] + 1)
+    assert found["protocol"] != "all views"

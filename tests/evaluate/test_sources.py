@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import vcycle
+from tests.conftest import small_run
 from vcycle.cli.main import main
+from vcycle.data.manifest import Manifest
 from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.evaluate.sources import evaluation_config, labelled_as
+from vcycle.evaluate.trained_model import TrainedModel
 
 
 def scores(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -255,3 +260,40 @@ def test_a_folder_for_the_hub_scores_as_the_run(
     capsys.readouterr()
     data = ["--data", str(synthetic_videos), "--data.num_workers", "0"]
     assert scores([str(tmp_path / "hub"), *data], capsys) == expected
+
+
+@pytest.mark.parametrize("size", [(112, 112), (112, 224), (224, 112)])
+def test_crops_of_published_weights_are_the_papers_for_their_size(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    """256 to 340 pixels for 224; of a rectangle by its short side."""
+    torch.save({"weight": torch.zeros(1)}, tmp_path / "a.pth")
+    sides = zip(("frames", "height", "width"), (8, *size), strict=True)
+    fields = {f"baseline.shape.{side}": length for side, length in sides}
+    fields |= {"model.name": "resnet3d_tiny", "data.manifest": "videos", "data.stride": 2}
+    assert evaluation_config(tmp_path / "a.pth", fields).data.short_side == (128, 170)
+
+
+def test_a_video_with_times_for_its_label_is_not_one_of_one_class(
+    trained_run: Path, synthetic_videos: Path
+) -> None:
+    trained, videos = vcycle.load_model(trained_run).trained, Manifest.read(synthetic_videos)
+    first, *others = videos.videos
+    timed = replace(first, spans=((0.0, 0.5),))
+    videos = replace(videos, videos=(timed, *others), multi_label=True)
+    with pytest.raises(ValueError, match=rf"{first.path} has 1 labels, or times for them; leave"):
+        labelled_as(trained, videos, Path("a.pt"))
+    assert not labelled_as(trained, replace(videos, videos=tuple(others)), Path("a.pt")).multi_label
+
+
+@pytest.mark.parametrize("sampled", [{"frame_rate": 12.5}, {"segments": True}])
+def test_a_file_says_how_its_clips_are_sampled(
+    trained_run: Path, synthetic_videos: Path, tmp_path: Path, sampled: dict[str, Any]
+) -> None:
+    config = small_run(synthetic_videos)
+    config = replace(config, data=replace(config.data, **sampled))
+    trained = TrainedModel.of_run(config, Manifest.read(synthetic_videos), steps=1)
+    weights, file = load_file(trained_run / "checkpoint.safetensors"), tmp_path / "a.safetensors"
+    save_file(weights, file, {"vcycle": json.dumps(trained.to_dict())})
+    data = evaluation_config(file, {"data.manifest": str(synthetic_videos)}).data
+    assert {name: getattr(data, name) for name in sampled} == sampled

@@ -17,6 +17,7 @@ from vcycle.models import (
     precise_bn,
     set_norm_group,
 )
+from vcycle.models.frozen import is_in_training
 
 
 def tiny() -> nn.Module:
@@ -95,6 +96,8 @@ def test_a_norm_that_trains_again_moves_its_statistics() -> None:
     clips = torch.randn(4, 3, 4, 16, 16)
     model(clips)
     frozen = model.stem_bn.running_mean.clone()
+    assert not is_in_training(model.stem_bn)
     model.requires_grad_(True).train()
+    assert is_in_training(model.stem_bn)
     model(clips)
     assert not torch.equal(model.stem_bn.running_mean, frozen)

@@ -85,6 +85,10 @@ def test_a_wrapper_has_the_layers_of_what_it_wraps() -> None:
     assert layer_depths(Wrapper(Wrapper(Two()))) == expected
     with pytest.raises(ValueError, match=r"no nn.Sequential or nn.ModuleList of layers"):
         layer_depths(Wrapper(nn.Linear(1, 1)))
+    prompted = Wrapper(Two())
+    prompted.prompt = nn.Parameter(torch.zeros(1))  # of no layer of what it wraps
+    with pytest.raises(ValueError, match=r"no nn.Sequential or nn.ModuleList of layers"):
+        layer_depths(prompted)
 
 
 def test_rates_fall_towards_the_input() -> None:

@@ -154,10 +154,12 @@ def test_runs_on_different_videos_are_refused(folders: list[Path], tmp_path: Pat
 
 
 def test_other_views_of_the_same_videos_are_a_note(folders: list[Path], tmp_path: Path) -> None:
-    other = write_run(tmp_path / "other", {1: 0.5}, batches=[("8x32x32", 4)], num_clips=10)
+    views = {"num_clips": 10, "num_crops": 3}
+    other = write_run(tmp_path / "other", {1: 0.5}, batches=[("8x32x32", 4)], **views)
     notes = compare_runs([folders[0], other])["notes"]
     assert notes == [
-        f"validations differ: 1 clips a video in {folders[0]}; 10 clips a video in {other}"
+        f"validations differ: 1 clips a video in {folders[0]}; 10 clips a video in {other}",
+        f"validations differ: 1 crops a clip in {folders[0]}; 3 crops a clip in {other}",
     ]
 
 

@@ -184,7 +184,9 @@ def test_the_best_is_the_last_resort(tmp_path: Path, damaged: bool) -> None:
     if damaged:
         (tmp_path / "checkpoint.pt").write_bytes(b"damaged")
     assert has_checkpoint(tmp_path)
-    assert newest_intact(tmp_path, say=lambda _: None) == tmp_path / "best.pt"
+    said: list[str] = []
+    assert newest_intact(tmp_path, say=said.append) == tmp_path / "best.pt"
+    assert ["checkpoint.pt: it is damaged" in each for each in said] == [True] * damaged
     clear_after(tmp_path, next_step=5, resumed=tmp_path / "best.pt")
     for name in ("checkpoint", "best"):
         assert load_checkpoint(tmp_path / f"{name}.pt")["next_step"] == 5

@@ -22,7 +22,7 @@ from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.models import commit_statistics, convert_batch_norm, defer_statistics, set_norm_group
 from vcycle.models.tiny import TinyResNet3d
 from vcycle.schedule.multigrid import Multigrid
-from vcycle.train import gradients, loop
+from vcycle.train import gradients, loop, nonfinite
 from vcycle.train.nonfinite import BuffersBefore, Diverged, NonFinite, are_finite
 from vcycle.train.run import train
 from vcycle.train.step_log import StepLoss
@@ -290,3 +290,32 @@ def test_a_scaler_that_skips_every_step_ends_the_run(nonfinite: str) -> None:
     message = r"^step 70: gradients overflowed in each of the last 50 steps, .*--precision bf16"
     with pytest.raises(Diverged, match=message):
         watch.account(losses[70:])
+
+
+def test_the_clips_of_all_micro_batches_of_the_process_that_failed_are_named(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    videos = Manifest.read(config.data.manifest).split("train")
+    plain = SimpleNamespace(world_size=2, strategy=SimpleNamespace(precision=None))
+    run: Any = SimpleNamespace(
+        config=replace(config, accumulate=2), plan=config.plan(), train_videos=videos, fabric=plain
+    )
+    monkeypatch.setattr(nonfinite, "gathered", lambda own, _: [True, own])
+    step = config.plan()[7]
+    parts = [
+        StepPart(
+            step,
+            config.baseline,
+            micro_batch=micro,
+            micro_batches=2,
+            rank=1,
+            world_size=2,
+            seed=config.seed,
+        )
+        for micro in (0, 1)
+    ]
+    requests = [clip_requests(part, num_videos=len(videos)) for part in parts]
+    expected = [videos.videos[request.index].path for part in requests for request in part]
+    assert len(expected) == step.batch_size / 2
+    row = NonFinite(run)._row(StepLoss(step.index, math.nan, math.nan, 0.0))
+    assert row["clips"] == expected

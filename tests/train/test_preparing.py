@@ -50,6 +50,10 @@ def test_it_is_the_difference_of_two_predictions(
         return 0.01 if is_prepared else 0.04
 
     monkeypatch.setattr("vcycle.train.preparing._clip_seconds", clip_seconds)
+    prepare = preparing.prepare_videos
+    monkeypatch.setattr(
+        preparing, "prepare_videos", lambda *a, **k: replace(prepare(*a, **k), seconds=6.0)
+    )
     timed = replace(times, decode={**times.decode, Shape(1, 16, 16): 0.1})  # of another plan, too
     saving = measure_preparing(config, timed, videos, val_videos=12)
     assert saving is not None
@@ -57,7 +61,9 @@ def test_it_is_the_difference_of_two_predictions(
     faster = replace(times, decode={shape: each / 4 for shape, each in times.decode.items()})
     before, after = (run_seconds(config, each, val_videos=12) for each in (times, faster))
     assert saving.saved == pytest.approx(before.total - after.total)
-    assert saving.spent > 0
+    rewritten = [min(32, videos.videos[k].num_frames) for k in (0, len(videos) // 2)]
+    frames = sum(video.num_frames for video in videos.videos) * (1 + 12 / len(videos))
+    assert saving.spent == pytest.approx(frames * 6.0 / sum(rewritten) / times.workers)
     assert {shape for is_prepared, shape in decoded if is_prepared} == set(config.plan().shapes)
 
 

@@ -137,3 +137,13 @@ def test_a_time_is_written_as_the_flag_takes_it(seconds: int, exact: str, longer
     assert time_text(seconds + 1e-9) == exact
     assert parse_time(exact) == seconds
     assert time_text(budget._next_round(seconds - 0.5)) == longer
+
+
+def test_a_budget_for_few_epochs_or_far_too_many_says_so() -> None:
+    def said(seconds: float) -> str:
+        return fit_budget(CONFIG, TIMES, seconds, val_videos=50).steps_note
+
+    assert ": too few to train well; give more time" in said(30.0)
+    assert said(100.0).endswith("asked for")
+    without = f"; without --time a baseline would have {CONFIG.baseline.epochs:.0f}, so less time"
+    assert without in said(20_000.0)
