@@ -70,7 +70,7 @@ def test_what_a_label_may_mean_is_said(put):
     (root / "t.csv").write_text("path,labels\na.mp4,run\nb.mp4,walk\nc.mp4,\n")
     (note,) = list_table(root / "t.csv", val_share=0).notes
     assert note == (
-        "1 video with no or several labels, such as c.mp4: each class is scored by itself (mAP)"
+        "1 video with no or several labels, such as 'c.mp4': each class is scored by itself (mAP)"
     )
 
 

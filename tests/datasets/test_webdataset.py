@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tarfile
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -29,8 +30,8 @@ def test_labels_are_read_from_any_of_their_files(pack):
     names = [[listing.classes[label] for label in entry.labels] for entry in listing.entries]
     assert names == [["2"], ["10"], ["3"], ["x"], ["7"], ["a", "b"]]
     assert listing.notes == (
-        "1 video with no or several labels, such as data-000000.tar/7.seg: each class is scored by "
-        "itself (mAP)",
+        "1 video with no or several labels, such as 'data-000000.tar/7.seg': each class is scored "
+        "by itself (mAP)",
     )
 
 
@@ -209,3 +210,50 @@ def test_headers_of_headers_without_end_are_one_line(pack):
     (root / "a.tar").write_bytes(block * 5000 + (root / "a.tar").read_bytes())
     with pytest.raises(ValueError, match=r"a\.tar: is "):
         list_folder(root)
+
+
+def _extended(content, kind=tarfile.XHDTYPE):
+    """A header for the member that follows."""
+    header = tarfile.TarInfo("more")
+    header.type, header.size = kind, len(content)
+    return header.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % 512)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"1" * 65_000,
+        b"65000 a=" + b"1" * 64_991 + b"\n",
+        b"2 " * 30_000 + b"=",  # each record goes on to the end
+        b"0 a=\n" * 10,
+        b"7 a=bc\n" + b"9 a=bc\n",
+        b"9" * 4301 + b" a=\n",
+        b"7 abcd\n",
+    ],
+    ids=range(7),
+)
+def test_a_damaged_header_takes_no_time_and_no_memory(pack, content, monkeypatch):
+    monkeypatch.setattr(tarfile.TarInfo, "_proc_pax", None)  # it may take hours
+    root = pack("a.tar", {"1.mp4": None, "1.cls": b"x"})
+    (root / "a.tar").write_bytes(_extended(content) + (root / "a.tar").read_bytes())
+    with pytest.raises(ValueError, match=r"a\.tar: is not .* \(a (dam|header of many)"):
+        list_folder(root)
+
+
+def test_further_values_are_not_kept(pack):
+    root = pack("a.tar", {"1.mp4": None, "1.cls": b"x"})
+    of_all = _extended(b"".join(b"%d %d=\n" % (8, i) for i in range(1000, 8000)), tarfile.XGLTYPE)
+    of_one = _extended(b"60008 a=" + b"\n" * 60_000) + tarfile.TarInfo("a").tobuf()
+    (root / "a.tar").write_bytes(of_all + of_one * 50 + (root / "a.tar").read_bytes())
+    tracemalloc.start()
+    try:
+        assert list_folder(root).classes == ("x",)
+        assert tracemalloc.get_traced_memory()[1] < 2**21
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_name_does_not_steer_the_terminal(pack):
+    root = pack("a.tar", {"\x1b[31m\n.mp4": None, "\x1b[31m\n.json": b'["a", "b"]'})
+    (note,) = list_folder(root).notes
+    assert r"such as 'a.tar/\x1b[31m\n':" in note

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from vcycle.data.manifest import check_class, check_path, locate
 from vcycle.data.metadata import FOLDER_FRAME_RATE, Location
 from vcycle.data.tables import check_line, placed
-from vcycle.schedule.messages import counted
+from vcycle.schedule.messages import counted, quoted
 
 T = TypeVar("T")
 
@@ -103,8 +103,8 @@ def notes_on_labels(names: Sequence[str], labels: Sequence[Sequence[object]]) ->
     if not others:
         return ()
     return (
-        f"{counted(len(others), 'video')} with no or several labels, such as {others[0]}: each "
-        f"class is scored by itself (mAP)",
+        f"{counted(len(others), 'video')} with no or several labels, such as {quoted(others[0])}: "
+        f"each class is scored by itself (mAP)",
     )
 
 

@@ -7,6 +7,7 @@ the tars as they are. Only headers and labels are read here.
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -30,12 +31,14 @@ from vcycle.schedule.messages import counted, quoted
 _LABEL_FILES = ("cls", "json", "txt")  # in this order
 _LABEL_FIELDS = ("labels", "label", "class", "cls")
 _MOST_LABEL_BYTES = 1_000_000
-_MOST_HEADER_BYTES = 2**20
+_MOST_HEADER_BYTES = 2**16  # as many as a value of an extended attribute has on Linux
 _EXTENDED = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 )
 """Headers of long names and further values, for the member that follows."""
+_RECORD = re.compile(rb"([0-9]{1,20}) [^=\n]+=")  # of such values: its length, and the name of one
+_DIGITS = re.compile(rb"[0-9]{100}")
 _MOST_END_BYTES = 2**20  # zeros, of which tar writes a few thousand
 _FIX = "give each video a .cls, a .json with label or labels, or a .txt"
 
@@ -145,15 +148,43 @@ class _LongHeaderError(ValueError):
 
 
 class _TarInfo(tarfile.TarInfo):
-    """A header of a tar; what extends it is read whole, and may not be large."""
+    """A header of a tar; what extends it is read whole, and may not be large.
 
-    def _proc_member(self, tar: tarfile.TarFile) -> Any:
-        if self.type in _EXTENDED and self.size > _MOST_HEADER_BYTES:
+    What is said of all members, such as a comment of git's, is passed over: ``tarfile`` copies it
+    into each.
+    """
+
+    def _proc_member(self, tar: Any) -> Any:
+        if self.type not in _EXTENDED:
+            return super()._proc_member(tar)  # type: ignore[misc]
+        if not 0 <= self.size <= _MOST_HEADER_BYTES:
             raise _LongHeaderError(
                 f"{tar.name!s}: a header of {self.size:,} bytes, as of extended attributes; write "
                 f"it without them"
             )
+        content = tar.fileobj.read(self._block(self.size))  # type: ignore[attr-defined]
+        if self.type == tarfile.XGLTYPE:
+            return self.fromtarfile(tar)
+        if self.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE):
+            _check_records(content.rstrip(b"\0"))
+        tar.fileobj.seek(-len(content), 1)
         return super()._proc_member(tar)  # type: ignore[misc]
+
+
+def _check_records(content: bytes) -> None:
+    """Raise ValueError unless a header is lines, each of its length, a name and a value.
+
+    On others ``tarfile`` takes hours, or memory without end; so it does on digits alone.
+    """
+    place = 0
+    while place < len(content):
+        record = _RECORD.match(content, place)
+        end = place + int(record[1]) if record else 0
+        if not record or not record.end() < end <= len(content) or content[end - 1 : end] != b"\n":
+            raise ValueError("a damaged header")
+        place = end
+    if _DIGITS.search(content):
+        raise ValueError("a header of many digits")
 
 
 def _members(tar: tarfile.TarFile, shard: Path) -> dict[str, tarfile.TarInfo]:
@@ -165,6 +196,9 @@ def _members(tar: tarfile.TarFile, shard: Path) -> dict[str, tarfile.TarInfo]:
     last = "nothing"
     try:
         for member in tar:
+            # What tarfile keeps of each, and nothing reads.
+            tar.members.clear()  # type: ignore[attr-defined]
+            member.pax_headers = {}
             if member.size < 0:
                 raise ValueError(f"{member.size} bytes")
             path = PurePosixPath(member.name)
