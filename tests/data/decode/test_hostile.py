@@ -7,6 +7,7 @@ import os
 import resource
 import struct
 import wave
+import zlib
 from fractions import Fraction
 from pathlib import Path
 
@@ -352,3 +353,27 @@ def test_memory_stays_flat(video):
 def _resident_bytes():
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
+
+
+def test_a_frame_that_would_fill_the_memory_is_not_decoded(tmp_path):
+    """A small file may claim any size."""
+    video = tmp_path / "v.mp4"
+    frame = struct.pack("<BHHHHBBBBBB", 0x2C, 0, 0, 2, 2, 0, 2, 3, 0x84, 0x8F, 5)
+    video.write_bytes(
+        b"GIF89a" + struct.pack("<HHBBB", 16000, 16000, 0x80, 0, 0) + bytes(6) + frame + b"\0;"
+    )
+    with pytest.raises(UnreadableVideo, match=r"16000 x 16000 pixels a frame: larger than 100,000"):
+        probe(Location(str(video)))
+    png = tmp_path / "frames" / "0.png"
+    png.parent.mkdir()
+    chunks = (b"IHDR", struct.pack(">IIBBBBB", 16000, 16000, 1, 0, 0, 0, 0)), (b"IEND", b"")
+    rows = (b"IDAT", zlib.compress(bytes(2001) * 16000, 1))
+    png.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(map(_chunk, (chunks[0], rows, chunks[1]))))
+    with pytest.raises(UnreadableVideo, match=r"'0\.png': no pixels, or larger than 100,000,000"):
+        probe(Location(str(png.parent)))
+
+
+def _chunk(named):
+    name, content = named
+    checksum = struct.pack(">I", zlib.crc32(name + content))
+    return struct.pack(">I", len(content)) + name + content + checksum

@@ -19,6 +19,11 @@ from vcycle.data.decode.remote import fetch
 from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo
 from vcycle.schedule.messages import one_line
 
+MOST_PIXELS = 100_000_000
+"""Of a frame, which takes up to thirty bytes a pixel: cameras of 12K have 99 million."""
+DECODER_OPTIONS = {"max_pixels": str(MOST_PIXELS)}
+"""With which FFmpeg refuses larger frames before they take memory."""
+
 _LISTS = frozenset(("dash", "imf", "sdp"))  # formats that name other files
 _LIST_STARTS = (b"ffconcat version 1.0", b"#EXTM3U")  # of those that FFmpeg would open at once
 
@@ -53,6 +58,11 @@ def open_video(
                 raise UnreadableVideo(str(place), "no video stream")
             if stream.codec_context is None:
                 raise UnreadableVideo(str(place), "no decoder for its codec")
+            width, height = stream.codec_context.width, stream.codec_context.height
+            if width * height > MOST_PIXELS:
+                reason = f"{width} x {height} pixels a frame: larger than {MOST_PIXELS:,} in all"
+                raise UnreadableVideo(str(place), reason)
+            stream.codec_context.options = DECODER_OPTIONS  # frames may grow later
             # One thread per worker: the workers are the parallelism.
             stream.codec_context.thread_count = 1
             stream.codec_context.thread_type = "NONE"

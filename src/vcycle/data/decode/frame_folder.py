@@ -18,6 +18,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from vcycle.data.decode.container import DECODER_OPTIONS, MOST_PIXELS
 from vcycle.data.decode.resample import Resampler, mirror, orientation, rotation
 from vcycle.data.grid import Grid
 from vcycle.data.metadata import IMAGE_SUFFIXES, TookTooLong, UnreadableVideo, VideoInfo
@@ -126,7 +127,11 @@ def _decode(file: str) -> Any:
         content = Path(file).read_bytes()
         codec: Any = av.CodecContext.create(_codec(content), "r")
         codec.thread_count = 1
+        codec.options = DECODER_OPTIONS
         frames = codec.decode(av.Packet(content)) or codec.decode(None)
+    except av.ArgumentError as error:
+        reason = f"no pixels, or larger than {MOST_PIXELS:,} in all"
+        raise _unreadable(file, reason) from error
     except Exception as error:
         raise _unreadable(file, one_line(error)) from error
     if not frames:
