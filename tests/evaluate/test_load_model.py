@@ -243,3 +243,15 @@ def test_what_is_no_model_is_refused(trained_run: Path, tmp_path: Path) -> None:
     cut.write_bytes(cut.read_bytes()[:5000])
     with pytest.raises(ValueError, match="damaged"):
         vcycle.load_model(cut)
+
+
+def test_tensors_in_place_of_plain_values_are_refused(trained_run: Path, tmp_path: Path) -> None:
+    state = torch.load(trained_run / "checkpoint.pt", weights_only=True)
+    options = {"trained": {**state["trained"], "options": {"dropout": torch.zeros(3)}}}
+    for changes, reason in (
+        ({"format": torch.zeros(3)}, "not of this version"),
+        (options, "a value of type Tensor in its metadata"),
+    ):
+        torch.save({**state, **changes}, tmp_path / "a.pt")
+        with pytest.raises(ValueError, match=rf"checkpoint .*a\.pt: .*{reason}"):
+            vcycle.load_model(tmp_path / "a.pt")

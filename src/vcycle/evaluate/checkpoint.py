@@ -196,7 +196,7 @@ def _check_format(state: Any, path: Path) -> dict[str, Any]:
             f"checkpoint {path}: not a checkpoint of vcycle train; if it holds weights, give it to "
             f"vcycle.load_weights(model, ...), or to `vcycle eval {path.name} --model MODEL`"
         )
-    if state["format"] != FORMAT:
+    if type(state["format"]) is not int or state["format"] != FORMAT:
         raise ValueError(
             f"checkpoint {path}: not of this version of vcycle train; train again, or install the "
             f"version that wrote it"

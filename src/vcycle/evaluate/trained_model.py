@@ -77,6 +77,7 @@ class TrainedModel:
 
         Raises ValueError if a value is missing or of another type.
         """
+        _check_plain(values)
         known: dict[str, Any] = {}
         hints = get_type_hints(cls)
         for field in fields(cls):
@@ -96,3 +97,14 @@ class TrainedModel:
         shape = Shape.parse(known["shape"])
         known.get("rule", ShapeRule()).scale(shape, frames=1, side=1)  # as every plan does
         return cls(**known)
+
+
+def _check_plain(values: object) -> None:
+    """Raise ValueError unless values are as JSON has them: a tensor is equal to none, nor unequal."""
+    left = [values]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict | list | tuple | set):
+            left += each.values() if isinstance(each, dict) else each
+        elif not isinstance(each, str | int | float | None):
+            raise ValueError(f"a value of type {type(each).__name__} in its metadata")

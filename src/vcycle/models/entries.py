@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from vcycle.schedule.arguments import nearest
+from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import Shape, ShapeRule, kept_tokens
 
 Family = Literal["SlowFast", "I3D", "Slow", "C2D", "TinyResNet3d", "VideoTransformer"]
@@ -114,7 +115,8 @@ def find_model(name: str) -> ModelEntry:
     if name not in _BY_NAME:
         hint = nearest(name, _BY_NAME) or "; vcycle models lists them"
         raise ValueError(
-            f"model {name}: no such model, and no package.module:function of your own{hint}"
+            f"model {shortened(name, 60)}: no such model, and no package.module:function of your "
+            f"own{hint}"
         )
     return _BY_NAME[name]
 
