@@ -73,11 +73,16 @@ def folders(tmp_path: Path) -> list[Path]:
 @pytest.mark.parametrize(
     ("name", "before", "after", "message"),
     [
-        ("metrics.jsonl", '"batch_size": 4', '"batch_size": 1e308', "metrics.jsonl has batch_size"),
-        ("metrics.jsonl", '"batch_size": 4', f'"batch_size": {10**400}', "metrics.jsonl has batch"),
+        (
+            "metrics.jsonl",
+            '"batch_size": 4',
+            '"batch_size": 1e308',
+            "line 1 is damaged (batch_size",
+        ),
+        ("metrics.jsonl", '"batch_size": 4', f'"batch_size": {10**400}', "is damaged (batch_size"),
         ("validation.jsonl", "0.95", str(10**400), "top1 10000000000000000000 after step 29 in va"),
-        ("validation.jsonl", "30.0", str(10**400), "validation.jsonl has seconds 1000000000"),
-        ("multiply_adds.json", "100", "1e999", "multiply_adds.json has 8x32x32 inf"),
+        ("validation.jsonl", "30.0", str(10**400), "line 3 is damaged (seconds 1000000000"),
+        ("multiply_adds.json", "100", "1e999", "8x32x32 inf; restore it, or remove"),
     ],
 )
 def test_numbers_that_no_run_writes_name_its_folder(
@@ -90,8 +95,9 @@ def test_numbers_that_no_run_writes_name_its_folder(
     for words in (["compare", *map(str, folders)], ["compare", *map(str, folders[::-1])]):
         assert main(words) == 2
         error = capsys.readouterr().err
-        assert error.startswith(f"vcycle: run folder {folders[0]}: ")
+        assert error.startswith((f"vcycle: {file}: ", f"vcycle: run folder {folders[0]}: "))
         assert message in error
+        assert name in error
 
 
 def test_costs_are_those_of_the_first_validation_at_or_above(folders: list[Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import shutil
 import signal
@@ -257,6 +258,28 @@ def test_a_checkpoint_of_another_run_is_refused(
     message = str(caught.value)
     assert all(each in message for each in differing), message
     assert "\n" not in message
+
+
+def test_a_checkpoint_of_other_values_is_refused_before_it_is_measured(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    train(short(config), tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    file = tmp_path / "run" / "checkpoint.pt"
+    state = torch.load(file, weights_only=True)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    (tmp_path / "run" / "best.pt").unlink()
+    before = state["optimizer"]
+    huge = torch.zeros(1).expand(2**20, 2**20)
+    for changes in (
+        *({"optimizer": each} for each in ([1], {}, {**before, "state": {0: {"exp_avg": huge}}})),
+        {"optimizer": {**before, "state": {0: {"exp_avg": "x"}}}},
+        *({"seconds": each} for each in ("x", math.nan, -1.0)),
+        *({"next_step": each} for each in (-5, 10**12)),
+    ):
+        torch.save({**state, **changes}, file)
+        with pytest.raises(ValueError, match=r"^checkpoint .*checkpoint\.pt: it is damaged \("):
+            train(short(config), tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize("stops_after", [0, 1, 3])

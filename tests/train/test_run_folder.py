@@ -310,12 +310,38 @@ def test_a_run_ends_without_the_rows_that_somebody_removed(tmp_path: Path) -> No
 
 
 def test_a_damaged_row_costs_a_run_that_goes_on_no_other(tmp_path: Path) -> None:
-    rows = ['{"step": 0}', "\0\0\0", '{"step": 2}', '{"step": 3}']
+    numbers = '"seconds": 1.0, "seconds_left": 2.0, "waiting_seconds": 0.5, "batch_size": 4'
+    rows = [f'{{"step": {step}, {numbers}}}' for step in (0, '"1"', 2, "NaN", 3)]
+    rows[1:1] = "\0\0\0", '{"step": 1}'
     (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n")
     with pytest.raises(ValueError, match=r"metrics\.jsonl: line 2 is damaged .*; restore the file"):
         read_rows(tmp_path / "metrics.jsonl")
     RunFolder(tmp_path).start(*BEGUN, first_step=3, **NEW)
     assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [0, 2]
+
+
+@pytest.mark.parametrize("content", ["[1]", "5", "{", "[" * 100_000])
+def test_a_damaged_file_is_named_before_anything_is_written(tmp_path: Path, content: str) -> None:
+    (tmp_path / "checkpoint.pt").touch()
+    (tmp_path / "config.yaml").write_text(config_text(CONFIG))
+    (tmp_path / "plan.json").write_text(content)
+    assert RunFolder(tmp_path).predicted_seconds() is None  # it is written again
+    (tmp_path / "bad_videos.json").write_text(content)
+    with pytest.raises(ValueError, match=r"bad_videos\.json.*; restore it, or remove it"):
+        RunFolder(tmp_path).begin(CONFIG, resume=True)
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(ValueError, match=r"result\.json.*; restore it, or remove it"):
+        RunFolder(tmp_path).result()
+
+
+def test_pipes_among_the_files_are_not_waited_for(tmp_path: Path) -> None:
+    names = ("metrics.jsonl", "validation.jsonl", "plan.json", "starts.jsonl", "nonfinite.jsonl")
+    for name in names:
+        os.mkfifo(tmp_path / name)
+    folder = RunFolder(tmp_path)
+    folder.start(*BEGUN, first_step=3, **NEW)
+    folder.add_start({"step": 3})
+    assert not any((tmp_path / name).is_fifo() for name in names)
 
 
 def test_best_weights_that_cannot_be_read_just_now_are_not_taken_for_none(

@@ -1,16 +1,32 @@
-"""JSON lines: a file of rows that grows while a run goes on."""
+"""JSON of run folders: files of one object, and of rows, which grow while a run goes on."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from vcycle.data.tables import parse_object
 
-def read_rows(path: Path, *, skips_damaged: bool = False) -> list[dict[str, Any]]:
+RESTORE = "restore it, or remove it"
+"""What to do about a damaged file."""
+_MOST = 2**62
+"""Of any number: what is computed from two is finite."""
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON file's one object. Raises ValueError if it is none."""
+    return parse_object(path, dict, fix=RESTORE)
+
+
+def read_rows(
+    path: Path, *, numbers: Iterable[str] = (), skips_damaged: bool = False
+) -> list[dict[str, Any]]:
     """The rows of a JSON-lines file; a last line that a crash cut short is left out.
 
-    Raises ValueError if another is no row, unless these are skipped.
+    Raises ValueError if another is no row, or ``check_numbers`` does for these of it, unless such
+    rows are skipped.
     """
     rows = []
     lines = path.read_bytes().splitlines()
@@ -18,12 +34,14 @@ def read_rows(path: Path, *, skips_damaged: bool = False) -> list[dict[str, Any]
         if not line.strip():
             continue
         try:
-            row, problem = json.loads(line), "no row"
+            row = json.loads(line)
         except (ValueError, RecursionError) as error:
             row, problem = None, str(error)
             if number == len(lines):
                 continue
-        if isinstance(row, dict):
+        else:
+            problem = _problem(row, numbers)
+        if not problem:
             rows.append(row)
         elif not skips_damaged:
             raise ValueError(
@@ -31,3 +49,21 @@ def read_rows(path: Path, *, skips_damaged: bool = False) -> list[dict[str, Any]
                 f"out"
             )
     return rows
+
+
+def check_numbers(row: dict[str, Any], names: Iterable[str]) -> None:
+    """Raise ValueError unless these values are numbers from 0 to 2**62."""
+    for name in names:
+        value = row.get(name)
+        if not (isinstance(value, int | float) and 0 <= value <= _MOST):
+            raise ValueError(f"{name} {value!r:.40}")
+
+
+def _problem(row: object, numbers: Iterable[str]) -> str:
+    if not isinstance(row, dict):
+        return "no row"
+    try:
+        check_numbers(row, numbers)
+    except ValueError as error:
+        return str(error)
+    return ""

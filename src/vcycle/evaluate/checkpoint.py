@@ -62,7 +62,7 @@ def find_trained_model(path: Path) -> TrainedModel | None:
         try:
             return TrainedModel.from_dict(state["trained"])
         except ValueError as error:
-            raise _damaged(path, error) from error
+            raise damaged(path, error) from error
     with _opened(path) as file:
         metadata = file.metadata() or {}
         return (
@@ -77,7 +77,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with naming(path), safe_open(path, framework="pt") as file:
             yield file
     except _DAMAGED as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
 
 
 def load_tensors(
@@ -176,7 +176,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     try:
         state = load_pickled(path)
     except Exception as error:  # of torch's reader, for a file that it did not write
-        raise _damaged(path, error, "damaged or unsafe") from None
+        raise damaged(path, error, "damaged or unsafe") from None
     return _check_format(state, path)
 
 
@@ -205,7 +205,7 @@ def _check_format(state: Any, path: Path) -> dict[str, Any]:
     if ema is not None:
         weights.append(ema.get("average") if isinstance(ema, dict) else None)
     if not all(isinstance(each, dict) for each in weights):
-        raise _damaged(path, "it has no weights")
+        raise damaged(path, "it has no weights")
     return state
 
 
@@ -221,10 +221,11 @@ def check_loads(path: Path) -> int:
     except Exception as error:  # of torch's reader, for a file that it did not write
         if isinstance(error, ValueError) and str(path) in str(error):
             raise
-        raise _damaged(path, error) from None
+        raise damaged(path, error) from None
 
 
-def _damaged(path: Path, why: object, what: str = "damaged") -> ValueError:
+def damaged(path: Path, why: object, what: str = "damaged") -> ValueError:
+    """What to raise of a file, with the reason and what to do."""
     reason = shortened(why, 100) or "unreadable"
     kind = "weights" if path.suffix == ".safetensors" else "checkpoint"
     return ValueError(f"{kind} {path}: it is {what} ({reason}); {_GIVE_ANOTHER}")
@@ -261,6 +262,6 @@ def check_intact(path: Path) -> None:
     except OSError as error:
         raise _unreadable(path, error) from None
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        raise _damaged(path, error) from None
+        raise damaged(path, error) from None
     if bad is not None:
-        raise _damaged(path, f"{bad} has another checksum")
+        raise damaged(path, f"{bad} has another checksum")

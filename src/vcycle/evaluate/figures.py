@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.config.fields import read_config
-from vcycle.data.json_lines import read_rows
+from vcycle.data.json_lines import read_object, read_rows
 from vcycle.evaluate.load_model import LoadedModel
 from vcycle.evaluate.metric_names import METRICS
 from vcycle.evaluate.run_manifest import run_of
@@ -58,10 +58,10 @@ def _of_run(model: LoadedModel) -> dict[str, Any]:
             "protocol": config.protocol,
         }
         result = folder / "result.json"
-        values = json.loads(result.read_text()) if result.is_file() else {}
+        values = read_object(result) if result.is_file() else {}
         if values.get("steps") == steps and "final" in values:
             return {**named, **values["final"]}
-        for row in read_rows(folder / "validation.jsonl"):
+        for row in read_rows(folder / "validation.jsonl", numbers=("step",)):
             if row["step"] + 1 == steps:
                 return {**named, **row}
     raise ValueError(f"{model.path}: no evaluation of these weights beside it; {_ADVICE}")

@@ -100,7 +100,7 @@ class TrainedModel:
 
 
 def _check_plain(values: object) -> None:
-    """Raise ValueError unless values are as JSON has them: a tensor is equal to none, nor unequal."""
+    """Raise ValueError unless values are as JSON has them; a tensor cannot be compared with any."""
     left = [values]
     while left:
         each = left.pop()

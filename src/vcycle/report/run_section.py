@@ -5,7 +5,6 @@ In: a run, its configuration, its validation videos. Out: a section of the page,
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from html import escape
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vcycle.config.run import RunConfig
-from vcycle.data.json_lines import read_rows
+from vcycle.data.json_lines import read_object, read_rows
 from vcycle.data.loader_stats import limit_of
 from vcycle.report.charts import confusion_chart, throughput_chart, waiting_chart
 from vcycle.report.frames import ValidationVideos
@@ -51,7 +50,7 @@ def run_section(
 def _final(path: Path) -> str:
     """What the evaluation that ended the run found, if one did."""
     file = path / "result.json"
-    final = json.loads(file.read_text()).get("final") if file.is_file() else None
+    final = read_object(file).get("final") if file.is_file() else None
     if final is None:
         return ""
     metrics = final["intervals"].items() if "intervals" in final else ()
@@ -240,7 +239,7 @@ def _card(mistake: Mistake, classes: Sequence[str], videos: ValidationVideos) ->
 def _bad_videos(path: Path) -> str:
     """The videos that no process could read, if there are any."""
     file = path / "bad_videos.json"
-    bad = json.loads(file.read_text()) if file.is_file() else {}
+    bad = read_object(file) if file.is_file() else {}
     if not bad:
         return ""
     table = Table("Videos that could not be read", ("video", "reason"), [*bad.items()], text=(1,))

@@ -7,20 +7,18 @@ own model.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vcycle.data.json_lines import read_rows
+from vcycle.data.json_lines import RESTORE, check_numbers, read_object, read_rows
+from vcycle.data.tables import placed
 from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import clip_name
 
-_MOST = 2**62
-"""Of any number: what is computed from two is finite."""
 _ROUNDING = 1e-6
 """Accuracies are kept in single precision, in which 0.9 is a little less."""
 
@@ -111,19 +109,17 @@ def _read_run(folder: str | Path) -> RunRecord:
                 f"run folder {folder}: no {name} in it; give a folder of vcycle train, or wait if "
                 f"it has just begun"
             )
-    validation = json.loads((path / "dataset.json").read_text())["validation"]
+    validation = read_object(path / "dataset.json")["validation"]
     metric = "map" if validation["multi_label"] else "top1"
-    steps = read_rows(path / "metrics.jsonl")
+    steps = read_rows(path / "metrics.jsonl", numbers=("step", "batch_size"))
     if not steps:
         raise ValueError(f"run folder {folder}: no metrics yet; wait for its first steps")
-    _check_numbers(steps, "metrics.jsonl", ("step", "batch_size"))
     clips, costs = [0], _costs(path, steps)
     for step in steps:
         clips.append(clips[-1] + step["batch_size"])
     points = []
     numbers = [step["step"] for step in steps]
-    rows = read_rows(path / "validation.jsonl")
-    _check_numbers(rows, "validation.jsonl", ("step", "seconds"))
+    rows = read_rows(path / "validation.jsonl", numbers=("step", "seconds"))
     for row in rows:
         if not 0 <= row[metric] <= 1 + _ROUNDING:
             raise ValueError(
@@ -144,19 +140,12 @@ def _read_run(folder: str | Path) -> RunRecord:
     )
 
 
-def _check_numbers(rows: Sequence[dict[str, Any]], file: str, names: Sequence[str]) -> None:
-    """Raise TypeError unless these of every row are numbers from 0 to ``_MOST``."""
-    for row in rows:
-        for name in names:
-            if not (isinstance(row[name], int | float) and 0 <= row[name] <= _MOST):
-                raise TypeError(f"{file} has {name} {row[name]!r:.40}")
-
-
 def _costs(path: Path, steps: list[dict[str, Any]]) -> list[float] | None:
     """Multiply-adds before each step and after the last; None if they were not counted."""
     file = path / "multiply_adds.json"
-    of_clip = json.loads(file.read_text()) if file.is_file() else {}
-    _check_numbers([of_clip], file.name, tuple(of_clip))
+    of_clip = read_object(file) if file.is_file() else {}
+    with placed(str(file), RESTORE):
+        check_numbers(of_clip, of_clip)
     total = [0.0]
     for step in steps:
         name = clip_name(step["shape"], step["token_share"])

@@ -55,7 +55,16 @@ def fuses(device: torch.device, precision: str) -> bool | None:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load a checkpoint's state; the kernels stay those of this device, not of the one before."""
+    """Load a checkpoint's state; the kernels stay those of this device, not of the one before.
+
+    Raises ValueError if a tensor in it is not of its parameter's shape.
+    """
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    for number, kept in state["state"].items():
+        for name, value in kept.items():
+            shape = () if name == "step" else params[number].shape
+            if value is not None and value.shape != shape:
+                raise ValueError(f"{name} {number} of its optimizer is no tensor of {shape}")
     pairs = zip(state["param_groups"], optimizer.param_groups, strict=True)
     groups = [{**saved, "fused": group.get("fused")} for saved, group in pairs]
     optimizer.load_state_dict({**state, "param_groups": groups})

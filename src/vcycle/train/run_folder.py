@@ -33,7 +33,7 @@ from typing import Any, Literal, TypeAlias
 from vcycle.config.fields import config_text, read_saved
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import naming, remove_partials, write_atomic
-from vcycle.data.json_lines import read_rows
+from vcycle.data.json_lines import check_numbers, read_object, read_rows
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.manifest import MANIFEST_FILES, Manifest
 from vcycle.evaluate.metric_names import metric_of
@@ -48,12 +48,12 @@ from vcycle.train.same_run import check_config, identity
 Resume: TypeAlias = bool | Literal["auto"]
 
 _ROWS = {
-    "metrics.jsonl": "step",
-    "validation.jsonl": "step",
-    "phases.jsonl": "phase",
-    "nonfinite.jsonl": "step",
+    "metrics.jsonl": ("step", "seconds", "seconds_left", "waiting_seconds", "batch_size"),
+    "validation.jsonl": ("step", "seconds"),
+    "phases.jsonl": ("phase",),
+    "nonfinite.jsonl": ("step",),
 }
-"""What each row of a file is of."""
+"""What each row of a file is of, and the other numbers that are read again."""
 _NAMES = (
     *("config.yaml", "plan.json", "dataset.json", "multiply_adds.json"),
     *(*_ROWS, "starts.jsonl", "bad_videos.json", "scores.csv", "result.json"),
@@ -121,11 +121,15 @@ class RunFolder:
             return "complete"
         if not dry_run and not os.access(self.path, os.W_OK):
             raise ValueError(f"run folder {self.path}: it is read-only; copy it, and resume there")
-        return "resumed" if has_checkpoint(self.path) else "new"
+        if not has_checkpoint(self.path):
+            return "new"
+        if (self.path / "bad_videos.json").is_file():
+            self._bad_videos = read_object(self.path / "bad_videos.json")
+        return "resumed"
 
     def result(self) -> dict[str, Any]:
         """The totals of a complete run."""
-        return dict(json.loads((self.path / "result.json").read_text()))
+        return read_object(self.path / "result.json")
 
     def has_validation(self, step: int) -> bool:
         """Whether the validation after ``step`` is written."""
@@ -136,16 +140,19 @@ class RunFolder:
         the later of equals is.
         """
         steps = best_steps(self.path)
-        rows = read_rows(self.path / "validation.jsonl")
         metric = metric_of(scores)
+        file = self.path / "validation.jsonl"
+        rows = read_rows(file, numbers=("step", metric), skips_damaged=True)
         return all(scores[metric] >= row[metric] for row in rows if row["step"] + 1 == steps)
 
     def predicted_seconds(self) -> float | None:
         """What the run's steps were predicted to take before its first one, if it was."""
         try:
-            return float(json.loads((self.path / "plan.json").read_text())["predicted_seconds"])
-        except (OSError, ValueError, LookupError, TypeError):
+            plan = read_object(self.path / "plan.json")
+            check_numbers(plan, ["predicted_seconds"])
+        except (OSError, ValueError):
             return None
+        return float(plan["predicted_seconds"])
 
     def start(
         self,
@@ -168,8 +175,6 @@ class RunFolder:
         if first_step == 0:
             (self.path / "scores.csv").unlink(missing_ok=True)
             (self.path / "bad_videos.json").unlink(missing_ok=True)
-        if (self.path / "bad_videos.json").is_file():
-            self._bad_videos = json.loads((self.path / "bad_videos.json").read_text())
         if first_step == 0 or not (self.path / RUN_MANIFEST / "manifest.csv").is_file():
             manifest.write(self.path / RUN_MANIFEST)
         write_atomic(self.path / "config.yaml", config_text(config))
@@ -179,11 +184,12 @@ class RunFolder:
         values = {"recipe": config.recipe, **plan.to_dict(), "predicted_seconds": predicted}
         write_atomic(self.path / "plan.json", json.dumps(values, indent=1) + "\n")
         first_phase = plan.phase_of(first_step) if first_step < len(plan) else len(plan.phases)
-        for name, key in _ROWS.items():
-            first = first_phase if key == "phase" else first_step
-            file = self.path / name
-            rows = read_rows(file, skips_damaged=True) if file.exists() and first_step else []
-            kept = [json.dumps(row) + "\n" for row in rows if row[key] < first]
+        for name, numbers in _ROWS.items():
+            first = first_phase if numbers[0] == "phase" else first_step
+            file, rows = self.path / name, []
+            if file.is_file() and first_step:
+                rows = read_rows(file, numbers=numbers, skips_damaged=True)
+            kept = [json.dumps(row) + "\n" for row in rows if row[numbers[0]] < first]
             if kept or name != "nonfinite.jsonl":
                 write_atomic(file, "".join(kept))
             else:
@@ -211,7 +217,7 @@ class RunFolder:
         """Append what started the run, or has it go on."""
         if self._writes:
             file = self.path / "starts.jsonl"
-            rows = [*(read_rows(file, skips_damaged=True) if file.exists() else []), row]
+            rows = [*(read_rows(file, skips_damaged=True) if file.is_file() else []), row]
             write_atomic(file, "".join(json.dumps(each) + "\n" for each in rows))
 
     def open_logs(self, config: RunConfig) -> None:

@@ -6,6 +6,7 @@ the step at which it starts or goes on. No phase rebuilds any of it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from vcycle.data.manifest import PREPARED_FILE, Manifest
 from vcycle.devices.agreement import from_first, gathered
 from vcycle.devices.buffers import stop_broadcasting_buffers
 from vcycle.devices.fabric import Fabric
-from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.evaluate.checkpoint import damaged, load_checkpoint
 from vcycle.evaluate.loaders import (
     kept_frames,
     make_dataset,
@@ -256,18 +257,24 @@ def _restore(
 ) -> tuple[int, float, bool]:
     """Load a checkpoint's state; returns ``first_step``, ``first_seconds`` and ``has_norms``.
 
-    Raises ValueError unless the checkpoint is of this run.
+    Raises ValueError unless the checkpoint is of this run, and not damaged.
     """
     state, source = load_checkpoint(checkpoint), f"checkpoint {checkpoint}"
     check_state(state, config, dataset, source=source)
     check_network(state, network, source=source)
     network.load_state_dict(state["model"])
-    load_optimizer(optimizer, state["optimizer"])
-    if average is not None:
-        average.load_state(state["ema"])
+    try:
+        load_optimizer(optimizer, state["optimizer"])
+        if average is not None:
+            average.load_state(state["ema"])
+        step, seconds = int(state["next_step"]), float(state["seconds"])
+        if not 0 <= step <= len(config.plan()) or not 0 <= seconds < math.inf:
+            raise ValueError(f"{step} steps in {seconds} seconds")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise damaged(checkpoint, error) from error
     if state.get("scaler"):
         fabric.strategy.precision.load_state_dict(state["scaler"])
-    return state["next_step"], state["seconds"], state["has_norms"]
+    return step, seconds, state["has_norms"]
 
 
 def check_batch_division(config: RunConfig, network: nn.Module, fabric: Fabric) -> None:
