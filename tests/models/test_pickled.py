@@ -46,19 +46,27 @@ def dictionaries_of_one_list() -> bytes:
     return b"\x80\x02](" + pairs + b"q\xff" + make * 3000 + b"e."
 
 
+def dictionaries_of_one_state() -> bytes:
+    """The same, of what is set on them."""
+    state = pickle.dumps({str(number): number for number in range(2000)}, 2)[2:-1]
+    make = b"ccollections\nOrderedDict\n)Rh\xffb"
+    return b"\x80\x02](" + state + b"q\xff" + make * 3000 + b"e."
+
+
 @pytest.mark.parametrize("is_zip", [True, False])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (pickle.dumps({"w": bytearray(9)}, 2), "such as '__builtin__ bytearray'"),
-        (b"\x80\x02ctorch\nTensor\nJ\0\0\0\x7f\x85R.", "such as 'torch Tensor'"),
+        (pickle.dumps({"w": bytearray(9)}, 2), "plain values: '__builtin__ bytearray'"),
+        (b"\x80\x02ctorch\nTensor\nJ\0\0\0\x7f\x85R.", "plain values: 'torch Tensor'"),
         (pickle.dumps({"w": nested(tuple, 60, 2)}, 2), MANY),
         (pickle.dumps({"w": nested(tuple, 3, 2000)}, 2), MANY),
         (pickle.dumps({"w": nested(list, 60, 2)}, 2), MANY),
         (dictionaries_of_one_list(), MANY),
+        (dictionaries_of_one_state(), MANY),
         (b"\x80\x02]q\0h\0h\0\x86q\1K\1\x86a.", "it fills a list or dictionary that another holds"),
     ],
-    ids=["bytes", "tensor", "deep tuple", "wide tuple", "list", "dictionaries", "own member"],
+    ids=["bytes", "tensor", "deep tuple", "wide tuple", "list", "items", "state", "own member"],
 )
 def test_what_takes_more_than_the_file_has_is_refused(
     content: bytes, message: str, is_zip: bool, tmp_path: Path
@@ -84,6 +92,24 @@ def test_a_second_pickle_is_looked_at_under_any_name(tmp_path: Path) -> None:
         load_pickled(path)
 
 
+def test_the_last_pickle_of_an_old_file_is_looked_at_too(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.pt", pickle.dumps({}, 2), is_zip=False)
+    of_names = pickle.dumps([], 2)
+    path.write_bytes(path.read_bytes()[: -len(of_names)] + pickle.dumps(bytearray(9), 2))
+    with pytest.raises(ValueError, match="bytearray"):
+        load_pickled(path)
+
+
+def test_a_pickle_may_hold_as_many_values_as_it_has_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long history beside the weights is written once, and takes no more than the file."""
+    history = [float(number) for number in range(1000)]
+    torch.save({"loss": history}, tmp_path / "a.pt")
+    monkeypatch.setattr("vcycle.models.pickled.MOST_VALUES", 10)
+    assert load_pickled(tmp_path / "a.pt") == {"loss": history}
+
+
 def test_a_pickle_longer_than_any_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +131,7 @@ def test_methods_of_a_dictionary_are_its_own(tmp_path: Path) -> None:
     assert vars(loaded._metadata) == {}
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol 3")
 @pytest.mark.parametrize("is_zip", [True, False])
 def test_what_checkpoints_hold_is_read(is_zip: bool, tmp_path: Path) -> None:
     model = torch.nn.BatchNorm1d(3).half()
@@ -119,6 +146,8 @@ def test_what_checkpoints_hold_is_read(is_zip: bool, tmp_path: Path) -> None:
         "optimizer": optimizer.state_dict(),
         "schedule": {"milestones": Counter({3: 1}), "dtype": torch.bfloat16},
         "tensors": [shared, shared[1:], shared.to(torch.uint8) > 1, torch.tensor(1j)],
+        # torch does not read its own old files of this kind.
+        "unsigned": shared.to(torch.uint16) if is_zip else None,
         "parameter": torch.nn.Parameter(shared),
         "plain": [None, True, 1, -(2**70), 0.5, 1j, "é", (1, (2,)), {3}, {}, [], (), set()],
         "torch": [torch.device("cpu"), torch.Size([1, 2])],
@@ -130,3 +159,5 @@ def test_what_checkpoints_hold_is_read(is_zip: bool, tmp_path: Path) -> None:
         found = load_pickled(source)
         assert repr(found) == repr(expected)
     assert load_pickled(tmp_path / "a.pt")["model_state"]._metadata
+    torch.save(content, tmp_path / "b.pt", pickle_protocol=3)
+    assert repr(load_pickled(tmp_path / "b.pt")) == repr(expected)

@@ -407,7 +407,7 @@ def _changed(**changes: Any) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]
         (lambda _: [torch.zeros(3)], "holds a list"),
         (
             lambda _: {"s1.weight": torch.zeros(3, 3).to_sparse()},
-            r"it holds pickled objects, such as 'torch\._utils _rebuild_sparse_tensor'",
+            r"more than dense tensors and plain values: 'torch\._utils _rebuild_sparse_tensor'",
         ),
         (_changed(s1__bias=torch.ones(3).to(torch.uint16)), "'s1.bias' is no tensor of a usual"),
         (lambda _: {"k\n" * 99: torch.zeros(3)}, "matches nothing"),

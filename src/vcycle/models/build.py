@@ -56,7 +56,9 @@ def build_model(name: str, *, num_classes: int, **options: Any) -> nn.Module:
         raise ValueError(
             f"model {name}: an option has the wrong type ({error}); check model.options"
         ) from error
-    except RuntimeError as error:  # torch makes no tensor of that size
+    except RuntimeError as error:
+        if "overflow" not in str(error):  # of a tensor's size
+            raise
         raise ValueError(
             f"model {name}: an option is too large ({shortened(error)}); check model.options"
         ) from error

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from pickletools import genops
+from pickletools import genops, stackslice
 from typing import IO, Any
 
 import torch
@@ -25,7 +25,7 @@ MOST_BYTES = 2**26
 """Of a pickle, which is a file of torch without its tensors' numbers."""
 
 MOST_VALUES = 2**22
-"""In a pickle, where what is written once and held many times counts as often as it is held."""
+"""In a pickle of fewer bytes: what is written once and held many times counts as often as that."""
 
 _NAMES = {
     *("collections.OrderedDict", "collections.Counter", "torch.Size", "torch.device"),
@@ -37,9 +37,8 @@ _NAMES = {
 }
 """Of dense tensors and plain values. torch accepts more: some take memory without limit."""
 
-_MAKES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "REDUCE": 2, "NEWOBJ": 2, "BINPERSID": 1}
-_FILLS = {"APPEND": 1, "SETITEM": 2, "BUILD": 1}
-"""Of how many values on the stack a new one is made, and with how many that below is filled."""
+_FILLS = ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD")
+"""With the values above it on the stack, what lies below them; others make a new value."""
 
 
 @dataclass(slots=True)
@@ -63,7 +62,7 @@ def load_pickled(source: Path | IO[bytes], *, mmap: bool = False) -> Any:
     return content
 
 
-def _pickles(file: IO[bytes]) -> Iterator[IO[bytes]]:
+def _pickles(file: IO[bytes]) -> Iterator[io.BytesIO]:
     """The pickles in a file, each open where it begins, that torch would read."""
     is_zip = file.read(4) == b"PK\3\4"
     file.seek(0)
@@ -78,51 +77,41 @@ def _pickles(file: IO[bytes]) -> Iterator[IO[bytes]]:
         yield from [start] * 5
 
 
-def _check(file: IO[bytes]) -> None:
+def _check(file: io.BytesIO) -> None:
     """Go through one pickle, with sizes in place of values."""
     stack: list[_Value] = []
     marks: list[int] = []
     memo: dict[int, _Value] = {}
-    total = 0
+    total, most = 0, max(MOST_VALUES, len(file.getbuffer()))
     argument: Any
     for opcode, argument, _ in genops(file):
-        name = opcode.name
-        if name in ("BINPUT", "LONG_BINPUT"):
-            memo[argument] = stack[-1]
-            continue
+        name, taken = opcode.name, opcode.stack_before
+        if name == "GLOBAL" and argument.replace(" ", ".") not in _NAMES:
+            raise ValueError(
+                f"it holds more than dense tensors and plain values: {quoted(argument)}"
+            )
         if name == "MARK":
             marks.append(len(stack))
-            continue
-        if name == "PROTO":
-            continue
-        if name == "GLOBAL" and argument.replace(" ", ".") not in _NAMES:
-            raise ValueError(f"it holds pickled objects, such as {quoted(argument)}")
-        if name in ("BINGET", "LONG_BINGET"):
+        elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            memo[len(memo) if argument is None else argument] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
             stack.append(memo[argument])
-        elif name in _MAKES or name == "TUPLE":
-            size = _take(stack, _MAKES[name] if name in _MAKES else len(stack) - marks.pop())
-            stack.append(_Value(1 + size))
-        elif name in _FILLS or name in ("APPENDS", "SETITEMS"):
-            size = _take(stack, _FILLS[name] if name in _FILLS else len(stack) - marks.pop())
-            if stack[-1].is_held:  # whose holder's size would be wrong
+            total += stack[-1].size
+        elif opcode.stack_after:
+            fills = name in _FILLS
+            start = marks.pop() if stackslice in taken else len(stack) - len(taken) + fills
+            held = stack[start:]
+            del stack[start:]
+            for each in held:
+                each.is_held = True
+            if not fills:
+                stack.append(_Value(0))
+            elif stack[-1].is_held:  # whose holder's size would be wrong
                 raise ValueError("it fills a list or dictionary that another holds already")
-            stack[-1].size += size
-            continue
-        elif name != "STOP":  # a plain value, an empty container, or what torch refuses
-            stack.append(_Value())
-        total += stack[-1].size
-        if total > MOST_VALUES:
-            raise ValueError(f"its lists and tuples stand for over {MOST_VALUES:,} values")
-
-
-def _take(stack: list[_Value], count: int) -> int:
-    """Take so many values off the stack into another; returns their size."""
-    size = 0
-    for _ in range(count):
-        value = stack.pop()
-        value.is_held = True
-        size += value.size
-    return size
+            stack[-1].size += sum(each.size for each in held) + (not fills)
+            total += 0 if fills else stack[-1].size
+        if total > most:
+            raise ValueError(f"its lists and tuples stand for over {most:,} values")
 
 
 def _restore_methods(content: Any) -> None:

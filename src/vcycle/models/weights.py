@@ -297,7 +297,8 @@ class _Matching:
 def check_kind(path: str | Path, key: str, value: Tensor, name: str, place: Tensor) -> None:
     """Raise ValueError if a cast of a file's tensor to that of a model would change its kind.
 
-    Integers would become floating point, complex numbers real, or eight bits of a number more.
+    Integers would become floating point, complex numbers real, or a float8's eight bits more.
+    Floating point is taken for integers, as of counters that were averaged.
     """
     is_lossy = value.is_complex() and not place.is_complex()
     is_unusual = value.dtype not in USUAL_DTYPES and value.dtype != place.dtype
