@@ -862,6 +862,13 @@ def test_how_much_of_the_gain_is_the_rates() -> None:
         assert all(gain["top1"]["mean"] > 0 for gain in row["gains"])
     assert text.count(f"{min(saved):.1f} to {max(saved):.1f} times") == 2
     assert "mostly less than to those of a cosine" in text
+    runs = [
+        point["runs"]
+        for point in POINTS
+        if (point["method"], point["length"]) == ("baseline-anneal", 1)
+    ]
+    assert sorted(runs) == [3] * 6 + [15] * 3
+    assert "one seed in six of nine tasks" in text
     assert 2 * sum(less) > len(less)
     below = []
     for dataset in ("isl_emergency8", "weizmann10", "generated"):
