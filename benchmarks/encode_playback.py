@@ -1,0 +1,58 @@
+"""Make a set of real clips whose classes only the order and the speed of frames tell apart.
+
+    python benchmarks/encode_playback.py DIR/weizmann10 DIR/playback
+
+In: a folder of videos, of any depth. Out: each of them three times, as forwards/NAME.mp4,
+backwards/NAME.mp4, whose frames are in the opposite order, and fast/NAME.mp4, of every second one.
+What is there stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+from fractions import Fraction
+from pathlib import Path
+
+import av
+
+from vcycle.data.decode.encode import encode_video_frames
+
+PLAYED = {"forwards": slice(None), "backwards": slice(None, None, -1), "fast": slice(None, None, 2)}
+"""The frames of a video, by class."""
+_SUFFIXES = (".avi", ".mp4")
+
+
+def main() -> None:
+    """Encode the clips that are not there yet."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("videos", type=Path, help="the folder of videos")
+    parser.add_argument("out", type=Path, help="gets a folder a class")
+    options = parser.parse_args()
+    videos = sorted(each for each in options.videos.rglob("*") if each.suffix in _SUFFIXES)
+    if not videos:
+        parser.error(f"{options.videos}: no videos *.avi or *.mp4 in it")
+    for video in videos:
+        with av.open(str(video)) as container:
+            frames = [*container.decode(video=0)]
+        for name, played in PLAYED.items():
+            out = options.out / name / f"{video.stem}.mp4"
+            if out.exists():
+                continue
+            out.parent.mkdir(parents=True, exist_ok=True)
+            partial = out.with_suffix(".part")
+            encode_video_frames(
+                partial,
+                frames[played],
+                frame_rate=Fraction(25),
+                key_interval=1,
+                quality=18,
+                preset="veryfast",
+            )
+            partial.replace(out)
+    print(f"{len(PLAYED) * len(videos)} clips in {options.out}")
+
+
+if __name__ == "__main__":
+    main()
