@@ -6,19 +6,9 @@ writes into the pages.
 
 from __future__ import annotations
 
-from statistics import mean
-
 from markdown_table import table
-from savings_tables import (
-    SCORES,
-    Row,
-    ahead,
-    beyond_the_longest,
-    runs_text,
-    saving_text,
-    task_name,
-)
-from task_tables import scores_text
+from savings_tables import Row, ahead, beyond_the_longest, runs_text, saving_text, task_name
+from task_tables import finals, mean_scores, scores_text
 
 _PARTS = (
     ("AdamW", "baseline", "baseline-anneal", "anneal"),
@@ -132,37 +122,19 @@ def _range(gains: list[float]) -> str:
 
 
 def _parts(values: Row) -> list[tuple[str, Row, int, list[tuple[float, float]]]]:
-    """Optimizer, a baseline with the anneal's rate, the runs that all three have, and their scores.
-
-    A score is the mean over folds of the mean over the seeds that have run in all three.
-    """
-    finals: dict[tuple[str, str, float], dict[tuple[int, int], Row]] = {}
-    for row in values["rows"]:
-        if row["role"] == "final":
-            of = finals.setdefault((task_name(row), row["method"], row["length"]), {})
-            of[row["fold"], row["seed"]] = row
-    found = []
+    """Optimizer, a baseline with the anneal's rate, and runs and scores of what all three have."""
+    every, parts = finals(values), []
     for optimizer, *methods in _PARTS:
         for point in values["points"]:
             for length, of_anneal in _LENGTHS:
                 if (point["method"], point["length"]) == (methods[1], length):
                     lengths = (length, length, of_anneal)
                     runs = [
-                        finals[task_name(point), method, own]
+                        every[task_name(point), method, own]
                         for method, own in zip(methods, lengths, strict=True)
                     ]
-                    shared = sorted(set.intersection(*map(set, runs)))
+                    shared = set.intersection(*map(set, runs))
+                    scores = [scored for each in runs if (scored := mean_scores(each, shared))]
                     name = "SGD" if point["regime"] == "sgd" else optimizer
-                    scores = [_scores([each[cell] for cell in shared]) for each in runs]
-                    found.append((name, point, len(shared), scores))
-    return found
-
-
-def _scores(runs: list[Row]) -> tuple[float, float]:
-    folds: dict[int, list[Row]] = {}
-    for run in runs:
-        folds.setdefault(run["fold"], []).append(run)
-    top1, loss = (
-        mean(mean(run[score] for run in seeds) for seeds in folds.values()) for score in SCORES
-    )
-    return top1, loss
+                    parts.append((name, point, len(shared), scores))
+    return parts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from statistics import mean
+from typing import TypeAlias
 
 from markdown_table import table
 from savings_tables import (
@@ -20,6 +21,9 @@ from savings_tables import (
     saving_text,
     task_name,
 )
+
+Runs: TypeAlias = Mapping[tuple[int, int], Row]
+"""By seed and fold."""
 
 _SHARES = {0.56: "five ninths", 0.376: "three eighths"}
 """Of the baseline's steps, in which the recipes plan to come to its top-1."""
@@ -243,23 +247,18 @@ def regimes_table(values: Row, titles: dict[str, str]) -> str:
 
 def cycles_beside(values: Row) -> str:
     """Where the paper's cycles came to the whole baseline's top-1, and anneals of their steps."""
-    scores: dict[tuple[str, str, float], dict[tuple[int, int], float]] = {}
-    for row in values["rows"]:
-        if row["role"] == "final":
-            of = scores.setdefault((task_name(row), row["method"], row["length"]), {})
-            of[row["seed"], row["fold"]] = row["top1"]
-    texts = []
+    runs, texts = finals(values), []
     for epochs, steps in _CYCLES_BESIDE:
         cycles, anneals = [], []
-        for task in dict.fromkeys(task for task, method, _ in scores if method == "paper"):
-            cells = scores.get((task, "paper", epochs), {}).keys()
+        for task in dict.fromkeys(task for task, method, _ in runs if method == "paper"):
+            cells = runs.get((task, "paper", epochs), {}).keys()
             whole, there, beside = (
-                _mean_of(scores.get((task, *of), {}), cells)
+                mean_scores(runs.get((task, *of), {}), cells)
                 for of in (("baseline", 1.0), ("paper", epochs), ("anneal", steps))
             )
             if whole is not None and there is not None:
-                cycles.append(there >= whole)
-                anneals += [] if beside is None else [beside >= whole]
+                cycles.append(there[0] >= whole[0])
+                anneals += [] if beside is None else [beside[0] >= whole[0]]
         texts.append(
             f"in {sum(cycles)} of {len(cycles)} tasks with {epochs:g} times its epochs "
             f"(an anneal of as many steps, of the same seeds and folds, in {sum(anneals)} of "
@@ -281,18 +280,6 @@ def cycles_in_short(values: Row) -> str:
         f"baseline in {there} of {len(cycles)} tasks of [these small "
         f"networks](docs/what_was_tried.md#what-failed)."
     )
-
-
-def _mean_of(
-    scores: Mapping[tuple[int, int], float], cells: Collection[tuple[int, int]]
-) -> float | None:
-    """Over folds, of each the mean over the seeds among ``cells``; None if one is not there."""
-    if not cells or not scores.keys() >= set(cells):
-        return None
-    folds: dict[int, list[float]] = {}
-    for seed, fold in cells:
-        folds.setdefault(fold, []).append(scores[seed, fold])
-    return mean(map(mean, folds.values()))
 
 
 def _verdict(found: Row | None) -> str:
@@ -396,14 +383,15 @@ def _of_bfloat16(values: Row) -> str:
 def muon_table(values: Row) -> str:
     """Each length under Muon; in its seeds and folds, Muon's whole baseline, and AdamW's length."""
     whole = {task: point for (task, length), point in baselines_of(values).items() if length == 1}
-    lines = []
+    runs, lines = finals(values), []
     for point in values["points"]:
         method, _, by = point["method"].partition("-")
         if by == "muon":
             task, length = task_name(point), point["length"]
             fewer = whole[task]["multiply_adds"] / point["multiply_adds"]
+            cells = runs[task, point["method"], length].keys()
             scores = (
-                _means_beside(values, point, *other)
+                scores_text(mean_scores(runs.get((task, *other), {}), cells))
                 for other in ((point["method"], length), ("baseline-muon", 1), (method, length))
             )
             lines.append(
@@ -418,40 +406,32 @@ def muon_table(values: Row) -> str:
     )
 
 
-def _means_beside(values: Row, point: Row, method: str, length: float) -> str:
-    return scores_text(scores_beside(values, point, method, length))
-
-
 def scores_text(scores: tuple[float, float] | None) -> str:
     """Top-1 and loss, as two cells."""
     return "- | -" if scores is None else f"{100 * scores[0]:.1f} | {scores[1]:.3f}"
 
 
-def scores_beside(
-    values: Row, point: Row, method: str, length: float
-) -> tuple[float, float] | None:
-    """Top-1 and loss of a method's length over the seeds and folds of ``point``, if it has all.
+def finals(values: Row) -> Mapping[tuple[str, str, float], Runs]:
+    """The final runs of each task, method and length."""
+    found: dict[tuple[str, str, float], dict[tuple[int, int], Row]] = {}
+    for row in values["rows"]:
+        if row["role"] == "final":
+            of = found.setdefault((task_name(row), row["method"], row["length"]), {})
+            of[row["seed"], row["fold"]] = row
+    return found
+
+
+def mean_scores(runs: Runs, cells: Collection[tuple[int, int]]) -> tuple[float, float] | None:
+    """Top-1 and loss over these seeds and folds; None if one of them has not run, or there is none.
 
     The mean over folds of the mean over each fold's seeds, as in every point.
     """
-    finals = [
-        row
-        for row in values["rows"]
-        if row["role"] == "final" and task_name(row) == task_name(point)
-    ]
-    runs = {
-        (row["seed"], row["fold"]): row
-        for row in finals
-        if row["method"] == method and row["length"] == length
-    }
-    folds: dict[int, list[Row | None]] = {}
-    for row in finals:
-        if row["method"] == point["method"] and row["length"] == point["length"]:
-            folds.setdefault(row["fold"], []).append(runs.get((row["seed"], row["fold"])))
-    if any(run is None for seeds in folds.values() for run in seeds):
+    if not cells or not runs.keys() >= set(cells):
         return None
+    folds: dict[int, list[Row]] = {}
+    for seed, fold in cells:
+        folds.setdefault(fold, []).append(runs[seed, fold])
     top1, loss = (
-        mean(mean(run[score] for run in seeds if run is not None) for seeds in folds.values())
-        for score in SCORES
+        mean(mean(run[score] for run in seeds) for seeds in folds.values()) for score in SCORES
     )
     return top1, loss

@@ -169,7 +169,7 @@ def test_where_the_papers_cycles_came_to_the_baseline(task_tables: dict) -> None
 
     def run(name: str, method: str, length: float, top1: float, seed: int = 0) -> dict:
         of = {"dataset": name, "regime": "r", "role": "final", "fold": 0}
-        return of | {"method": method, "length": length, "top1": top1, "seed": seed}
+        return of | {"method": method, "length": length, "top1": top1, "loss": 1.0, "seed": seed}
 
     rows = [run(name, "baseline", 1, 0.8) for name in "abc"]
     rows += [run("a", "baseline", 1, 0.1, seed=1)]
