@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ def read_rows(
 ) -> list[dict[str, Any]]:
     """The rows of a JSON-lines file; a last line that a crash cut short is left out.
 
-    Raises ValueError if another is no row, or ``check_numbers`` does for these of it, unless such
-    rows are skipped.
+    Raises ValueError if another is no row, or one of its ``numbers`` is none, unless such rows are
+    skipped.
     """
     rows = []
     lines = path.read_bytes().splitlines()
@@ -40,7 +40,7 @@ def read_rows(
             if number == len(lines):
                 continue
         else:
-            problem = _problem(row, numbers)
+            problem = wrong_number(row, numbers) if isinstance(row, dict) else "no row"
         if not problem:
             rows.append(row)
         elif not skips_damaged:
@@ -51,19 +51,10 @@ def read_rows(
     return rows
 
 
-def check_numbers(row: dict[str, Any], names: Iterable[str]) -> None:
-    """Raise ValueError unless these values are numbers from 0 to 2**62."""
+def wrong_number(row: Mapping[str, Any], names: Iterable[str]) -> str:
+    """The first of these values that is no number from 0 to 2**62; empty if all are."""
     for name in names:
         value = row.get(name)
         if not (isinstance(value, int | float) and 0 <= value <= _MOST):
-            raise ValueError(f"{name} {value!r:.40}")
-
-
-def _problem(row: object, numbers: Iterable[str]) -> str:
-    if not isinstance(row, dict):
-        return "no row"
-    try:
-        check_numbers(row, numbers)
-    except ValueError as error:
-        return str(error)
+            return f"{name} {value!r:.40}"
     return ""

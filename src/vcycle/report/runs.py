@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vcycle.data.json_lines import RESTORE, check_numbers, read_object, read_rows
-from vcycle.data.tables import placed
+from vcycle.data.json_lines import RESTORE, read_object, read_rows, wrong_number
 from vcycle.schedule.messages import shortened
 from vcycle.schedule.shape import clip_name
 
@@ -144,8 +143,8 @@ def _costs(path: Path, steps: list[dict[str, Any]]) -> list[float] | None:
     """Multiply-adds before each step and after the last; None if they were not counted."""
     file = path / "multiply_adds.json"
     of_clip = read_object(file) if file.is_file() else {}
-    with placed(str(file), RESTORE):
-        check_numbers(of_clip, of_clip)
+    if wrong := wrong_number(of_clip, of_clip):
+        raise ValueError(f"{file}: {wrong}; {RESTORE}")
     total = [0.0]
     for step in steps:
         name = clip_name(step["shape"], step["token_share"])

@@ -33,7 +33,7 @@ from typing import Any, Literal, TypeAlias
 from vcycle.config.fields import config_text, read_saved
 from vcycle.config.run import RunConfig
 from vcycle.data.atomic import naming, remove_partials, write_atomic
-from vcycle.data.json_lines import check_numbers, read_object, read_rows
+from vcycle.data.json_lines import read_object, read_rows, wrong_number
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.manifest import MANIFEST_FILES, Manifest
 from vcycle.evaluate.metric_names import metric_of
@@ -149,10 +149,10 @@ class RunFolder:
         """What the run's steps were predicted to take before its first one, if it was."""
         try:
             plan = read_object(self.path / "plan.json")
-            check_numbers(plan, ["predicted_seconds"])
         except (OSError, ValueError):
             return None
-        return float(plan["predicted_seconds"])
+        is_damaged = wrong_number(plan, ["predicted_seconds"])
+        return None if is_damaged else float(plan["predicted_seconds"])
 
     def start(
         self,
