@@ -138,14 +138,15 @@ def test_a_list_of_videos_is_no_video_and_opens_none(tmp_path):
     os.mkfifo(tmp_path / "fifo.ts")  # to open it would wait for ever
     lists = {
         "a.mp4": b"ffconcat version 1.0\nfile fifo.ts\n",
+        "c.sdp": b"v=0\ns=a\nc=IN IP4 127.0.0.1\nm=video 9 RTP/AVP 96\na=rtpmap:96 H264/90000\n",
         "b.m3u8": b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfifo.ts\n#EXT-X-ENDLIST\n",
     }
     for name, content in lists.items():
         (tmp_path / name).write_bytes(content)
-        refused(tmp_path / name, "a list of other files, not a video")
+        refused(tmp_path / name, "not a video: a list of other files, or damaged")
         (tmp_path / "part.tar").write_bytes(bytes(99) + content)
         part = Location(str(tmp_path / "part.tar"), 99, len(content))
-        with pytest.raises(UnreadableVideo, match="a list of other files, not a video"):
+        with pytest.raises(UnreadableVideo, match=r"a list of other files|Invalid data"):
             probe(part)
 
 

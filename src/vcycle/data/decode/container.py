@@ -24,8 +24,10 @@ MOST_PIXELS = 100_000_000
 DECODER_OPTIONS = {"max_pixels": str(MOST_PIXELS)}
 """With which FFmpeg refuses larger frames before they take memory."""
 
-_LISTS = frozenset(("dash", "imf", "sdp"))  # formats that name other files
-_LIST_STARTS = (b"ffconcat version 1.0", b"#EXTM3U")  # of those that FFmpeg would open at once
+_LISTS = {"concat", "dash", "hls", "imf", "sdp"}
+"""Formats that name other files."""
+_FORMATS = ",".join(sorted(av.formats_available - _LISTS))
+"""With which FFmpeg refuses those before it opens what they name, which may be a pipe."""
 
 
 @contextmanager
@@ -43,17 +45,15 @@ def open_video(
     """
     # To find out how far frames are reordered FFmpeg decodes up to twenty of them. If all are key
     # frames there is nothing to find out, so no decoder is allowed while opening.
-    options = {"codec_whitelist": "none"} if all_key_frames else {}
+    options = {"format_whitelist": _FORMATS}
+    if all_key_frames:
+        options["codec_whitelist"] = "none"
     try:
         source = source or source_of(place)
         if not isinstance(source, str):  # fetched bytes may name no file and no address
             options["protocol_whitelist"] = "none"
-        elif _start(place).startswith(_LIST_STARTS):
-            raise UnreadableVideo(str(place), "a list of other files, not a video")
-        with av.open(source, metadata_errors="ignore", options=options) as container:
+        with _opened(source, options) as container:
             stream = _video_stream(container)
-            if container.format.name in _LISTS:
-                raise UnreadableVideo(str(place), "a list of other files, not a video")
             if stream is None:
                 raise UnreadableVideo(str(place), "no video stream")
             if stream.codec_context is None:
@@ -80,11 +80,11 @@ def is_folder(place: Location) -> bool:
     return place.is_local and os.path.isdir(place.uri)  # noqa: PTH112  this runs for every clip
 
 
-def _start(place: Location) -> bytes:
-    """The first bytes of a local video."""
-    with open(place.uri, "rb", buffering=0) as file:  # noqa: PTH123  this runs for every clip
-        file.seek(place.offset)
-        return file.read(20)
+def _opened(source: str | io.BytesIO, options: dict[str, str]) -> Any:
+    try:
+        return av.open(source, metadata_errors="ignore", options=options)
+    except av.ArgumentError as error:  # of a format that is not among ours, and few others
+        raise ValueError("not a video: a list of other files, or damaged") from error
 
 
 def _video_stream(container: Any) -> Any:
