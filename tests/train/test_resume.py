@@ -263,23 +263,27 @@ def test_a_checkpoint_of_another_run_is_refused(
 def test_a_checkpoint_of_other_values_is_refused_before_it_is_measured(
     config: RunConfig, tmp_path: Path
 ) -> None:
-    train(short(config), tmp_path / "run")
+    config = short(config, ema_decay=0.5)
+    train(config, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     file = tmp_path / "run" / "checkpoint.pt"
     state = torch.load(file, weights_only=True)
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     (tmp_path / "run" / "best.pt").unlink()
-    before = state["optimizer"]
+    before, average = state["optimizer"], state["ema"]["average"]
+    of_other_shapes = {name: value[..., None] for name, value in average.items()}
     huge = torch.zeros(1).expand(2**20, 2**20)
     for changes in (
         *({"optimizer": each} for each in ([1], {}, {**before, "state": {0: {"exp_avg": huge}}})),
         {"optimizer": {**before, "state": {0: {"exp_avg": "x"}}}},
+        *({"ema": {**state["ema"], "average": each}} for each in ({}, "x", of_other_shapes)),
+        {"ema": None},
         *({"seconds": each} for each in ("x", math.nan, -1.0)),
         *({"next_step": each} for each in (-5, 10**12)),
     ):
         torch.save({**state, **changes}, file)
         with pytest.raises(ValueError, match=r"^checkpoint .*checkpoint\.pt: it is damaged \("):
-            train(short(config), tmp_path / "run", resume=True)
+            train(config, tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize("stops_after", [0, 1, 3])

@@ -74,11 +74,11 @@ def check_processes(
             )
 
 
-def check_network(state: dict[str, Any], network: nn.Module, *, source: str) -> None:
-    """Raise ValueError unless the tensors of a checkpoint are those of the network."""
+def check_network(weights: dict[str, Any], network: nn.Module, *, source: str) -> None:
+    """Raise ValueError unless the tensors of a checkpoint's weights are those of the network."""
     before, now = (
         {name: _size(value) for name, value in values.items()}
-        for values in (state["model"], network.state_dict())
+        for values in (weights, network.state_dict())
     )
     _check(_differences({"weights": before}, {"weights": now}), source=source)
 

@@ -261,11 +261,12 @@ def _restore(
     """
     state, source = load_checkpoint(checkpoint), f"checkpoint {checkpoint}"
     check_state(state, config, dataset, source=source)
-    check_network(state, network, source=source)
+    check_network(state["model"], network, source=source)
     network.load_state_dict(state["model"])
     try:
         load_optimizer(optimizer, state["optimizer"])
         if average is not None:
+            check_network(state["ema"]["average"], network, source="its average")
             average.load_state(state["ema"])
         step, seconds = int(state["next_step"]), float(state["seconds"])
         if not 0 <= step <= len(config.plan()) or not 0 <= seconds < math.inf:
