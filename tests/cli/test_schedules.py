@@ -11,8 +11,12 @@ import pytest
 
 from vcycle.cli.main import main
 from vcycle.config.fields import config_from, config_text, read_values
+from vcycle.config.flag_parser import FlagParser
+from vcycle.config.flags import add_config_flags
+from vcycle.config.from_flags import run_config
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
+from vcycle.config.schedule_choice import timed
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import COARSE_TO_FINE, SCHEDULES, Anneal, Multigrid
 
@@ -151,6 +155,21 @@ def test_a_pass_begins_where_the_network_can_see_clips(values: Values, capsys) -
         factors = ["--multigrid.long_cycle.factors", "[[0.25, 0.5], [0.5, 0.5], [1, 1]]"]
         assert main(["plan", *small, "--schedule", schedule, *factors]) == 2
         assert "frames 4 x 0.25 is 1" in capsys.readouterr().err
+
+
+def test_a_schedule_that_is_asked_for_is_not_chosen_though_its_pass_begins_later(
+    values: Values,
+) -> None:
+    """Else a time in which few of its steps fit would take it away."""
+    small = ("--num-videos", "60", "--model", "slowfast_tiny", "--shape", "4x16x16")
+    asked = ("--schedule", "anneal", "--multigrid.steps", "200")
+    parser = FlagParser(prog="vcycle plan", word="recipe")
+    add_config_flags(parser)
+    config = run_config(parser.parse_args(["scratch", *small, *asked]))
+    assert not config.has_chosen_schedule
+    assert timed(config, 200, baseline_steps=500) == config
+    notes = values("scratch", *small, *asked)["notes"]
+    assert any(note.startswith("schedule as asked: 200 steps are few") for note in notes)
 
 
 def test_a_note_says_of_grids_smaller_than_any_that_was_tried(values: Values) -> None:

@@ -24,7 +24,8 @@ def fitted_cycle(config: RunConfig) -> RunConfig:
     """A configuration whose coarse shapes have no fewer frames or pixels than its network takes.
 
     Frames are doubled and sides made sqrt(2) times as large, up to those of the baseline, until
-    they are enough; a note says so. For a schedule that a recipe chose.
+    they are enough; a note says so, among the reasons of a schedule that a recipe chose. For a pass
+    whose factors nobody asked for.
     """
     cycle, rule, shape = config.multigrid.long_cycle, config.multigrid.rule, config.baseline.shape
     if cycle is None:
@@ -53,7 +54,14 @@ def fitted_cycle(config: RunConfig) -> RunConfig:
         f"{config.model.name} takes no smaller clips at {shape}"
     )
     multigrid = replace(config.multigrid, long_cycle=replace(cycle, factors=factors))
-    return replace(config, multigrid=multigrid, schedule_notes=(*config.schedule_notes, note))
+    return _noted(replace(config, multigrid=multigrid), note)
+
+
+def _noted(config: RunConfig, note: str) -> RunConfig:
+    """With a note on its schedule, which is a reason only beside those of a recipe that chose."""
+    if config.has_chosen_schedule:
+        return replace(config, schedule_notes=(*config.schedule_notes, note))
+    return replace(config, notes=(*config.notes, note))
 
 
 def noted_grids(config: RunConfig) -> RunConfig:
