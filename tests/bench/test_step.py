@@ -29,6 +29,7 @@ from vcycle.cli.bench_step import prediction_text
 from vcycle.cli.main import main
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Model, RunConfig
+from vcycle.devices import precision
 from vcycle.models import TokenDrop
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle
@@ -177,7 +178,12 @@ def test_the_plan_reads_what_was_written(
         f"vcycle plan demo --model.options '{{width: 2}}' --shape 4x32x32 --threads 1 "
         f"--step-seconds '{file}'\n"
     )
-    assert f"steps were timed on {rows[0]['device']} in 32-true" in values["notes"]
+    timed = f"steps were timed on {rows[0]['device']} in 32-true"
+    assert timed in values["notes"]
+    faster = ("--precision", "bf16-mixed", "--step-seconds", str(file), "--json")
+    assert main(["plan", "demo", *FLAGS, *faster]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert f"{timed}; this plan runs in bf16-mixed" in notes
     assert main([*command, "--out", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(file.read_text())
     other = ["plan", "demo", "--model", "slowfast_tiny", "--step-seconds", str(file)]
@@ -324,6 +330,26 @@ def test_rows_hold_no_recordings_of_each_other(monkeypatch: pytest.MonkeyPatch) 
     assert {row.clips for row in rows} == {4}
     assert len(made) == len(rows) > 2
     assert all(each.num_replayed for each in made)
+
+
+@pytest.mark.parametrize("recipe_name", ["scratch", "demo"])
+def test_steps_are_timed_in_the_precision_that_training_would_choose(
+    recipe_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one's own videos, on a GPU; its plan may then run in that, too."""
+    asked: list[RunConfig] = []
+
+    def asks(config: RunConfig, **_: Any) -> None:
+        asked.append(config)
+        raise ValueError("asked")
+
+    monkeypatch.setattr(precision, "fastest_precision", lambda *_, **__: "tf32")
+    monkeypatch.setattr(step, "StepBench", asks)
+    out = ("--out", str(tmp_path / "steps.json"))
+    for flags in ((), ("--precision", "bf16-mixed")):
+        assert main(["bench", "step", recipe_name, *flags, *out]) == 2
+    chosen = "tf32" if recipe_name == "scratch" else "32-true"
+    assert [config.precision for config in asked] == [chosen, "bf16-mixed"]
 
 
 def test_the_command_says_which_batches_to_take(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from vcycle.bench.paper_speedups import paper_speedup
 from vcycle.cli.own_weights import use_model_of_weights
+from vcycle.cli.precision import in_fastest_precision, is_left_to_machine
 from vcycle.config.fields import check_own_code
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags
@@ -84,6 +85,8 @@ def run_bench_step(options: argparse.Namespace) -> None:
 
     file = Path(options.out)
     _check_out(file)
+    if is_left_to_machine(options):
+        config = in_fastest_precision(config, is_timed=False)
 
     from vcycle.bench.batches import batch_factors, check_devices
     from vcycle.bench.step import StepBench, bench_steps

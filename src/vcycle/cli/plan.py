@@ -15,6 +15,7 @@ from typing import Any
 
 from vcycle.bench.decoding import clip_seconds, decoding_line
 from vcycle.cli.own_weights import use_model_of_weights
+from vcycle.cli.precision import is_left_to_machine
 from vcycle.config.compute import compute
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags
@@ -128,7 +129,9 @@ def _report(options: argparse.Namespace) -> PlanReport:
     num_devices = 1 if options.num_devices is None else options.num_devices
     if num_devices < 1:
         raise ValueError(f"--num-devices {num_devices}: give at least 1")
-    measured, timed = _measured(Path(options.step_seconds), config)
+    measured, timed = _measured(
+        Path(options.step_seconds), config, any_precision=is_left_to_machine(options)
+    )
     memory: Sequence[cost.BatchMemory] = ()
     if options.memory_gib is not None:
         memory = cost.batch_memory(
@@ -158,8 +161,13 @@ def _clip_seconds(file: Path) -> Mapping[str, Mapping[Shape, float]]:
         raise ValueError(f"--loader {file}: {error}") from error
 
 
-def _measured(file: Path, config: RunConfig) -> tuple[Sequence[cost.MeasuredStep], str]:
-    """The measured steps, and on what they were timed, if the rows say so."""
+def _measured(
+    file: Path, config: RunConfig, *, any_precision: bool
+) -> tuple[Sequence[cost.MeasuredStep], str]:
+    """The measured steps, and on what they were timed, if the rows say so.
+
+    And that it was not in the plan's precision, unless that may be ``any_precision``.
+    """
     try:
         rows = json.loads(file.read_text())
         measured = cost.measured_steps(rows)
@@ -172,8 +180,13 @@ def _measured(file: Path, config: RunConfig) -> tuple[Sequence[cost.MeasuredStep
     except (ValueError, RecursionError) as error:  # no JSON either
         raise ValueError(f"--step-seconds {file}: {error}") from error
     names = {"device", "precision"}
-    places = {f"{row['device']} in {row['precision']}" for row in rows if names <= row.keys()}
-    return measured, f"steps were timed on {'; '.join(sorted(places))}" if places else ""
+    places = {(row["device"], row["precision"]) for row in rows if names <= row.keys()}
+    if not places:
+        return measured, ""
+    timed = f"steps were timed on {'; '.join(sorted(f'{on} in {by}' for on, by in places))}"
+    if not any_precision and {by for _, by in places} != {config.precision}:
+        timed += f"; this plan runs in {config.precision}"
+    return measured, timed
 
 
 def plan_values(report: PlanReport) -> dict[str, Any]:

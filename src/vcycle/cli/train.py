@@ -25,6 +25,7 @@ from vcycle.cli.launched import (
 from vcycle.cli.own_data import manifest_of, short_name
 from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.plan import PlanReport, plan_text
+from vcycle.cli.precision import in_fastest_precision, is_left_to_machine
 from vcycle.cli.run_folders import ChosenRun, choose_run, locked_folder
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.fields import changed, check_own_code, read_config, read_values
@@ -114,16 +115,15 @@ def run_train_command(options: argparse.Namespace) -> None:
 
 def _new_config(options: argparse.Namespace) -> RunConfig:
     """What a new run would be; what a user got wrong is told of before PyTorch starts."""
-    is_own = options.recipe in USER_RECIPES
-    if not is_own:
+    if options.recipe not in USER_RECIPES:
         options = argparse.Namespace(**{**vars(options), "gpus": None})  # the batch is the recipe's
     config = _absolute(run_config(options))
     if options.config is not None:
         check_own_code(config, options.fields, Path(options.config))
     config.data.given_manifest()
     config.grid_range()
-    if is_own and "precision" not in options.fields:
-        config = _in_fastest_precision(config, options)
+    if is_left_to_machine(options):
+        config = _in_machine_s_precision(config, options)
     return config
 
 
@@ -211,33 +211,12 @@ def _resumed(folder: Path, options: argparse.Namespace) -> ChosenRun:
     return ChosenRun(folder, config, resume=True)
 
 
-def _in_fastest_precision(config: RunConfig, options: argparse.Namespace) -> RunConfig:
-    """With the precision that this machine does most steps in: on a CPU if a time was given.
-
-    That of the run in the folder given, if there is one.
-    """
-    with starting_pytorch():
-        from vcycle.devices.precision import fastest_precision
-
+def _in_machine_s_precision(config: RunConfig, options: argparse.Namespace) -> RunConfig:
+    """That of the run in the folder given, if there is one; else this machine's fastest."""
     begun = Path(options.folder or "") / "config.yaml"
     if options.folder is not None and begun.is_file():
         return replace(config, precision=read_config(begun).precision)
-    least_frames = min(shape.frames for shape in config.plan().shapes)
-    fastest = fastest_precision(config.model.name, least_frames=least_frames)
-    if fastest == config.precision:
-        return config
-    if fastest == "tf32":
-        note = (
-            "precision tf32, in which torch by itself convolves on a GPU that has it: --precision "
-            "bf16-mixed is faster, 32-true exact"
-        )
-        return replace(config, precision=fastest, notes=(*config.notes, note))
-    found = "in the study's runs the loss was the same, top-1 level or a little lower"
-    if options.time is None:
-        note = f"--precision {fastest} is faster on this CPU: {found}"
-        return replace(config, notes=(*config.notes, note))
-    note = f"precision {fastest}, in which this CPU does more steps in the time: {found}"
-    return replace(config, precision=fastest, notes=(*config.notes, note))
+    return in_fastest_precision(config, is_timed=options.time is not None)
 
 
 def _absolute(config: RunConfig) -> RunConfig:
