@@ -32,6 +32,7 @@ from vcycle.schedule.shape import Shape
 
 Run = Callable[..., str]
 KINETICS = "k400-slowfast-r50"
+SMALL_PASS = ("scratch", "--num-videos", "60", "--model", "slowfast_tiny", "--shape", "4x16x16")
 NO_RECIPE = (
     "recipe: name one (vcycle plan --list shows them), or give --config FILE instead; vcycle train "
     "takes a folder of videos, too"
@@ -457,6 +458,29 @@ def test_a_runs_file_with_other_epochs_is_the_recipe_with_them(tmp_path: Path) -
     assert config_of("--config", str(file)).schedule_notes
     longer = config_of(*own, "--multigrid.epoch_factor", "2")
     assert longer.plan() == config_of(*own, "--epoch-factor", "2").plan()
+
+
+def test_a_runs_file_keeps_the_notes_that_are_true_of_what_it_is_changed_to(
+    tmp_path: Path,
+) -> None:
+    own = ("scratch", "--num-videos", "300", "--model", "resnet3d_tiny", "--epochs", "40")
+    file = tmp_path / "config.yaml"
+    file.write_text(config_text(config_of(*own, "--shape", "4x32x32")))
+    saved = ("--config", str(file))
+    reason, grids = config_of(*saved).schedule_notes
+    assert grids.startswith("grids of 1x16x16 are smaller than any that was tried")
+    assert config_of(*saved, "--shape", "16x112x112").schedule_notes == (reason,)
+    for flags in (("--model", "video_vit_tiny"), ("--optimizer.name", "sgd")):
+        assert not config_of(*saved, *flags, "--lr", "0.001").schedule_notes
+    file.write_text(config_text(config_of(KINETICS, "--shape", "16x112x112")))
+    assert config_of(*saved, "--shape", "32x224x224").notes == (
+        "short sides of 256 to 340 pixels, in proportion to 32x224x224",
+        "stride 2: 32 frames span 64 of a video",
+    )
+    file.write_text(config_text(config_of(*SMALL_PASS)))
+    for flags, is_so in (((), True), (("--shape", "8x96x96"), False)):
+        notes = config_of(*saved, *flags).schedule_notes
+        assert any(note.startswith("the pass begins at") for note in notes) == is_so
 
 
 def test_a_baseline_keeps_the_rule_of_the_rate(tmp_path: Path) -> None:

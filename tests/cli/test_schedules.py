@@ -157,6 +157,30 @@ def test_a_pass_begins_where_the_network_can_see_clips(values: Values, capsys) -
         assert "frames 4 x 0.25 is 1" in capsys.readouterr().err
 
 
+def test_a_pass_whose_anneal_or_last_shapes_are_asked_for_fits_the_network_too(
+    values: Values, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("scratch", "--num-videos", "60", "--model", "slowfast_tiny", "--shape", "4x16x16")
+    steps = values(*small)["steps"]
+    for flags, shapes in (
+        (("--multigrid.anneal.final", "0.01"), ["2x8x8", "2x11x11", "4x16x16"]),
+        (("--multigrid.anneal.form", "cosine"), ["2x8x8", "2x11x11", "4x16x16"]),
+        (("--long-cycle-shapes", "2"), ["2x11x11", "4x16x16"]),
+    ):
+        found = values(*small, *flags)
+        assert [phase["shape"] for phase in found["phases"]] == shapes
+        assert found["steps"] == steps
+    of_paper = ("--shape", "8x112x112", "--long-cycle-shapes", "2")
+    assert main(["plan", KINETICS, *of_paper]) == 2
+    error = capsys.readouterr().err
+    assert "frames 8 x 0.25 is 2" in error
+    assert error.endswith(
+        "; the steps are the whole cycle's: fix them with --epoch-factor or --multigrid.steps to "
+        "leave a part of it out\n"
+    )
+    assert values(KINETICS, *of_paper, "--multigrid.steps", "9000")["steps"] == 9000
+
+
 def test_a_schedule_that_is_asked_for_is_not_chosen_though_its_pass_begins_later(
     values: Values,
 ) -> None:

@@ -49,4 +49,7 @@ def test_a_stride_that_is_given_stays_though_clips_span_more_than_a_typical_vide
     fitted = fitted_span(config, 63, given=("data.stride",), is_own=True)
     assert fitted.data.stride == 4
     (note,) = (note for note in fitted.notes if note.startswith("clips span 125 frames"))
-    assert note.endswith("--data.stride 1 fits them")
+    assert note.endswith("--data.stride 2 fits them")
+    followed = replace(fitted, data=replace(fitted.data, stride=2))
+    again = fitted_span(followed, 63, given=("data.stride",), is_own=False)
+    assert again.notes == config.notes

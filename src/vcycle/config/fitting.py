@@ -11,9 +11,13 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from vcycle.config.run import RunConfig
+from vcycle.config.sizing import other_notes
 from vcycle.schedule.shape import Shape
 
 _LARGER_CLIPS = "clips are larger than videos"
+_LONGER_CLIPS = "clips span"
+_SMALL_GRIDS = "grids of"
+_BEGINNING = "the pass begins at"
 _SMALLEST = Shape(2, 34, 34)
 """The smallest grid of the study."""
 _LEAST_SIDE = 32
@@ -45,14 +49,14 @@ def fitted_cycle(config: RunConfig) -> RunConfig:
             side = min(1.0, side * math.sqrt(2))
         return frames, side
 
+    why = f"{config.model.name} takes no smaller clips at {shape}"
+    kept = (x for x in config.schedule_notes if not x.startswith(_BEGINNING) or x.endswith(why))
+    config = replace(config, schedule_notes=tuple(kept))  # a run's own file has that of its shape
     factors = tuple(raised(*each) for each in cycle.factors)
     if factors == cycle.factors:
         return config
     frames, side = factors[0]
-    note = (
-        f"the pass begins at {frames:g} of the frames and {side:.3g} of the side: "
-        f"{config.model.name} takes no smaller clips at {shape}"
-    )
+    note = f"{_BEGINNING} {frames:g} of the frames and {side:.3g} of the side: {why}"
     multigrid = replace(config.multigrid, long_cycle=replace(cycle, factors=factors))
     return _noted(replace(config, multigrid=multigrid), note)
 
@@ -72,17 +76,17 @@ def noted_grids(config: RunConfig) -> RunConfig:
     cycle, rule = config.multigrid.long_cycle, config.multigrid.rule
     if cycle is None:
         return config
+    config = replace(config, schedule_notes=other_notes(config.schedule_notes, _SMALL_GRIDS))
     frames, side = cycle.factors[0]
     first = rule.scale(config.baseline.shape, frames=frames, side=side)
     least_side = min(_SMALLEST.height, _SMALLEST.width)
     if first.frames >= _SMALLEST.frames and min(first.height, first.width) >= least_side:
         return config
     note = (
-        f"grids of {first} are smaller than any that was tried ({_SMALLEST}): compare with "
+        f"{_SMALL_GRIDS} {first} are smaller than any that was tried ({_SMALLEST}): compare with "
         f"--schedule off"
     )
-    notes = dict.fromkeys((*config.schedule_notes, note))  # a run's own file has it
-    return replace(config, schedule_notes=tuple(notes))
+    return _noted(config, note)
 
 
 def fitted_span(
@@ -96,12 +100,13 @@ def fitted_span(
     is. A note says what was done, or what to do if the clips still span more: the sampling grid
     then begins at the first frame and repeats the last.
     """
+    notes = list(other_notes(config.notes, _LONGER_CLIPS))
+    config = replace(config, notes=tuple(notes))
     frames, stride = config.baseline.shape.frames, config.data.stride
     if config.data.segments or video_frames is None:
         return config
     if (frames - 1) * stride < video_frames:
         return config
-    notes = list(config.notes)
     fitting = max(1, (video_frames - 1) // max(1, frames - 1))
     if is_own and "data.stride" not in given and fitting < stride:
         notes.append(
@@ -112,15 +117,13 @@ def fitted_span(
     if (frames - 1) * stride >= video_frames:
         shape = config.baseline.shape
         fewer = 2 ** int(math.log2(max(1, video_frames)))
-        advice = "--data.stride 1" if stride > 1 and frames <= video_frames else ""
+        advice = f"--data.stride {fitting}"
         if frames > video_frames:
             advice = f"--shape {fewer}x{shape.height}x{shape.width} --data.stride 1"
-        advice = advice or f"--data.stride {fitting}"
         notes.append(
-            f"clips span {(frames - 1) * stride + 1} frames, but half of the videos have "
+            f"{_LONGER_CLIPS} {(frames - 1) * stride + 1} frames, but half of the videos have "
             f"{video_frames} or fewer, whose last frame is repeated; {advice} fits them"
         )
-    notes = list(dict.fromkeys(notes))  # a run's own file has them
     return replace(config, data=replace(config.data, stride=stride), notes=tuple(notes))
 
 
@@ -129,7 +132,7 @@ def noted_side(config: RunConfig, video_side: int | None) -> RunConfig:
 
     ``video_side`` is the short side of a typical video, in pixels.
     """
-    notes = tuple(note for note in config.notes if not note.startswith(_LARGER_CLIPS))
+    notes = other_notes(config.notes, _LARGER_CLIPS)
     shape = config.baseline.shape
     side = min(shape.height, shape.width)
     if video_side is not None and side > video_side:

@@ -82,18 +82,22 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     _check_decay(config, options.fields)
     if not read.has_chosen_schedule:
         return config
-    if options.schedule is not None or _is_baseline(options):
-        config, named = replace(config, schedule_notes=()), _scheduled(read, options).multigrid
-        is_pass = named.long_cycle is not None and named.long_cycle.once
-        is_named = is_pass and _is_alike(config.multigrid, named, _CYCLES)
-        return fitted_cycle(config) if is_named else config
     # What was asked for has no reason of the recipe's; a baseline has no length or batches to ask.
     kept = _CYCLES if read.multigrid.long_cycle is None else (*_CYCLES, *_SIZES)
-    if not _is_alike(config.multigrid, read.multigrid, kept):
+    is_named = options.schedule is not None or _is_baseline(options)
+    same_reason = options.config is None or _trainer(config) == _trainer(read)
+    if is_named or not same_reason or not _is_alike(config.multigrid, read.multigrid, kept):
         config = replace(config, schedule_notes=())
-    if not _is_alike(config.multigrid, read.multigrid, _CYCLES):
-        return config
-    return noted_grids(fitted_cycle(config))
+    cycle = config.multigrid.long_cycle
+    if cycle is None or not cycle.once or cycle != _scheduled(read, options).multigrid.long_cycle:
+        return config  # factors that were asked for are refused where they do not fit
+    config = fitted_cycle(config)
+    return config if is_named else noted_grids(config)
+
+
+def _trainer(config: RunConfig) -> tuple[str, str]:
+    """What else the reason of a saved schedule is about."""
+    return config.model.name, config.optimizer.name
 
 
 def _is_baseline(options: argparse.Namespace) -> bool:
@@ -298,6 +302,13 @@ def _ablated(config: RunConfig, options: argparse.Namespace) -> Multigrid:
         if multigrid.long_cycle is not None and multigrid.long_cycle.once:
             raise ValueError("--no-fine-tuning: a single pass ends on the full grid; leave it out")
         multigrid = replace(multigrid, fine_tuning=False)
-    if multigrid == config.multigrid or _EPOCH_FACTOR in options.fields:
+    fixed = _EPOCH_FACTOR in options.fields or multigrid.steps is not None
+    if multigrid == config.multigrid or fixed:
         return multigrid
-    return replace(multigrid, steps=len(config.plan()))
+    try:
+        return replace(multigrid, steps=len(config.plan()))
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; the steps are the whole cycle's: fix them with --epoch-factor or "
+            f"--multigrid.steps to leave a part of it out"
+        ) from error

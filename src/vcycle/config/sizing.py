@@ -8,13 +8,16 @@ is set by its own name is set after this, and wins.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from vcycle.config.run import RunConfig
 from vcycle.schedule.baseline import Baseline
 from vcycle.schedule.shape import Shape
+
+_SIDES, _STRIDE = "short sides of", "stride"
+"""How the notes of another shape begin."""
 
 
 def epochs_text(epochs: float) -> str:
@@ -27,6 +30,11 @@ def time_text(seconds: float) -> str:
     whole = max(1, round(seconds))
     size, unit = next((s, u) for s, u in ((3600, "h"), (60, "m"), (1, "s")) if whole % s == 0)
     return f"{whole // size}{unit}"
+
+
+def other_notes(notes: Iterable[str], *beginnings: str) -> tuple[str, ...]:
+    """Those that begin otherwise: of what is looked at anew a run's own file has an older note."""
+    return tuple(note for note in notes if not note.startswith(beginnings))
 
 
 def clips_in(epochs: float, num_videos: int) -> Fraction:
@@ -184,24 +192,25 @@ def reshaped(
     Short sides follow the side, and the stride keeps the span; it is less if clips would span more
     than ``video_frames``. ``given`` are fields set by name, which are left alone.
     """
-    old, data, notes = config.baseline.shape, config.data, []
+    old, data = config.baseline.shape, config.data
+    notes = list(other_notes(config.notes, _SIDES, _STRIDE))
     ratio = min(shape.height, shape.width) / min(old.height, old.width)
     if "data.short_side" not in given and ratio != 1:
         least, most = (round(side * ratio) for side in data.short_side)
         data = replace(data, short_side=(least, most))
-        notes.append(f"short sides of {least} to {most} pixels, in proportion to {shape}")
+        notes.append(f"{_SIDES} {least} to {most} pixels, in proportion to {shape}")
     if "data.stride" not in given and not data.segments and shape.frames != old.frames:
         stride = max(1, round(data.stride * old.frames / shape.frames))
         if video_frames is not None:
             stride = max(1, min(stride, video_frames // shape.frames))
         if stride != data.stride:
             notes.append(
-                f"stride {stride}: {shape.frames} frames span {shape.frames * stride} of a video"
+                f"{_STRIDE} {stride}: {shape.frames} frames span {shape.frames * stride} of a video"
             )
         data = replace(data, stride=stride)
     return replace(
         config,
         baseline=replace(config.baseline, shape=shape),
         data=data,
-        notes=(*config.notes, *notes),
+        notes=tuple(notes),
     )
