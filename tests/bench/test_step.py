@@ -236,6 +236,7 @@ def test_a_file_of_ones_own_is_kept(
         (("demo", "--model", "resnet3d_tinny"), "did you mean resnet3d_tiny"),
         (("demo", "--out", "/no/such/steps.json"), "--out /no/such/steps.json: there is no folder"),
         (("demo", "--max-clips", "1", "--shape", "4x16x16"), "give a larger --max-clips"),
+        (("demo", "--baseline", "--batches"), "--batches: the plan has no coarser shape"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -254,8 +255,9 @@ def test_the_papers_figure_is_of_its_own_schedule() -> None:
     twice = replace(config, multigrid=replace(config.multigrid, epoch_factor=2.0))
     other = replace(config, multigrid=config.multigrid.with_schedule("pass"))
     groups = replace(config, multigrid=replace(config.multigrid, norm_group=4))
-    cases = (config, twice, groups, other, recipe("demo"))
-    assert [paper_speedup(each) for each in cases] == [5.6, 4.2, 5.6, None, None]
+    network = replace(config, model=Model("resnet3d_tiny"))
+    cases = (config, twice, groups, other, network, recipe("demo"))
+    assert [paper_speedup(each) for each in cases] == [5.6, 4.2, 5.6, None, None, None]
     text = prediction_text(config, measured_of(config))
     assert re.search(r"^predicted: .* 3\.44x less\nthe paper: 5\.6x less, at ", text)
 

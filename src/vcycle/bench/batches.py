@@ -36,9 +36,10 @@ def batch_factors(
     has more than ``most_batch`` clips in all or ``max_clips`` on a device, or is no faster a clip
     than the last; ``progress`` is given the row of each. The smallest within 5% of the most clips
     per second is taken. The full grid keeps the baseline's batch.
-    Raises ValueError if the devices cannot share the baseline's batch evenly.
+    Raises ValueError if there is no such shape, or the devices cannot share the baseline's batch
+    evenly.
     """
-    check_devices(plan, num_devices)
+    check_batches(plan, num_devices)
     share = plan.baseline.batch_size // num_devices
     most = _MOST
     if most_batch is not None:
@@ -71,8 +72,12 @@ def batch_factors(
     return (*factors, 1)
 
 
-def check_devices(plan: Plan, num_devices: int) -> None:
-    """Raise ValueError if the devices cannot share the baseline's batch evenly."""
+def check_batches(plan: Plan, num_devices: int) -> None:
+    """Raise ValueError if there is no batch to choose, or devices cannot share the baseline's."""
+    if len(_clips(plan)) == 1:
+        raise ValueError(
+            "--batches: the plan has no coarser shape to choose a batch for; leave it out"
+        )
     if num_devices < 1 or plan.baseline.batch_size % num_devices:
         raise ValueError(
             f"num_devices {num_devices}: it does not divide the batch of "

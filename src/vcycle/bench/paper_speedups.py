@@ -26,18 +26,19 @@ PAPER_SPEEDUPS: dict[str, dict[float, float]] = {
 
 
 def paper_speedup(config: RunConfig) -> float | None:
-    """What the paper measured for a recipe's own schedule; None for another schedule or recipe.
+    """What the paper measured for a recipe's own schedule and network; None for another.
 
     It is at the recipe's own shape and batch, on the paper's GPUs.
     """
     figures = PAPER_SPEEDUPS.get(config.recipe)
     if figures is None:
         return None
-    asked = config.multigrid
+    asked, published = config.multigrid, recipe(config.recipe)
     own = replace(
-        recipe(config.recipe).multigrid,
+        published.multigrid,
         epoch_factor=asked.epoch_factor,
         norm_group=asked.norm_group,
         rule=asked.rule,
     )
-    return figures.get(asked.epoch_factor) if asked == own else None
+    is_own = asked == own and config.model.network == published.model.network
+    return figures.get(asked.epoch_factor) if is_own else None

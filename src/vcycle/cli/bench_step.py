@@ -88,11 +88,11 @@ def run_bench_step(options: argparse.Namespace) -> None:
     if is_left_to_machine(options):
         config = in_fastest_precision(config, is_timed=False)
 
-    from vcycle.bench.batches import batch_factors, check_devices
+    from vcycle.bench.batches import batch_factors, check_batches
     from vcycle.bench.step import StepBench, bench_steps
 
     if options.batches:
-        check_devices(plan, options.num_devices)
+        check_batches(plan, options.num_devices)
     manifest = config.data.manifest
     if not options.json:
         print("".join(_cells(_HEADING)), "in ms and GiB", flush=True)
