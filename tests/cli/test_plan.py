@@ -931,3 +931,25 @@ def test_a_file_gives_no_rate_to_another_network_nor_reasons_for_changed_numbers
 def test_a_plain_baseline_of_ones_own_videos_says_how_its_rate_falls(run: Run) -> None:
     out = " ".join(run("scratch", "--num-videos", "300", "--schedule", "off").split())
     assert "rate: 0.1 times itself after 39%, 64%, 82% of the steps, as in the paper" in out
+    own = ("finetune", "--num-videos", "1000", "--schedule")
+    tuned = " ".join(run(*own, "paper").split())  # half of the last stage is at the rate before
+    assert "rate: 0.1 times itself after 65%, 91% of the steps, as in the paper" in tuned
+    assert "- rate:" not in run(*own, "off", "--baseline.stage_ends", "[]")
+
+
+def test_a_plan_whose_epochs_are_of_other_videos_says_so(
+    synthetic_videos: Path, values: Callable[..., Any]
+) -> None:
+    count = len(Manifest.read(synthetic_videos).split("train"))
+    note = f"{count} training videos; the plan counts its epochs in 240000 (--baseline.num_videos)"
+    assert note in values(KINETICS, "--data", str(synthetic_videos))["notes"]
+    flags = ("--data", str(synthetic_videos), "--baseline.num_videos", str(count))
+    assert not any("counts its epochs" in each for each in values(KINETICS, *flags)["notes"])
+
+
+def test_norm_groups_that_are_asked_for_are_not_those_of_a_note(run: Run) -> None:
+    flags = ("--batch-size", "12", "--multigrid.norm_group")
+    assert "norm groups of 4 clips instead of 8" in run(KINETICS, *flags[:2])
+    out = run(KINETICS, *flags, "6")
+    assert "Norm groups of 6 clips." in out
+    assert "norm groups of" not in out

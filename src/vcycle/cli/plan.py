@@ -10,6 +10,7 @@ import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from vcycle.bench.decoding import clip_seconds, decoding_line
 from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.precision import is_left_to_machine
 from vcycle.config.compute import compute
+from vcycle.config.fitting import other_epoch
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import add_config_flags
 from vcycle.config.from_flags import run_config
@@ -24,6 +26,7 @@ from vcycle.config.pretrained import published_weights
 from vcycle.config.recipes import USER_RECIPES, summaries
 from vcycle.config.run import RunConfig
 from vcycle.config.schedule_choice import as_asked
+from vcycle.data.manifest import Manifest
 from vcycle.devices.cores import process_cores
 from vcycle.report.plan_table import plan_table
 from vcycle.schedule import cost
@@ -39,6 +42,7 @@ class PlanReport:
         flags: what beside the recipe's name was asked for.
         seconds: predicted wall-clock, if steps were measured.
         timed: on what device and in which precision, if the measurements say so.
+        videos: how many there are, if the plan counts others.
         memory: which batches fit, if that was asked for.
         decoding: how many workers keep up, if that was measured.
         hint: how to measure it, for people.
@@ -51,6 +55,7 @@ class PlanReport:
     decoding: str = ""
     hint: str = ""
     timed: str = ""
+    videos: str = ""
 
     @property
     def plan(self) -> Plan:
@@ -125,7 +130,8 @@ def _report(options: argparse.Namespace) -> PlanReport:
     if "data.short_side" in options.fields:
         config.grid_range()  # which takes numpy, as a plan does not
     if options.step_seconds is None:
-        return PlanReport(config, flags, hint=_DECODING_HINT if config.data.manifest else "")
+        hint = _DECODING_HINT if config.data.manifest else ""
+        return PlanReport(config, flags, hint=hint, videos=_videos_note(config))
     num_devices = 1 if options.num_devices is None else options.num_devices
     if num_devices < 1:
         raise ValueError(f"--num-devices {num_devices}: give at least 1")
@@ -151,7 +157,15 @@ def _report(options: argparse.Namespace) -> PlanReport:
             # By default they are the cores of a machine, however many processes share them.
             workers=process_cores() if workers == "auto" else workers * num_devices,
         )
-    return PlanReport(config, flags, seconds, memory, decoding, timed=timed)
+    videos = _videos_note(config)
+    return PlanReport(config, flags, seconds, memory, decoding, timed=timed, videos=videos)
+
+
+def _videos_note(config: RunConfig) -> str:
+    manifest = config.data.manifest
+    if not manifest or not Path(manifest).exists():  # of a run's file, on another machine
+        return ""
+    return other_epoch(config, len(Manifest.read(manifest).split("train")))
 
 
 def _clip_seconds(file: Path) -> Mapping[str, Mapping[Shape, float]]:
@@ -209,7 +223,7 @@ def plan_values(report: PlanReport) -> dict[str, Any]:
         "frame_reduction": cost.frames(plan).reduction,
         "span_reduction": _spans(config)[1].reduction,
         "final_evaluation": config.final.protocol if config.final else None,
-        "notes": [*_notes(config), *filter(None, [report.timed])],
+        "notes": [*_notes(config), *filter(None, [report.videos, report.timed])],
     }
     if report.seconds:
         values["predicted_seconds"] = report.seconds.plan
@@ -247,7 +261,7 @@ def plan_text(report: PlanReport) -> str:
     if plan.warmup_steps:
         end = plan[plan.warmup_steps].learning_rate
         notes = [f"warm-up: {plan.warmup_steps:,} steps, to a rate of {end:.4g}", *notes]
-    notes += filter(None, (report.timed, report.decoding, report.hint))
+    notes += filter(None, (report.videos, report.timed, report.decoding, report.hint))
     if notes:
         parts.append("\n".join(_wrapped(f"- {note}", indent="  ") for note in notes))
     return "\n\n".join(parts)
@@ -283,11 +297,17 @@ def _notes(config: RunConfig) -> list[str]:
         )
         notes.append(f"rate: {over}, in place of the baseline's decay and warm-up")
     elif config.recipe in USER_RECIPES and config.baseline.learning_rate.decay == "step":
-        ends = [f"{end / config.baseline.steps:.0%}" for end in config.baseline.stage_ends]
-        notes.append(
-            f"rate: {config.baseline.learning_rate.gamma:g} times itself after {', '.join(ends)} "
-            f"of the steps, as in the paper; or --baseline.learning_rate.decay cosine"
-        )
+        drops = [
+            f"{phase.first_step / len(plan):.0%}"
+            for before, phase in pairwise(plan.phases)
+            if phase.rate_stage != before.rate_stage
+        ]
+        if drops:
+            notes.append(
+                f"rate: {config.baseline.learning_rate.gamma:g} times itself after "
+                f"{', '.join(drops)} of the steps, as in the paper; or "
+                f"--baseline.learning_rate.decay cosine"
+            )
     return [*notes, *_weights_note(config)]
 
 

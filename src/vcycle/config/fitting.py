@@ -28,8 +28,8 @@ def fitted_cycle(config: RunConfig) -> RunConfig:
     """A configuration whose coarse shapes have no fewer frames or pixels than its network takes.
 
     Frames are doubled and sides made sqrt(2) times as large, up to those of the baseline, until
-    they are enough; a note says so, among the reasons of a schedule that a recipe chose. For a pass
-    whose factors nobody asked for.
+    they are enough; a note says so, among the reasons of a schedule that a recipe chose. That is
+    off if no shape is left but the baseline's. For a pass whose factors nobody asked for.
     """
     cycle, rule, shape = config.multigrid.long_cycle, config.multigrid.rule, config.baseline.shape
     if cycle is None:
@@ -53,6 +53,10 @@ def fitted_cycle(config: RunConfig) -> RunConfig:
     kept = (x for x in config.schedule_notes if not x.startswith(_BEGINNING) or x.endswith(why))
     config = replace(config, schedule_notes=tuple(kept))  # a run's own file has that of its shape
     factors = tuple(raised(*each) for each in cycle.factors)
+    shapes = {rule.scale(shape, frames=each[0], side=each[1]) for each in factors}
+    if config.has_chosen_schedule and shapes == {shape}:
+        off = config.multigrid.with_schedule("off")
+        return replace(config, multigrid=off, schedule_notes=(f"schedule off: {why}",))
     if factors == cycle.factors:
         return config
     frames, side = factors[0]
@@ -87,6 +91,17 @@ def noted_grids(config: RunConfig) -> RunConfig:
         f"--schedule off"
     )
     return _noted(config, note)
+
+
+def other_epoch(config: RunConfig, num_videos: int) -> str:
+    """That a plan's epochs are not those of its training videos; empty if they are."""
+    counted = config.baseline.num_videos
+    if num_videos == counted:
+        return ""
+    return (
+        f"{num_videos} training videos; the plan counts its epochs in {counted} "
+        f"(--baseline.num_videos)"
+    )
 
 
 def fitted_span(

@@ -18,7 +18,7 @@ from vcycle.config.fitting import fitted_cycle, fitted_span, noted_grids, noted_
 from vcycle.config.flags import check_flags
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
-from vcycle.config.sizing import Asked, rescaled, reshaped
+from vcycle.config.sizing import Asked, other_notes, rescaled, reshaped
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.multigrid import Multigrid
 
@@ -78,6 +78,8 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
         is_own=options.recipe in USER_RECIPES,
     )
     config = noted_side(config, side)
+    if "multigrid.norm_group" in options.fields:
+        config = replace(config, notes=other_notes(config.notes, "norm groups of"))
     config = _change_plan(config, options)
     _check_decay(config, options.fields)
     if not read.has_chosen_schedule:

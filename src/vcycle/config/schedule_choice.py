@@ -123,8 +123,8 @@ def as_asked(config: RunConfig, num_steps: int, *, is_own: bool) -> list[str]:
         one_pass = "a narrow SlowFast's single pass" if is_slowfast else "a single pass"
         kind = one_pass if cycle.once else "the paper's cycles"
         notes.append(
-            f"schedule as asked: {num_steps / steps:.0%} of the baseline's steps; in fewer than "
-            f"{least_share:.0%} {kind} mostly fell short of the baseline's accuracy"
+            f"schedule as asked: {100 * num_steps / steps:.3g}% of the baseline's steps; in fewer "
+            f"than {100 * least_share:.3g}% {kind} mostly fell short of the baseline's accuracy"
         )
     if is_own and is_muon and (anneal is None or anneal.share == 1):
         notes.append("schedule as asked: under Muon none but the anneal was tried")

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vcycle.config.fitting import other_epoch
 from vcycle.config.run import RunConfig
 from vcycle.data.decode.kept import KeptFrames
 from vcycle.data.decode.torchcodec import check_decoder
@@ -134,11 +135,8 @@ def start(
     on_device = config.data.decoder == "nvdec"
     check_decoder(config.data.decoder, fabric.device if on_device else torch.device("cpu"))
     _say_uncached(config, manifest, fabric)
-    if len(train_videos) != config.baseline.num_videos:
-        fabric.print(
-            f"{config.recipe}: {len(train_videos)} training videos; the plan counts its epochs in "
-            f"{config.baseline.num_videos} (--baseline.num_videos)"
-        )
+    if other := other_epoch(config, len(train_videos)):
+        fabric.print(f"{config.recipe}: {other}")
 
     # The network, with the same weights in all processes, and its optimizer.
     check_extras(config, manifest, fabric)
