@@ -475,7 +475,7 @@ def test_a_runs_file_keeps_the_notes_that_are_true_of_what_it_is_changed_to(
     file.write_text(config_text(config_of(KINETICS, "--shape", "16x112x112")))
     assert config_of(*saved, "--shape", "32x224x224").notes == (
         "short sides of 256 to 340 pixels, in proportion to 32x224x224",
-        "stride 2: 32 frames span 64 of a video",
+        "stride 2: 32 frames span 63 of a video",
     )
     file.write_text(config_text(config_of(*SMALL_PASS)))
     for flags, is_so in (((), True), (("--shape", "8x96x96"), False)):
@@ -554,7 +554,7 @@ def test_a_shape_keeps_its_clips_within_the_videos(
 ) -> None:
     Manifest(tmp_path, ("one",), (video_of(30),) * 40).write()
     own = ("scratch", "--data", str(tmp_path), "--shape", "8x96x96", "--model", "resnet3d_tiny")
-    assert "stride 3: 8 frames span 24 of a video" in values(*own)["notes"]
+    assert "stride 4: 8 frames span 29 of a video" in values(*own)["notes"]
     assert "decoding" not in values(*own)  # it was not measured: people are told how
     assert main(["plan", *own]) == 0
     assert "`vcycle bench loader --json` as --step-seconds" in " ".join(

@@ -123,7 +123,7 @@ def _new_config(options: argparse.Namespace) -> RunConfig:
     config.data.given_manifest()
     config.grid_range()
     if is_left_to_machine(options):
-        config = _in_machine_s_precision(config, options)
+        config = _in_own_precision(config, options)
     return config
 
 
@@ -211,7 +211,7 @@ def _resumed(folder: Path, options: argparse.Namespace) -> ChosenRun:
     return ChosenRun(folder, config, resume=True)
 
 
-def _in_machine_s_precision(config: RunConfig, options: argparse.Namespace) -> RunConfig:
+def _in_own_precision(config: RunConfig, options: argparse.Namespace) -> RunConfig:
     """That of the run in the folder given, if there is one; else this machine's fastest."""
     begun = Path(options.folder or "") / "config.yaml"
     if options.folder is not None and begun.is_file():

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from vcycle.config.run import RunConfig
-from vcycle.config.sizing import other_notes
+from vcycle.config.sizing import longest_stride, other_notes
 from vcycle.schedule.shape import Shape
 
 _LARGER_CLIPS = "clips are larger than videos"
@@ -122,7 +122,7 @@ def fitted_span(
         return config
     if (frames - 1) * stride < video_frames:
         return config
-    fitting = max(1, (video_frames - 1) // max(1, frames - 1))
+    fitting = longest_stride(frames, video_frames)
     if is_own and "data.stride" not in given and fitting < stride:
         notes.append(
             f"stride {fitting} instead of {stride}: {frames} frames would span "

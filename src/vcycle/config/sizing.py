@@ -184,6 +184,11 @@ def stage_ends(steps: int, ends: tuple[int, ...], *, of: int) -> tuple[int, ...]
     return ends
 
 
+def longest_stride(frames: int, video_frames: int) -> int:
+    """The stride at which so many frames span no more than a video, or 1."""
+    return max(1, (video_frames - 1) // max(1, frames - 1))
+
+
 def reshaped(
     config: RunConfig, shape: Shape, *, given: Collection[str], video_frames: int | None = None
 ) -> RunConfig:
@@ -202,11 +207,10 @@ def reshaped(
     if "data.stride" not in given and not data.segments and shape.frames != old.frames:
         stride = max(1, round(data.stride * old.frames / shape.frames))
         if video_frames is not None:
-            stride = max(1, min(stride, video_frames // shape.frames))
+            stride = min(stride, longest_stride(shape.frames, video_frames))
         if stride != data.stride:
-            notes.append(
-                f"{_STRIDE} {stride}: {shape.frames} frames span {shape.frames * stride} of a video"
-            )
+            span = (shape.frames - 1) * stride + 1
+            notes.append(f"{_STRIDE} {stride}: {shape.frames} frames span {span} of a video")
         data = replace(data, stride=stride)
     return replace(
         config,
