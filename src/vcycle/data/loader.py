@@ -25,10 +25,11 @@ from vcycle.data.device_copy import DeviceCopy
 from vcycle.data.request import ClipRequest
 from vcycle.data.ring import Ring
 from vcycle.data.sampler import PlanSampler
-from vcycle.data.workers.parts import Answer, Pool
+from vcycle.data.workers.parts import Answer
 from vcycle.data.workers.processes import WorkerPool
 from vcycle.data.workers.threads import DecodeThreads
 
+_Pool = WorkerPool | DecodeThreads
 PREFETCH_BYTES = 64 * 2**20
 
 
@@ -96,7 +97,7 @@ class Loader:
         self._copy_device = device if device.type == "cuda" and not decodes_there else None
         self._copies: DeviceCopy | None = None
         self._bad = BadVideos(num_videos=len(dataset), max_share=max_bad_share)
-        self._pool: Pool | None = None
+        self._pool: _Pool | None = None
         self._iteration: object = None  # the one that may go on
         self._work_seconds = 0.0
         self._num_clips = self._num_left = 0
@@ -223,7 +224,7 @@ class Loader:
             clips = [head.clips[k] for k in range(len(head.requests))]
             yield self._batch(pixels, clips, head.requests)
 
-    def _start_workers(self) -> Pool:
+    def _start_workers(self) -> _Pool:
         if not self.threads:
             return WorkerPool(self.dataset, num_workers=self.num_workers, num_bytes=self.num_bytes)
         return DecodeThreads(
@@ -233,7 +234,7 @@ class Loader:
             device=self._decode_device,
         )
 
-    def _offer(self, pool: Pool, pending: deque[_Pending]) -> None:
+    def _offer(self, pool: _Pool, pending: deque[_Pending]) -> None:
         """Hand out parts of the pending batches, earliest first, until the workers have enough."""
         for batch in pending:
             clip_bytes = batch.requests[0].num_bytes

@@ -9,25 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-
-
-class Clock(Protocol):
-    """What marks moments; ``seconds`` is for two that are over."""
-
-    def now(self) -> Any:
-        """The moment at which the device has done all that was launched so far."""
-
-    def is_over(self, moment: Any) -> bool:
-        """Whether it has come. Does not wait."""
-
-    def wait(self, moment: Any) -> None:
-        """Wait until it has come."""
-
-    def seconds(self, start: Any, end: Any) -> float:
-        """From one to the other."""
 
 
 class HostClock:
@@ -75,6 +59,9 @@ class DeviceClock:
     def seconds(self, start: Any, end: Any) -> float:
         """Between two events, to half a microsecond."""
         return float(start.elapsed_time(end)) / 1000
+
+
+Clock = HostClock | DeviceClock
 
 
 def clock_of(device: torch.device) -> Clock:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vcycle.config.run import RunConfig
 from vcycle.data.json_lines import read_rows
@@ -26,14 +26,6 @@ from vcycle.schedule.shape import Shape
 
 Series = dict[str, float]
 _OVER_CLIPS = ("loss", "validation/top1", "validation/map")
-
-
-class _Log(Protocol):
-    """One program's log of a run; ``values`` are those at a step, of ``clips`` and ``seconds``."""
-
-    def add(self, values: Series, *, step: int, clips: int, seconds: float) -> None: ...
-
-    def close(self, *, complete: bool) -> None: ...
 
 
 def check_installed(names: Iterable[str]) -> None:
@@ -53,7 +45,7 @@ class LiveLogs:
         self._folder = folder
         self._clips = 0
         began = time.time() - (rows[-1]["seconds"] if rows else 0.0)
-        self._logs: list[_Log] = []
+        self._logs: list[_TensorBoard | _WandB] = []
         if "tensorboard" in config.log:
             self._logs.append(_TensorBoard(folder, began))
         if "wandb" in config.log:

@@ -1,6 +1,6 @@
 """What the loader and its workers agree on: parts of batches go in, answers come out.
 
-``Pool`` is the protocol that the loader uses; ``processes`` and ``threads`` implement it, and share
+``processes`` and ``threads`` are the two kinds of pools, with the same methods; they share
 ``decode_part``. The pixels never travel: they are written into the pool's memory.
 """
 
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 from torch import Tensor
 
@@ -41,25 +40,6 @@ class Answer:
     seconds: float  # that the worker took
     error: str = ""
     too_many_bad: bool = False  # the error is that no readable video was found
-
-
-class Pool(Protocol):
-    """Workers that decode parts of batches into ``memory``, (bytes,) uint8."""
-
-    @property
-    def memory(self) -> Tensor: ...
-
-    def offer(self, offset: int, requests: list[ClipRequest]) -> int | None:
-        """Hand out a part; its number, or None if all workers have enough to do."""
-
-    def answers(self, *, timeout_seconds: float) -> Iterator[Answer]:
-        """What has come back; waits for at most ``timeout_seconds`` if nothing has."""
-
-    def forget(self) -> None:
-        """Take back all parts: skip what has not begun, wait for what has."""
-
-    def close(self) -> None:
-        """End the workers; the pool cannot be used again."""
 
 
 def hang_seconds(dataset: ClipDataset, index: int) -> float:
