@@ -1,7 +1,7 @@
 """Base shapes: from the factors of the two cycles to mini-batch shapes (paper, section 3.2).
 
-In: a baseline's shape and batch, a long and a short cycle. Out: for every base shape of the long
-cycle, its batch and rate factors and the shapes that the short cycle visits.
+In: a Baseline and a Multigrid. Out: for every base shape of the long cycle, its batch and rate
+factors and the shapes that the short cycle visits.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vcycle.schedule.cycles import FULL_GRID, LongCycle, ShortCycle
-from vcycle.schedule.shape import Shape, ShapeRule, round_half_up
+from vcycle.schedule.baseline import Baseline
+from vcycle.schedule.cycles import FULL_GRID
+from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.shape import Shape, round_half_up
 
 
 @dataclass(frozen=True)
@@ -78,17 +80,7 @@ class BaseShape:
         return sum(short.batch_size for short in self.short_cycle) / len(self.short_cycle)
 
 
-def base_shapes(
-    shape: Shape,
-    batch_size: int,
-    *,
-    long_cycle: LongCycle | None,
-    short_cycle: ShortCycle | None,
-    rule: ShapeRule,
-    batch_exponent: float,
-    rate_exponent: float,
-    norm_group: int | None,
-) -> tuple[BaseShape, ...]:
+def base_shapes(baseline: Baseline, multigrid: Multigrid) -> tuple[BaseShape, ...]:
     """The shapes of a long cycle, coarse to fine, each with its short cycle.
 
     A shape's batch is B times a whole number: equation 1 against the baseline's shape, to the power
@@ -98,7 +90,9 @@ def base_shapes(
     that divides the batch into whole groups. A short-cycle shape is never larger than its base.
     Of a clip that keeps a share of its tokens, equation 1 counts that share.
     """
-    long_cycle = long_cycle or FULL_GRID
+    long_cycle = multigrid.long_cycle or FULL_GRID
+    short_cycle, norm_group = multigrid.short_cycle, multigrid.norm_group
+    shape, rule, exponent = baseline.shape, multigrid.rule, multigrid.batch_exponent
     pairs = [*(short_cycle.factors if short_cycle else ()), (1.0, 1.0)]
     rows = []
     for place, (frames, side) in enumerate(long_cycle.factors):
@@ -109,17 +103,17 @@ def base_shapes(
         for near_frames, near_side in pairs:
             near = rule.scale(shape, frames=min(frames, near_frames), side=min(side, near_side))
             if given:
-                factor = _batch_factor(near, base, batch_exponent, times=given)
+                factor = _batch_factor(near, base, exponent, times=given)
             else:
-                factor = _batch_factor(near, shape, batch_exponent, tokens=tokens)
-            clips, group = batch_size * factor, norm_group
+                factor = _batch_factor(near, shape, exponent, tokens=tokens)
+            clips, group = baseline.batch_size * factor, norm_group
             if norm_group is not None and clips % norm_group == 0:
                 groups = math.gcd(factor, clips // norm_group)
-                most = _batch_factor(near, base, batch_exponent)
+                most = _batch_factor(near, base, exponent)
                 group = norm_group * _largest_divisor(groups, at_most=most)
             shorts.append(ShortShape(near, factor, clips, group, tokens))
         rate = long_cycle.rate_factors and long_cycle.rate_factors[place]
-        rate_factor = rate or math.pow(shorts[-1].batch_factor, rate_exponent)
+        rate_factor = rate or math.pow(shorts[-1].batch_factor, multigrid.rate_exponent)
         rows.append(BaseShape(tuple(shorts), rate_factor))
     return tuple(rows)
 

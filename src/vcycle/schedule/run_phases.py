@@ -29,16 +29,7 @@ def run_phases(baseline: Baseline, multigrid: Multigrid) -> tuple[Phase, ...]:
     Raises ValueError if norm groups do not divide a batch, fine-tuning has no stage of its own, an
     anneal would begin anew on the coarse grids in every stage, or a phase would have no step.
     """
-    shapes = base_shapes(
-        baseline.shape,
-        baseline.batch_size,
-        long_cycle=multigrid.long_cycle,
-        short_cycle=multigrid.short_cycle,
-        rule=multigrid.rule,
-        batch_exponent=multigrid.batch_exponent,
-        rate_exponent=multigrid.rate_exponent,
-        norm_group=multigrid.norm_group,
-    )
+    shapes = base_shapes(baseline, multigrid)
     _check_norm_group(multigrid.norm_group, shapes)
     layout = _layout(baseline, multigrid, shapes)
     clips = multigrid.epoch_factor * baseline.num_clips
