@@ -24,6 +24,7 @@ import vcycle
 from vcycle.config.fields import read_saved, read_values
 from vcycle.config.recipes import demo
 from vcycle.config.run import RunConfig
+from vcycle.config.sizing import reshaped
 from vcycle.data.atomic import write_atomic
 from vcycle.demo.videos import write_videos
 from vcycle.evaluate.run import score_run
@@ -85,20 +86,12 @@ def _with_small_clips(config: RunConfig, *, rate_exponent: float) -> RunConfig:
 
     The paper's small-shape baseline (figure 3).
     """
-    full, data, growth = config.baseline, config.data, 4
+    full, growth = config.baseline, 4
     shape = config.multigrid.rule.scale(full.shape, frames=0.5, side=SQRT_HALF)
-    low, high = (round(side * shape.height / full.shape.height) for side in data.short_side)
-    rate = full.learning_rate
-    return replace(
-        config,
-        baseline=replace(
-            full,
-            shape=shape,
-            batch_size=growth * full.batch_size,
-            learning_rate=replace(rate, base=rate.base * growth**rate_exponent),
-        ),
-        data=replace(data, stride=2 * data.stride, short_side=(low, high)),
-    )
+    rate = replace(full.learning_rate, base=full.learning_rate.base * growth**rate_exponent)
+    grown = replace(full, batch_size=growth * full.batch_size, learning_rate=rate)
+    small = reshaped(replace(config, baseline=grown), shape, given=())
+    return replace(small, notes=config.notes)
 
 
 def run_demo(folder: str | Path | None = None, *, quick: bool = False) -> list[dict[str, Any]]:
