@@ -58,51 +58,34 @@ if TYPE_CHECKING:
     )
     from vcycle.train.own_loop.plan_lr import PlanLR as PlanLR
 
-_MODULES = {
-    "Augmentation": "vcycle.config.augmentation",
-    "Batch": "vcycle.data.batch",
-    "Clip": "vcycle.data.dataset",
-    "ClipDataset": "vcycle.data.dataset",
-    "ClipRequest": "vcycle.data.request",
-    "ClipsOf": "vcycle.data.clips_of",
-    "GridRange": "vcycle.data.grid",
-    "KeptFrames": "vcycle.data.decode.kept",
-    "Manifest": "vcycle.data.manifest",
-    "PlanLR": "vcycle.train.own_loop.plan_lr",
-    "PlanSampler": "vcycle.data.sampler",
-    "StepPart": "vcycle.data.request",
-    "SubBatchNorm3d": "vcycle.models",
-    "TokenDrop": "vcycle.models",
-    "UnreadableVideo": "vcycle.data.metadata",
-    "VideoInfo": "vcycle.data.metadata",
-    "apply_step": "vcycle.train.own_loop.apply_step",
-    "augment": "vcycle.train.augment",
-    "build_model": "vcycle.models",
-    "check_finished": "vcycle.train.own_loop.apply_step",
-    "check_model": "vcycle.models",
-    "check_norm_group": "vcycle.models",
-    "collate": "vcycle.data.collate",
-    "commit_statistics": "vcycle.models",
-    "convert_batch_norm": "vcycle.models",
-    "convert_convolutions": "vcycle.models",
-    "convert_dropout": "vcycle.models",
-    "crop_and_scale": "vcycle.data.decode.resample",
-    "defer_statistics": "vcycle.models",
-    "eval_loader": "vcycle.data.loaders",
-    "freeze": "vcycle.models",
-    "load_model": "vcycle.evaluate.load_model",
-    "load_weights": "vcycle.models",
-    "normalize": "vcycle.data.batch",
-    "parameter_groups": "vcycle.models",
-    "precise_bn": "vcycle.models",
-    "predict": "vcycle.evaluate.predict",
-    "set_dropout_seeds": "vcycle.models",
-    "set_norm_group": "vcycle.models",
-    "set_token_share": "vcycle.models",
-    "to_shape": "vcycle.data.to_shape",
-    "train_loader": "vcycle.data.loaders",
-    "view_requests": "vcycle.data.sampler",
+_NAMES = {
+    "vcycle.config.augmentation": "Augmentation",
+    "vcycle.data.batch": "Batch normalize",
+    "vcycle.data.clips_of": "ClipsOf",
+    "vcycle.data.collate": "collate",
+    "vcycle.data.dataset": "Clip ClipDataset",
+    "vcycle.data.decode.kept": "KeptFrames",
+    "vcycle.data.decode.resample": "crop_and_scale",
+    "vcycle.data.grid": "GridRange",
+    "vcycle.data.loaders": "eval_loader train_loader",
+    "vcycle.data.manifest": "Manifest",
+    "vcycle.data.metadata": "UnreadableVideo VideoInfo",
+    "vcycle.data.request": "ClipRequest StepPart",
+    "vcycle.data.sampler": "PlanSampler view_requests",
+    "vcycle.data.to_shape": "to_shape",
+    "vcycle.evaluate.load_model": "load_model",
+    "vcycle.evaluate.predict": "predict",
+    "vcycle.models": """
+        SubBatchNorm3d TokenDrop build_model check_model check_norm_group commit_statistics
+        convert_batch_norm convert_convolutions convert_dropout defer_statistics freeze
+        load_weights parameter_groups precise_bn set_dropout_seeds set_norm_group
+        set_token_share
+    """,
+    "vcycle.train.augment": "augment",
+    "vcycle.train.own_loop.apply_step": "apply_step check_finished",
+    "vcycle.train.own_loop.plan_lr": "PlanLR",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     *_MODULES,
