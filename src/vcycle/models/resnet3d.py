@@ -78,9 +78,7 @@ class ResNet3d(nn.Module):
         self.head = Head(channels, num_classes=num_classes, dropout=dropout)
         initialise(self)
 
-    def layer_depth(self, name: str) -> int:
-        """The layer of a parameter for layer-wise decay: its stage, from 0 at the input."""
-        return stage_depth(name)
+    layer_depth = staticmethod(stage_depth)
 
     def forward(self, clips: Tensor) -> Tensor:
         check_clips(clips)
