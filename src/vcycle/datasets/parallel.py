@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
-import os
 import signal
-import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
@@ -25,9 +24,8 @@ from vcycle.data.workers.lifetime import (
     STOOD_STILL_SECONDS,
     death,
     end,
-    end_with,
     forking,
-    process_context,
+    start_worker,
 )
 from vcycle.schedule.messages import one_line
 
@@ -136,18 +134,8 @@ class _JobWorker(Generic[Job, Result]):
     """A process that does one job at a time."""
 
     def __init__(self, function: Callable[[Job], Result]) -> None:
-        context = process_context()
-        tasks, self.tasks = context.Pipe(duplex=False)
-        self.answers, answers = context.Pipe(duplex=False)
-        self.process = context.Process(
-            target=_serve,
-            args=(function, tasks, answers),
-            kwargs={"parent": os.getpid(), "thread": threading.get_native_id()},
-            daemon=True,
-        )
-        self.process.start()
-        tasks.close()
-        answers.close()
+        work = partial(_do_jobs, function)
+        self.process, self.tasks, self.answers = start_worker(work, name="vcycle-job")
         self.job: tuple[Job] | None = None
         self.deadline = 0.0
         self.deaths = 0  # of workers on the job
@@ -198,23 +186,11 @@ class _JobWorker(Generic[Job, Result]):
         self.ended = True
 
 
-def _serve(
-    function: Callable[[Any], Any],
-    tasks: Connection,
-    answers: Connection,
-    *,
-    parent: int,
-    thread: int,
-) -> None:
-    end_with(parent, thread)
+def _do_jobs(function: Callable[[Any], Any], jobs: Iterator[Any], answers: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends its workers itself
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with contextlib.suppress(BrokenPipeError, EOFError):  # the main process is gone
-        while True:
-            while not tasks.poll(1.0):
-                if os.getppid() != parent:
-                    return
-            job = tasks.recv()
+        for job in jobs:
             try:
                 answers.send((_attempt(function, job), None))
             except OSError as error:

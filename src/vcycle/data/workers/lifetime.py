@@ -13,11 +13,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any
 
+Work = Callable[[Iterator[Any], Connection], None]
+"""Of a worker: takes what it is sent until its parent ends, and sends its answers."""
 STOOD_STILL_SECONDS = 5.0
 """Between two looks at workers: this process was busy, or stopped, maybe they with it."""
 ASKING_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -70,7 +74,44 @@ def _signals_postponed() -> Iterator[None]:
             signal.raise_signal(each)
 
 
-def end_with(parent: int, thread: int) -> None:
+def start_worker(work: Work, *, name: str) -> tuple[Any, Connection, Connection]:
+    """Start a process; returns it, where to send its tasks, and where its answers arrive.
+
+    For the body of ``forking``.
+    """
+    context = process_context()
+    tasks, to_worker = context.Pipe(duplex=False)
+    from_worker, answers = context.Pipe(duplex=False)
+    process = context.Process(
+        target=_serve,
+        args=(work, tasks, answers, os.getpid(), threading.get_native_id()),
+        name=name,
+        daemon=True,
+    )
+    with warnings.catch_warnings():
+        # Newer Pythons warn of forking beside threads. Workers never wait for a lock of those.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    # The worker's ends: closed here, so that its death closes the pipe.
+    tasks.close()
+    answers.close()
+    return process, to_worker, from_worker
+
+
+def _serve(work: Work, tasks: Connection, answers: Connection, parent: int, thread: int) -> None:
+    _end_with(parent, thread)
+    work(_received(tasks, parent), answers)
+
+
+def _received(tasks: Connection, parent: int) -> Iterator[Any]:
+    while True:
+        while not tasks.poll(1.0):
+            if os.getppid() != parent:
+                return
+        yield tasks.recv()
+
+
+def _end_with(parent: int, thread: int) -> None:
     """Have this process killed when its parent ends, even in the middle of a job that hangs.
 
     ``thread`` is the native id of the parent's thread that started it. Linux sends the signal when

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import os
 import pickle
 import signal
-import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
@@ -35,9 +33,9 @@ from vcycle.data.workers.lifetime import (
     STOOD_STILL_SECONDS,
     death,
     end,
-    end_with,
     forking,
     process_context,
+    start_worker,
 )
 from vcycle.data.workers.parts import Answer, Part, decode_part, hang_seconds
 
@@ -211,32 +209,18 @@ class WorkerPool:
             self._workers[i].send(part, message, num_known=len(self.bad_indices))
 
     def _start(self, i: int, dataset: ClipDataset) -> _Worker:
-        tasks_out, tasks_in = self._context.Pipe(duplex=False)
-        answers_out, answers_in = self._context.Pipe(duplex=False)
-        process = self._context.Process(
-            target=_work,
-            args=(dataset, self.memory, tasks_out, answers_in),
-            kwargs={
-                "generation": self._generation,
-                "bad_indices": dict(self.bad_indices),
-                "on_video": self._on_video,
-                "began": self._began,
-                "number": i,
-                "parent": os.getpid(),
-                "thread": threading.get_native_id(),
-            },
-            name=f"vcycle-data-{i}",
-            daemon=True,
+        work = partial(
+            _work,
+            dataset=dataset,
+            memory=self.memory,
+            generation=self._generation,
+            bad_indices=dict(self.bad_indices),
+            on_video=self._on_video,
+            began=self._began,
+            number=i,
         )
-        with warnings.catch_warnings():
-            # Newer Pythons warn of forking beside threads. Workers only decode: they never wait
-            # for a lock of the parent's threads.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            process.start()
-        # The worker's ends: closed here, so that its death closes the pipe.
-        tasks_out.close()
-        answers_in.close()
-        return _Worker(process, tasks_in, answers_out, num_known=len(self.bad_indices))
+        started = start_worker(work, name=f"vcycle-data-{i}")
+        return _Worker(*started, num_known=len(self.bad_indices))
 
 
 def _end_all(workers: list[_Worker]) -> None:
@@ -249,20 +233,17 @@ def _end_all(workers: list[_Worker]) -> None:
 
 
 def _work(
-    dataset: ClipDataset,
-    memory: Tensor,
-    tasks: Connection,
+    tasks: Iterator[tuple[Part, dict[int, str]]],
     answers: Connection,
     *,
+    dataset: ClipDataset,
+    memory: Tensor,
     generation: Any,
     bad_indices: dict[int, str],
     on_video: Any,
     began: Any,
     number: int,
-    parent: int,
-    thread: int,
 ) -> None:
-    end_with(parent, thread)
     for signal_number in ASKING_TO_END:  # the run first ends its step, and then its workers
         signal.signal(signal_number, signal.SIG_IGN)
     torch.set_num_threads(1)
@@ -272,11 +253,7 @@ def _work(
         began[number] = time.monotonic()
         on_video[number] = index
 
-    while True:
-        while not tasks.poll(1.0):
-            if os.getppid() != parent:
-                return
-        part, news = pickle.loads(tasks.recv_bytes())
+    for part, news in tasks:
         bad_indices |= news
         answer = decode_part(
             dataset,
