@@ -37,7 +37,7 @@ from vcycle.datasets.splits import repaired_splits
 from vcycle.schedule.messages import counted
 
 JOURNAL = "probes.jsonl"
-_PROBE_VERSION = 5
+_PROBE_VERSION = 6
 """Of what a probe finds; videos that another found are probed again."""
 _ESCAPED = "its name has a control character or bytes that are not UTF-8, escaped here; rename it"
 _CUT_SECONDS = 2.0

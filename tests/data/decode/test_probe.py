@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import av
 import pytest
 
 from tests.encode import encode, frame_number, numbered_frames, rotate_display
@@ -89,6 +90,26 @@ def test_a_duration_is_that_of_the_frames(tmp_path, duration):
     path.write_bytes(content)
     info = probe(Location(str(path)))
     assert (info.num_frames, info.duration_seconds) == (40, 4)
+
+
+@pytest.mark.parametrize(("first", "seconds"), [(2.0, 15.0), (0.0, 2.2)])
+def test_a_trimmed_video_of_a_varying_rate_is_as_long_as_what_is_left(tmp_path, first, seconds):
+    """70 frames in 2.3 s, 30 in the 15 s after them: by its edit list it is trimmed to one part."""
+    times = [k / 30 for k in range(70)] + [(70 + 15 * k) / 30 for k in range(30)]
+    frames, options = numbered_frames(100), {"bf": "0", "x264-params": "scenecut=0"}
+    path = encode(tmp_path / "v.mp4", frames, times=times, gop=300, options=options)
+    with av.open(str(path)) as container:
+        start = round(first / container.streams.video[0].time_base)
+    content = bytearray(path.read_bytes())
+    place = content.index(b"elst") + 12
+    struct.pack_into(">ii", content, place, round(1000 * seconds), start)
+    path.write_bytes(content)
+    info = probe(Location(str(path)))
+    assert info.duration_seconds == pytest.approx(seconds, abs=0.5)
+    numbers = (0, info.num_frames - 1)
+    clip = read_clip(Location(str(path)), Grid(numbers, Box(0, 0, 64, 96), 64, 96, False))
+    last = 99 if first else 65
+    assert [frame_number(frame, 100) for frame in clip] == pytest.approx([30 * first, last], abs=1)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared videos")

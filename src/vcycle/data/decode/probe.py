@@ -73,13 +73,16 @@ def _key_interval(stream: Any) -> int:
 
 
 def _num_indexed(container: Any, stream: Any) -> int:
-    """How many frames of the container's index lie within the file; 0 without an index."""
-    if not _has_index(stream):
+    """How many frames of the container's index lie within the file.
+
+    0 without an index, and if an edit list hides some: the mean rate, by which the others would be
+    counted, is that of all.
+    """
+    entries = stream.index_entries
+    if not _has_index(stream) or any(entry.is_discard for entry in entries):
         return 0
     size = container.size
-    return sum(
-        entry.pos + entry.size <= size and not entry.is_discard for entry in stream.index_entries
-    )
+    return sum(entry.pos + entry.size <= size for entry in entries)
 
 
 def _num_until_end(place: Location, container: Any, stream: Any) -> int:
