@@ -106,6 +106,14 @@ def encode(
     return path
 
 
+def encode_combed(path: Path, num_frames: int = 4) -> Path:
+    """Interlaced video of grey, 144 x 96: one field is dark and the other is bright."""
+    frames = np.full((num_frames, 96, 144, 3), 40, np.uint8)
+    frames[:, 1::2] = 200
+    options = {"flags": "+ildct+ilme", "x264-params": "interlaced=1:tff=1"}
+    return encode(path, frames, options=options)
+
+
 def frame_number(frame: np.ndarray, num_frames: int) -> int:
     """Which of ``numbered_frames`` a resampled frame is."""
     height, width = frame.shape[:2]

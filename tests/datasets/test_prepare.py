@@ -12,7 +12,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from tests.encode import encode, numbered_frames, rotate_display
+from tests.encode import encode, encode_combed, numbered_frames, rotate_display
 from vcycle.cli.main import main
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.encode import encode_video_frames
@@ -183,6 +183,13 @@ def prepare_one(path, out, *, num_workers=0, **facts):
     prepared = prepare_videos(manifest, out, SMALL, num_workers=num_workers)
     assert prepared.manifest.videos[-1].path == "good.mkv.mp4"
     return prepared.bad.get(path.name), prepared.manifest
+
+
+def test_interlaced_videos_are_prepared_without_combs(tmp_path):
+    _, prepared = prepare_one(encode_combed(tmp_path / "v.mp4"), tmp_path / "out")
+    video = prepared.videos[0]
+    (frame, *_) = iterate_frames(prepared.locate(video), video)
+    assert np.abs(np.diff(frame.to_ndarray(format="gray").astype(int), axis=0)).mean() < 10
 
 
 def test_the_longest_names_are_shortened(tmp_path):

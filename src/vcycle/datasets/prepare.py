@@ -21,6 +21,7 @@ from typing import Any
 from vcycle.data.atomic import atomic
 from vcycle.data.decode.encode import encode_video_frames
 from vcycle.data.decode.probe import probe
+from vcycle.data.decode.resample import without_fields
 from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest, write_reasons
 from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo, check_uri
@@ -287,7 +288,7 @@ def _scaled(frames: Iterator[Any], short_side: int) -> Iterator[Any]:
         if size is None:
             shrink = min(1.0, short_side / min(frame.height, frame.width))
             size = _even(frame.height * shrink), _even(frame.width * shrink)
-        yield frame.reformat(
+        yield without_fields(frame).reformat(
             height=size[0], width=size[1], format="yuv420p", interpolation="AREA", threads=1
         )
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from av.video.reformatter import ColorRange
 
-from tests.encode import moving_noise
+from tests.encode import encode_combed, moving_noise
 from vcycle.data.decode.resample import (
     Resampler,
     _scale,
@@ -54,6 +54,17 @@ def test_frames_of_other_layouts_may_follow_each_other():
         resample = Resampler(GRID)
         for k in (first, 0, 1, 2, 0):
             assert np.array_equal(resample(kinds[k]), alone[k]), f"{k} after {first}"
+
+
+@pytest.mark.parametrize("width", [144, 143])
+def test_the_fields_of_an_interlaced_frame_are_scaled_together(tmp_path, width):
+    """Whether the box is the whole frame or not."""
+    with av.open(str(encode_combed(tmp_path / "v.mp4"))) as container:
+        frame = next(container.decode(video=0))
+    assert frame.interlaced_frame
+    small = Resampler(Grid((0,), Box(0, 0, 96, width), 48, 72, False))(frame).astype(int)
+    assert np.abs(np.diff(small, axis=0)).mean() < 10
+    assert small.mean() == pytest.approx(120, abs=5)
 
 
 @pytest.mark.parametrize("turns", [0, 1])

@@ -56,6 +56,20 @@ class _Cut:
         return self.frame
 
 
+def _is_cuttable(frame: Any, planes: Any) -> bool:
+    return frame.format.name in _PLANAR and all(plane.line_size > 0 for plane in planes)
+
+
+def without_fields(frame: Any) -> Any:
+    """The frame; of an interlaced one a copy that does not say so, if its format can be cut.
+
+    swscale scales the fields of one that does by themselves, which keeps the combs of what moves.
+    """
+    if not frame.interlaced_frame or not _is_cuttable(frame, planes := frame.planes):
+        return frame
+    return _Cut(frame, Box(0, 0, frame.height, frame.width))(planes)
+
+
 class Resampler:
     """Resamples the frames of one clip to its grid; ``mirror`` follows, once for the clip."""
 
@@ -72,7 +86,7 @@ class Resampler:
         """(H, W, 3) uint8 RGB of the grid; ``frame`` is an av.VideoFrame of any format."""
         name, height, width = frame.format.name, frame.height, frame.width
         planes = frame.planes
-        cuttable = name in _PLANAR and all(plane.line_size > 0 for plane in planes)
+        cuttable = _is_cuttable(frame, planes)
         colors = frame.colorspace, frame.color_range
         mirrored, turns = orientation(frame)
         layout = (name, cuttable, height, width, mirrored, turns, colors)
@@ -86,7 +100,7 @@ class Resampler:
         if self.turns % 2:
             height, width = width, height
         if cuttable:
-            rgb = self._rgb(self.cut(planes) if self.cut else frame, height, width)
+            rgb = self._rgb(self.cut(planes) if self.cut else without_fields(frame), height, width)
         else:
             rgb = self._convert_then_cut(frame, self.box, height, width)
         if self.mirrored:
