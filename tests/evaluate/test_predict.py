@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import torch
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 import vcycle
 from vcycle.cli.main import main
+from vcycle.data.decode import remote
 from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.probe import probe
 from vcycle.data.decode.video import read_clip
@@ -150,6 +152,31 @@ def test_files_folders_manifests_and_uris_name_the_same_videos(
     named = [each.name for each in find_videos([tmp_path / "manifest.csv"])]
     assert named == [f"{name}[0 s:0.5 s]", f"{name}[0.5 s:1 s]"]
     assert by_path.place in [each.place for each in in_manifest]
+
+
+@pytest.mark.parametrize("window_seconds", [None, 0.5])
+def test_a_remote_video_is_fetched_once(
+    trained_run: Path,
+    synthetic_videos: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    window_seconds: float | None,
+) -> None:
+    file = next((synthetic_videos / "val").glob("*.mp4"))
+    uri = "memory://predict/v.mp4"
+    fsspec.filesystem("memory").pipe(uri, file.read_bytes())
+    fetched = []
+
+    def noted(place: Location, **options: Any) -> bytes:
+        fetched.append(place.uri)
+        return read(place, **options)
+
+    read = remote._read
+    monkeypatch.setattr(remote, "_read", noted)
+    model = vcycle.load_model(trained_run)
+    found = list(vcycle.predict(model, uri, window_seconds=window_seconds))
+    near = list(vcycle.predict(model, file, window_seconds=window_seconds))
+    assert fetched == [uri]
+    assert [each.probabilities for each in found] == [each.probabilities for each in near]
 
 
 def test_mistakes_are_one_line(trained_run: Path, synthetic_videos: Path, tmp_path: Path) -> None:

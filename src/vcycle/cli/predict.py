@@ -87,7 +87,7 @@ def run_predict_command(options: argparse.Namespace) -> None:
     with waiting_for(f"loading {options.model}"):
         model = model_of(options, device=device)
     rows: list[dict[str, Any]] = []
-    bad: list[UnreadableVideo] = []
+    bad: list[str] = []  # an error would hold what was fetched of its video
     with _found(options.videos) as videos:
         for video in videos:
             predictions = predict(
@@ -104,11 +104,11 @@ def run_predict_command(options: argparse.Namespace) -> None:
                     if not options.json:
                         print(_text(prediction, options), flush=True)
             except UnreadableVideo as error:
-                bad.append(error)
+                bad.append(str(error))
     if options.json:
         print(json.dumps({"model": str(model.path), "predictions": rows}, indent=1))
     if bad:
-        each = "; ".join(map(str, bad[:_MOST_NAMED]))
+        each = "; ".join(bad[:_MOST_NAMED])
         if len(bad) > _MOST_NAMED:
             each += f"; and {len(bad) - _MOST_NAMED} more"
         raise ValueError(

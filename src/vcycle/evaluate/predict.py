@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vcycle.config.run import check_num_clips
 from vcycle.data.decode.probe import probe
+from vcycle.data.decode.remote import fetch
 from vcycle.data.decode.video import read_clip
 from vcycle.data.grid import View, grid_of_part, view_grid
 from vcycle.data.metadata import UnreadableVideo, Video, VideoInfo
@@ -92,10 +93,16 @@ def predict(
         found = find_videos([videos] if isinstance(videos, str | Path) else videos)
     every = every_seconds or window_seconds
     return (
-        _predict_span(model, video, info, span, num_clips=num_clips, shape=shape or model.shape)
+        prediction
         for video in found
-        for info in [_probe(video)]
-        for span in windows(*_span(video, info), window=window_seconds, every=every)
+        for prediction in _predict_video(
+            model,
+            video,
+            window=window_seconds,
+            every=every,
+            num_clips=num_clips,
+            shape=shape or model.shape,
+        )
     )
 
 
@@ -115,11 +122,26 @@ def windows(
     return [(each, each + window) for each in starts] + [(end - window, end)]
 
 
-def _probe(video: NamedVideo) -> VideoInfo:
+def _predict_video(
+    model: LoadedModel,
+    video: NamedVideo,
+    *,
+    window: float | None,
+    every: float | None,
+    num_clips: int,
+    shape: Shape,
+) -> Iterator[Prediction]:
+    """The predictions of one video, which is fetched once and held no longer, if it is remote."""
+    place = video.place
     try:
-        return probe(video.place, folder_frame_rate=video.frame_rate)
+        if not place.is_local:
+            place = replace(place, content=fetch(place))
+        info = probe(place, folder_frame_rate=video.frame_rate)
     except UnreadableVideo as error:
         raise UnreadableVideo(video.name, error.reason) from error
+    video = replace(video, place=place)
+    for span in windows(*_span(video, info), window=window, every=every):
+        yield _predict_span(model, video, info, span, num_clips=num_clips, shape=shape)
 
 
 def _span(video: NamedVideo, info: VideoInfo) -> tuple[float, float]:
