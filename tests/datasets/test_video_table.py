@@ -200,6 +200,21 @@ def test_hugging_faces_metadata(put):
     assert sorted(entry.split for entry in list_folder(flat).entries) == ["train", "val"]
 
 
+def test_metadata_may_name_videos_beside_its_folder(put):
+    """In the manifest they are where the dataset is, wherever it is moved."""
+    root = put("videos/1.mp4", "videos/2 2.mp4", "../other/3.mp4")
+    (root / "train").mkdir()
+    rows = ["../videos/1.mp4,run", "../videos/2 2.mp4,sit", "../../other/3.mp4,run"]
+    (root / "train/metadata.csv").write_text("\n".join(["file_name,label", *rows]))
+    outside = f"file://{root.parent}/other/3.mp4"
+    listing = list_folder(root)
+    paths = [entry.path for entry in listing.entries]
+    assert sorted(paths) == [outside, "videos/1.mp4", "videos/2 2.mp4"]
+    index = index_videos(listing, root.parent, num_workers=0)
+    paths = [video.path for video in index.manifest.videos]
+    assert sorted(paths) == ["other/3.mp4", "videos/videos/1.mp4", "videos/videos/2 2.mp4"]
+
+
 def test_a_metadata_table_of_something_else_is_no_list_of_videos(put):
     root = put("run/1.mp4", "run/2.mp4")
     (root / "metadata.csv").write_text("camera,place\n1,park\n")

@@ -283,7 +283,7 @@ def _video(entry: Entry, info: VideoInfo, path: str, *, flip: bool) -> Video:
 
 def _path(root: Path, out: Path, path: str) -> str:
     """A path relative to the manifest's folder if that holds the video, else a URI."""
-    return path if "://" in path else local_path(str(plain_path(root) / path), plain_path(out))
+    return local_path(locate(plain_path(root), Location(path)).uri, plain_path(out))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vcycle.data.manifest import MANIFEST_FILES
+from vcycle.data.manifest import MANIFEST_FILES, locate
+from vcycle.data.metadata import Location
 from vcycle.datasets.listing import (
     SPLIT_NAMES,
     Entry,
@@ -21,6 +22,7 @@ from vcycle.datasets.listing import (
     dataset_folder,
     each_once,
     is_there,
+    local_path,
     make_listing,
     notes_on_labels,
     sorted_classes,
@@ -76,9 +78,7 @@ def list_metadata(top: Path, tables: Sequence[Path], splitting: Splitting) -> Li
         listed, names = read_rows(table, table.parent)
         others |= dict.fromkeys(names)
         for row in listed:
-            path = row.path
-            if "://" not in path:
-                path = (table.parent.relative_to(top) / path).as_posix()
+            path = local_path(locate(table.parent.absolute(), Location(row.path)).uri, top)
             rows.append(replace(row, path=path, split=row.split or split))
     return _listing(top, rows, list(others), splitting, where=str(tables[0]))
 
