@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from pathlib import Path
 
 import av
@@ -136,6 +137,22 @@ def test_a_variable_frame_rate_is_resampled_to_its_mean(tmp_path):
     for k, frame in enumerate(shown[:-2]):
         seconds = k / info.frame_rate
         assert times[frame] == pytest.approx(seconds, abs=0.11) or 1.9 < seconds < 3
+
+
+@pytest.mark.parametrize(("b_frames", "most_off"), [(0, 0), (2, 2)])
+def test_an_avi_whose_frames_are_counted_keeps_the_time_of_dropped_ones(
+    tmp_path, b_frames, most_off
+):
+    """With B-frames its index has the times of decoding, which differ by a few frames."""
+    gaps = [1, 3, 1, 2] * 10
+    tenths = [sum(gaps[:k]) for k in range(40)]
+    options, times = {"bf": str(b_frames)}, [k / 10 for k in tenths]
+    path = encode(tmp_path / "v.avi", numbered_frames(40), times=times, options=options)
+    assert probe(Location(str(path))).num_frames == pytest.approx(69, abs=most_off)
+    clip = read_clip(Location(str(path)), grid(*range(69)))
+    for k, frame in enumerate(clip):
+        number = bisect_right(tenths, k) - 1
+        assert frame_number(frame, 40) == pytest.approx(number, abs=most_off)
 
 
 def test_a_slow_decode_is_ended(video, tmp_path):

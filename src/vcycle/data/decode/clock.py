@@ -19,12 +19,14 @@ class StreamClock:
     """A stream's clock: its first frame begins at ``start``, one every ``tick`` units.
 
     If the container's display times are missing or wrong, frames are ``counted`` from the first
-    one on, and none can be skipped.
+    one on, and none can be skipped. Then ``times`` are those of the first frames, as far as an
+    index tells.
     """
 
     start: int
     tick: Fraction
     counted: bool = False
+    times: tuple[int, ...] = ()
 
     def until(self, number: int) -> int:
         """The latest time at which the frame of this number may begin."""
@@ -44,7 +46,10 @@ def stream_clock(container: Any, stream: Any) -> StreamClock:
         or stream.start_time is None
     )
     tick = 1 / (stream_frame_rate(stream) * stream.time_base)
-    return StreamClock(stream.start_time or 0, tick, counted)
+    times: tuple[int, ...] = ()
+    if counted and container.format.name == "avi":  # its index skips the frames that were dropped
+        times = tuple(entry.timestamp for entry in stream.index_entries if entry.size)
+    return StreamClock(times[0] if times else stream.start_time or 0, tick, counted, times)
 
 
 def stream_frame_rate(stream: Any) -> Fraction:

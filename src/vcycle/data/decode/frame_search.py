@@ -66,10 +66,12 @@ def wanted_frames(
         frames = _decode_all(stream, packets)
     done = 0  # numbers that have their frame
     shown = begins = None  # the frame on display, and when the newest frame begins
-    for frame in frames:
+    for position, frame in enumerate(frames):
         # When does this frame begin?
         if frame.pts is not None and not clock.counted:
             begins = frame.pts
+        elif position < len(clock.times):
+            begins = clock.times[position]
         elif begins is not None:
             begins += clock.tick
         elif not seek:

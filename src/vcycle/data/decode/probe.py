@@ -141,12 +141,17 @@ def _check_one_recording(place: Location, container: Any, stream: Any, *, num_fr
 
 
 def _num_packets(place: Location, container: Any, stream: Any) -> int:
+    """A frame for each packet; more if an index says when each begins, and some were dropped."""
+    clock = stream_clock(container, stream)
     try:
         container.seek(0)
     except av.FFmpegError:  # a raw stream: what was read so far is gone
         with open_video(place) as (again, its_stream):
             return max(1, sum(1 for _ in intact_packets(again, its_stream)))
-    return max(1, sum(1 for _ in intact_packets(container, stream)))
+    num_packets = max(1, sum(1 for _ in intact_packets(container, stream)))
+    if len(clock.times) != num_packets:
+        return num_packets
+    return round((clock.times[-1] - clock.start) / clock.tick) + 1
 
 
 def _display_time(packet: Any) -> int | None:
