@@ -113,6 +113,9 @@ def test_averaged_weights_are_what_is_validated_and_loaded(
     again = replace(config, evaluation=Evaluation(batch_size=6))
     scored = score_run(again, tmp_path / "run", split="val")
     assert scored.values["top1"] == result["top1"]
+    # Norm statistics that are estimated again are the same, and those of frozen norms stay.
+    estimated = score_run(config, tmp_path / "run", split="val")
+    assert estimated.values["loss"] == pytest.approx(result["loss"], rel=1e-6)
     # What was frozen is as it was built, also in the average and its batch norms.
     fresh = make_network(
         config, num_classes=12, fabric=Fabric(accelerator="cpu", devices=1)

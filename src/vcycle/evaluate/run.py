@@ -36,7 +36,7 @@ from vcycle.evaluate.run_manifest import run_of
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.evaluate.sources import labelled_as, load_scored
-from vcycle.models import memory_format
+from vcycle.models import freeze, memory_format
 from vcycle.models.count import multiply_adds_or_none
 from vcycle.models.out_of_memory import out_of_memory_by_name
 from vcycle.schedule.shape import Shape
@@ -85,6 +85,7 @@ def score_run(
         videos = labelled_as(trained, manifest.split(split), file)
         network = make_network(config, num_classes=manifest.num_classes, fabric=fabric, fresh=False)
         load_scored(network, config, manifest, file, trained)
+        freeze(network, config.model.freeze)  # whose norms keep their statistics
         model = fabric.setup_module(network)
         bad = {}
         if config.evaluation.precise_bn:

@@ -37,7 +37,8 @@ _OF_TRAINING = (
     "accumulate",
     *("evaluation.times", "evaluation.final_clips", "evaluation.final_crops", "data.frames_gib"),
 )
-"""Fields of training alone, with all that begins so: a score does not depend on them."""
+"""Fields of training alone, with all that begins so: a flag would change no score. Norms that the
+run froze stay so, as its ``model.freeze`` says."""
 
 
 def evaluation_config(
