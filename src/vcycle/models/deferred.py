@@ -61,8 +61,9 @@ def num_commits(model: nn.Module) -> int | None:
 def commit_statistics(model: nn.Module) -> None:
     """Move the running statistics by what all processes collected since the last commit.
 
-    All processes call it together. Layers that were not run do not change. The statistics of all
-    layers are exchanged and applied as one tensor.
+    All processes call it together. Layers that were not run do not change, nor does any if what was
+    collected is not finite, as of a step that a gradient scaler skips: it would never leave running
+    statistics again. The statistics of all layers are exchanged and applied as one tensor.
     """
     for layers in _alike(model):
         if collecting := [layer for layer in layers if layer._pending is not None]:
@@ -80,7 +81,7 @@ def _alike(model: nn.Module) -> Iterable[list[SubBatchNorm3d]]:
 
 
 def _commit(layers: list[SubBatchNorm3d]) -> None:
-    """``commit_statistics`` of layers of one momentum, precision and device, in 13 operations."""
+    """``commit_statistics`` of layers of one momentum, precision and device, all at once."""
     buffers = [(x._pending, x.running_mean, x.running_var, x.num_batches_tracked) for x in layers]
     pending, means, variances, batches = (
         [x for x in column if x is not None] for column in zip(*buffers, strict=True)
@@ -89,9 +90,10 @@ def _commit(layers: list[SubBatchNorm3d]) -> None:
     flat = _flat(pending)
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(flat)
-    sums = flat[_places(tuple(sizes), flat.device)]
+    is_finite = flat.sum().isfinite()  # on the device, which nothing waits for
+    sums = flat[_places(tuple(sizes), flat.device)].where(is_finite, 0)
     sums[:3].div_(sums[2].clamp(min=1))
-    mean, variance, seen, values = sums  # ``seen`` is 0 in layers that were not run
+    mean, variance, seen, values = sums  # ``seen`` is 0 where nothing is to move
     variance.addcmul_(mean, mean, value=-1)  # from the mean square
     variance.addcdiv_(variance, values.sub_(1).clamp_(min=1))  # unbiased
     torch._foreach_add_(batches, [of_layer[0] for of_layer in torch.split(seen.long(), sizes)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -270,6 +271,31 @@ def test_statistics_of_a_skipped_step_are_those_of_one_batch(with_scheduler):
         return [buffer.double() for buffer in model.buffers()]
 
     torch.testing.assert_close(statistics(2), statistics(1))
+
+
+@pytest.mark.parametrize("with_scheduler", [False, True])
+def test_a_step_left_out_as_its_loss_is_not_finite_moves_no_deferred_statistics(with_scheduler):
+    model = network()
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.defer_statistics(model, optimizer)
+    scheduler = vcycle.PlanLR(optimizer, PLAN, model) if with_scheduler else None
+    before = []
+    for step in PLAN[:4]:
+        if scheduler is None:
+            vcycle.apply_step(batch_of(step), model=model, optimizer=optimizer)
+        before.append([buffer.clone() for buffer in model[1].buffers()])
+        pixels = torch.randn(step.batch_size, 3, 2, 4, 4)
+        if step.index == 1:
+            pixels[0] = torch.inf
+        loss = model(pixels).square().sum()
+        (1e-6 * loss).backward()
+        if loss.isfinite():
+            optimizer.step()
+        optimizer.zero_grad()
+        if scheduler is not None:
+            scheduler.step()
+    moved = [not all(map(torch.equal, *pair)) for pair in itertools.pairwise(before)]
+    assert moved == [True, False, True]
 
 
 def test_the_place_survives_a_checkpoint_of_the_optimizer():
