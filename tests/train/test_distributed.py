@@ -21,6 +21,7 @@ from vcycle.config.fields import config_text
 from vcycle.config.run import Checkpoint, Data, Evaluation, Model, RunConfig
 from vcycle.data.json_lines import read_rows
 from vcycle.evaluate.checkpoint import load_checkpoint
+from vcycle.evaluate.run import score_run
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape
@@ -138,6 +139,33 @@ def test_a_parameter_without_a_use_is_named_before_step_0(
     assert "vcycle: model: parameter 'spare.weight' gets no gradient" in error
     assert "Traceback" not in error.split("vcycle: model")[0]
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_what_two_processes_validate_is_what_their_checkpoint_has(
+    synthetic_videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of norms that are not by group each process moves its own statistics, and their average."""
+    (tmp_path / "frames.py").write_text(
+        "from torch import nn\n"
+        "class Frames(nn.Module):\n"
+        "    def __init__(self, num_classes):\n"
+        "        super().__init__()\n"
+        "        self.norm, self.head = nn.BatchNorm2d(3), nn.Linear(3, num_classes)\n"
+        "    def forward(self, clips):\n"
+        "        frames = self.norm(clips.transpose(1, 2).flatten(0, 1))\n"
+        "        means = frames.square().mean((2, 3)).view(len(clips), -1, 3).mean(1)\n"
+        "        return self.head(means)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    config = run_config(synthetic_videos, Model("frames:Frames"))
+    config = replace(config, multigrid=Multigrid.off(steps=4, norm_group=None), ema_decay=0.5)
+    config = replace(config, evaluation=Evaluation(times=1, batch_size=6))  # each scores six
+    process = start_two(config, tmp_path, name="run")
+    error = end_of(process)
+    assert process.returncode == 0, error
+    scored = score_run(config, tmp_path / "run", split="val").values
+    (row,) = read_rows(tmp_path / "run" / "validation.jsonl")
+    assert row["loss"] == pytest.approx(scored["loss"], rel=1e-5)
 
 
 def go_back(folder: Path, *, next_step: int) -> None:

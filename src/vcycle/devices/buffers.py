@@ -1,7 +1,7 @@
 """The buffers that processes exchange: none but those that may differ.
 
 In: a model as Fabric runs it. Out: the same model; DDP sends before a forward pass what has to be
-sent.
+sent, and what a forward pass did to it is sent before it is scored.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from vcycle.devices.fabric import Fabric
 from vcycle.models import SubBatchNorm3d
 
 
@@ -27,12 +29,27 @@ def stop_broadcasting_buffers(model: nn.Module) -> None:
 
 def has_other_buffers(network: nn.Module) -> bool:
     """Whether a network has buffers beside those of ``SubBatchNorm3d``."""
-    return any(
-        True
-        for layer in network.modules()
-        if not isinstance(layer, SubBatchNorm3d)
-        for _ in layer.buffers(recurse=False)
-    )
+    return any(True for layer in _other_layers(network) for _ in layer.buffers(recurse=False))
+
+
+@torch.no_grad()
+def share_buffers(network: nn.Module, fabric: Fabric) -> None:
+    """Let all processes have those of the first, which its checkpoints keep, where they may differ.
+
+    Buffers that no checkpoint keeps are each process's own, and may be of other sizes.
+    """
+    if fabric.world_size == 1:
+        return
+    for layer in _other_layers(network):
+        for name, buffer in layer.named_buffers(recurse=False):
+            if name not in layer._non_persistent_buffers_set:
+                of_first = buffer.contiguous()
+                torch.distributed.broadcast(of_first, src=0)
+                buffer.copy_(of_first)
+
+
+def _other_layers(network: nn.Module) -> Iterator[nn.Module]:
+    return (layer for layer in network.modules() if not isinstance(layer, SubBatchNorm3d))
 
 
 def buffer_senders(model: nn.Module) -> list[DistributedDataParallel]:

@@ -23,6 +23,7 @@ from vcycle.data.loader import Loader
 from vcycle.data.loader_stats import LoaderStats
 from vcycle.data.randomness import indexed_seeds
 from vcycle.devices.agreement import Votes, from_first, united
+from vcycle.devices.buffers import share_buffers
 from vcycle.devices.processes import Stopped
 from vcycle.evaluate.checkpoint import FORMAT
 from vcycle.evaluate.evaluate import score_videos, summary
@@ -293,6 +294,7 @@ def validate(
     """
     began = time.perf_counter()
     display.doing(f"validating on {len(run.val_videos)} videos")
+    share_buffers(run.validated, run.fabric)  # those of the checkpoint
     with _stopped_before("its validation ended", run, next_step=next_step):
         scored = score_videos(
             run.validated,
