@@ -44,11 +44,9 @@ def estimate_norms(
     num_batches = config.evaluation.precise_bn
     if not num_batches:
         return {}
-    cycle = config.multigrid.long_cycle
-    factor = cycle.batch_factors[-1] if cycle is not None and cycle.batch_factors else 1
     same_shape = replace(
         config.baseline,
-        batch_size=factor * config.baseline.batch_size,
+        batch_size=_batch_size(config),
         steps=num_batches,
         stage_ends=(),
         learning_rate=LearningRate(1.0),
@@ -68,3 +66,14 @@ def estimate_norms(
     with closing(make_train_loader(config, plan, videos, fabric)) as loader:
         precise_bn(model, clips(loader))
         return loader.bad_videos
+
+
+def num_norm_clips(config: RunConfig) -> int:
+    """Clips from which ``estimate_norms`` estimates; 0 if it does not."""
+    return config.evaluation.precise_bn * _batch_size(config)
+
+
+def _batch_size(config: RunConfig) -> int:
+    cycle = config.multigrid.long_cycle
+    factor = cycle.batch_factors[-1] if cycle is not None and cycle.batch_factors else 1
+    return factor * config.baseline.batch_size

@@ -53,6 +53,8 @@ def prediction_lines(run: Run) -> list[str]:
         )
     times = min(run.config.evaluation.times, len(plan))
     validations = counted(times, "validation")
+    if run.config.evaluation.precise_bn:
+        validations += " with norm statistics"
     if run.config.final is not None:
         validations += " and the final evaluation"
     device = "CPU" if run.fabric.device.type == "cpu" else "GPU"

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.train.measure.times import CONFIG, FINAL_SECONDS, TIMES, WITH_FINAL
+from tests.train.measure.times import (
+    CONFIG,
+    FINAL_SECONDS,
+    NORMS_SECONDS,
+    TIMES,
+    WITH_FINAL,
+    WITH_NORMS,
+)
 from vcycle.cli.train import parse_time
 from vcycle.config.run import RunConfig
 from vcycle.config.schedule_choice import FEWEST_STEPS, timed
@@ -18,7 +25,10 @@ from vcycle.train.measure.budget import Budget, fit_budget
 from vcycle.train.measure.timing import Kind, StepTimes, run_seconds
 
 
-@pytest.mark.parametrize(("config", "final"), [(CONFIG, 0.0), (WITH_FINAL, FINAL_SECONDS)])
+@pytest.mark.parametrize(
+    ("config", "final"),
+    [(CONFIG, 0.0), (WITH_FINAL, FINAL_SECONDS), (WITH_NORMS, NORMS_SECONDS)],
+)
 @pytest.mark.parametrize("seconds", [100.0, 300.0, 7200.0, 1e5])
 def test_a_budget_is_used_and_not_exceeded(seconds: float, config: RunConfig, final: float) -> None:
     fitted = fit_budget(config, TIMES, seconds, val_videos=50)

@@ -11,7 +11,15 @@ import pytest
 import torch
 from rich.console import Console
 
-from tests.train.measure.times import CONFIG, FINAL_SECONDS, PLAN, TIMES, WITH_FINAL
+from tests.train.measure.times import (
+    CONFIG,
+    FINAL_SECONDS,
+    NORMS_SECONDS,
+    PLAN,
+    TIMES,
+    WITH_FINAL,
+    WITH_NORMS,
+)
 from vcycle.train.activity import Activity
 from vcycle.train.measure import measuring
 from vcycle.train.measure.rehearsal import Rehearsed
@@ -34,6 +42,8 @@ def test_a_prediction_is_the_sum_over_steps(schedule: str) -> None:
     assert prediction.validations == pytest.approx(20 * 50 * 0.01)
     with_final = run_seconds(WITH_FINAL, TIMES, val_videos=50)
     assert with_final.validations == pytest.approx(20 * 50 * 0.01 + FINAL_SECONDS)
+    with_norms = run_seconds(WITH_NORMS, TIMES, val_videos=50)
+    assert with_norms.validations == pytest.approx(20 * 50 * 0.01 + NORMS_SECONDS)
     more = replace(config, evaluation=replace(config.evaluation, times=10**6))
     assert run_seconds(more, TIMES, val_videos=50).validations == pytest.approx(
         len(plan) * 50 * 0.01  # one after each step

@@ -18,3 +18,5 @@ TIMES = StepTimes(
 )
 WITH_FINAL = replace(CONFIG, evaluation=replace(CONFIG.evaluation, final_clips=10, final_crops=3))
 FINAL_SECONDS = 50 * 10 * 3 * 0.01
+WITH_NORMS = replace(CONFIG, ema_decay=0.9, evaluation=replace(CONFIG.evaluation, precise_bn=20))
+NORMS_SECONDS = 2 * 20 * CONFIG.baseline.batch_size * 0.01

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from vcycle.config.run import RunConfig
+from vcycle.evaluate.norms import num_norm_clips
 from vcycle.schedule.base_shapes import ShortShape
 from vcycle.schedule.phases import Phase
 from vcycle.schedule.plan import MiniBatch, Plan, Step
@@ -130,7 +131,7 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class RunSeconds:
-    """What a run will take, in seconds: its phases, and its validations with the final one."""
+    """What a run will take, in seconds: its phases, and its validations with what ends the run."""
 
     phases: tuple[float, ...]
     validations: float
@@ -155,7 +156,13 @@ def run_seconds(config: RunConfig, times: StepTimes, *, val_videos: int) -> RunS
 
 
 def validation_seconds(config: RunConfig, times: StepTimes, val_videos: int) -> tuple[float, float]:
-    """Seconds of one validation, and of the final evaluation; 0 without one."""
+    """Seconds of one validation, and of what ends the run; 0 if nothing does.
+
+    That is the final evaluation, and before the last validation an estimate of norm statistics,
+    which takes about as long as scoring as many views, of the weights and of their average.
+    """
+    networks = 2 if config.ema_decay else 1
+    norms = times.validation(config.baseline.shape, networks * num_norm_clips(config))
     one, final = (
         times.validation(
             each.baseline.shape, val_videos * each.evaluation.num_clips * each.evaluation.num_crops
@@ -164,4 +171,4 @@ def validation_seconds(config: RunConfig, times: StepTimes, val_videos: int) -> 
         else 0.0
         for each in (config, config.final)
     )
-    return one, final
+    return one, norms + final
