@@ -33,12 +33,13 @@ from vcycle.data.metadata import Video
 from vcycle.devices.processes import Stopped
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.metrics import VideoScores
-from vcycle.models import convert_batch_norm
+from vcycle.models import convert_batch_norm, defer_statistics, freeze
 from vcycle.models.tiny import TinyResNet3d
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape, ShapeRule
 from vcycle.train import loop, stop
+from vcycle.train.gradients import Pieces
 from vcycle.train.run import train
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.start import check_batch_division
@@ -453,6 +454,32 @@ def test_batches_that_processes_cannot_share_are_refused_before_any_is_timed(
     expected = f"^{processes} processes: the batch of {problem}"
     with pytest.raises(ValueError, match=expected) if problem else nullcontext():
         check_batch_division(config, network, fabric)
+
+
+def test_frozen_norms_ask_for_no_whole_groups(config: RunConfig) -> None:
+    config = replace(config, accumulate=2)  # of batches of 4 clips, in groups of 4
+    fabric: Any = SimpleNamespace(world_size=1)
+    layers = torch.nn.Conv3d(3, 1, 1), torch.nn.BatchNorm3d(1)
+    network = convert_batch_norm(torch.nn.Sequential(*layers))
+    with pytest.raises(ValueError, match="would split norm groups of 4"):
+        check_batch_division(config, network, fabric)
+    freeze(network, ["1"])
+    check_batch_division(config, network, fabric)
+    defer_statistics(network)
+    *_, kind = config.plan().mini_batches()
+    assert Pieces(network, config, world_size=1).halve(kind)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_norms_without_groups_that_see_a_part_of_a_batch_are_told_of(
+    config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], accumulate: int
+) -> None:
+    multigrid = Multigrid.off(steps=4, norm_group=None)
+    config = replace(config, multigrid=multigrid, accumulate=accumulate)
+    train(replace(config, evaluation=Evaluation(times=1)), tmp_path / "run")
+    said = "batch norms take statistics from a part of a batch at a time, so that the number of "
+    advice = "parts changes the result; give --multigrid.norm_group 8\n"
+    assert (said + advice in capsys.readouterr().out) == (accumulate == 2)
 
 
 @pytest.mark.parametrize("processes", [3, 6])

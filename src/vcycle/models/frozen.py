@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vcycle.models.norm import sub_batch_norms
 from vcycle.models.wrapped import unwrapped
 
 _MOST_NAMED = 12
@@ -56,6 +57,11 @@ def is_in_training(layer: nn.Module) -> bool:
     """Whether a norm takes statistics of its clips in a forward pass; a frozen one does not."""
     is_held = any(hook is _stay_in_evaluation for hook in layer._forward_pre_hooks.values())
     return layer.training and not (is_held and _is_frozen(layer))
+
+
+def has_norm_groups(model: nn.Module) -> bool:
+    """Whether a layer of a model in training takes statistics of groups; frozen ones take none."""
+    return any(map(is_in_training, sub_batch_norms(model)))
 
 
 def _is_frozen(layer: nn.Module) -> bool:

@@ -19,7 +19,7 @@ from vcycle.config.run import RunConfig
 from vcycle.devices.buffers import has_other_buffers
 from vcycle.devices.fabric import Fabric
 from vcycle.models import ClipKeys
-from vcycle.models.norm import sub_batch_norms
+from vcycle.models.frozen import has_norm_groups
 from vcycle.models.out_of_memory import out_of_memory_by_name
 from vcycle.schedule.plan import MiniBatch
 
@@ -61,8 +61,7 @@ def _problem(config: RunConfig, network: nn.Module, fabric: Fabric) -> str | Non
 
 def exchanges_statistics(network: nn.Module, kind: MiniBatch, parts: int) -> bool:
     """Whether a norm group of a batch in so many parts spans processes, which meet in each pass."""
-    has_groups = bool(sub_batch_norms(network))
-    return has_groups and (kind.norm_group or 1) > kind.batch_size // parts
+    return has_norm_groups(network) and (kind.norm_group or 1) > kind.batch_size // parts
 
 
 @dataclass(frozen=True)

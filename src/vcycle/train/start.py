@@ -36,7 +36,7 @@ from vcycle.evaluate.run_manifest import has_other_videos
 from vcycle.evaluate.setup import make_network, read_manifest
 from vcycle.models import check_norm_group, freeze
 from vcycle.models.external import check_trained_precision
-from vcycle.models.norm import sub_batch_norms
+from vcycle.models.frozen import has_norm_groups
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import Plan
 from vcycle.train.activity import Activity
@@ -49,6 +49,7 @@ from vcycle.train.measure.budget import Budget, fit_budget
 from vcycle.train.measure.measuring import Measured, measure
 from vcycle.train.measure.timing import RunSeconds, run_seconds
 from vcycle.train.optim import fuses, load_optimizer, make_optimizer
+from vcycle.train.own_loop.model_checks import partial_norms
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_processes, check_state, identity
 
@@ -142,6 +143,7 @@ def start(
     check_extras(config, manifest, fabric)
     network, model, optimizer = _network(config, manifest, fabric, fresh=not resume)
     check_batch_division(config, network, fabric)
+    _say_partial_norms(config, network, fabric)
     average = WeightAverage(network, decay=config.ema_decay) if config.ema_decay else None
     resumed, first_step, first_seconds, has_norms = None, 0, 0.0, False
     if resume:
@@ -220,6 +222,7 @@ def _network(
     network = make_network(
         config, num_classes=manifest.num_classes, fabric=fabric, fresh=fresh, videos=manifest
     )
+    network.train()  # as some are not built
     if config.model.freeze:
         frozen, total = freeze(network, config.model.freeze), len(list(network.parameters()))
         fabric.print(f"{config.model.name}: {frozen} of {total} parameters are frozen")
@@ -279,10 +282,11 @@ def _restore(
 def check_batch_division(config: RunConfig, network: nn.Module, fabric: Fabric) -> None:
     """Raise ValueError unless processes and micro-batches share every batch in whole norm groups.
 
-    A group may also be split evenly over processes, but not over micro-batches. A model without
-    batch norm has no groups. The finest batch comes first: the others are mostly multiples of it.
+    A group may also be split evenly over processes, but not over micro-batches. A model
+    without batch norm in training has no groups. The finest batch comes first: the others are
+    mostly multiples of it.
     """
-    has_groups = bool(sub_batch_norms(network))
+    has_groups = has_norm_groups(network)
     world, parts = fabric.world_size, fabric.world_size * config.micro_batches
     for kind in reversed(config.plan().mini_batches()):
         clips, rest = divmod(kind.batch_size, config.micro_batches)
@@ -313,6 +317,16 @@ def check_batch_division(config: RunConfig, network: nn.Module, fabric: Fabric) 
                     f"--multigrid.norm_group, a divisor of {config.baseline.batch_size // parts}, "
                     f"or another number of processes"
                 ) from None
+
+
+def _say_partial_norms(config: RunConfig, network: nn.Module, fabric: Fabric) -> None:
+    """Say so if batch norms have no groups and see a part of a batch at a time."""
+    num_parts = fabric.world_size * config.micro_batches
+    if num_parts == 1 or config.multigrid.norm_group is not None:
+        return
+    partial = partial_norms(network, micro_batches=config.micro_batches)
+    if partial is not None:
+        fabric.print(f"{partial}; give --multigrid.norm_group 8")
 
 
 def check_extras(config: RunConfig, manifest: Manifest, fabric: Fabric) -> None:

@@ -21,8 +21,7 @@ from vcycle.models import (
     num_attention_dropout,
     num_plain_dropout,
 )
-from vcycle.models.frozen import is_in_training
-from vcycle.models.norm import sub_batch_norms
+from vcycle.models.frozen import has_norm_groups, is_in_training
 
 
 def check_batch(batch: object) -> None:
@@ -70,9 +69,16 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
     """
     if part.num_parts == 1:
         return
+    partial = None
     if part.step.norm_group is None:
-        _warn_of_partial_norms(model, part)
-    takes_statistics = any(map(is_in_training, sub_batch_norms(model)))  # frozen ones take none
+        partial = partial_norms(model, micro_batches=part.micro_batches)
+    if partial is not None:
+        warnings.warn(
+            f"{partial}; call vcycle.convert_batch_norm(model), and plan with "
+            f"Multigrid(norm_group=8)",
+            stacklevel=3,
+        )
+    takes_statistics = has_norm_groups(model)
     for clips, norm_group in part.batches if takes_statistics else ():
         if norm_group is not None:
             at_once = clips // part.micro_batches
@@ -106,21 +112,24 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
         )
 
 
-def _warn_of_partial_norms(model: nn.Module, part: StepPart) -> None:
-    """Warn if batch norms would take statistics from each part of a batch by itself."""
+def partial_norms(model: nn.Module, *, micro_batches: int) -> str | None:
+    """What to say if batch norms take statistics from each part of a batch by itself, if they do.
+
+    A batch has several parts, in ``micro_batches`` of as many processes, and no norm groups.
+    """
     norms = [
         module
         for module in model.modules()
         if isinstance(module, (nn.BatchNorm3d, SubBatchNorm3d))
-        or (isinstance(module, nn.SyncBatchNorm) and part.micro_batches > 1)
+        or (isinstance(module, nn.SyncBatchNorm) and micro_batches > 1)
     ]
-    if number := sum(map(is_in_training, norms)):
-        warnings.warn(
-            f"model: {number} batch norms take statistics from a part of a batch at a time, so "
-            f"that the number of parts changes the result; call "
-            f"vcycle.convert_batch_norm(model), and plan with Multigrid(norm_group=8)",
-            stacklevel=4,
-        )
+    number = sum(map(is_in_training, norms))
+    if not number:
+        return None
+    return (
+        f"model: {number} batch norms take statistics from a part of a batch at a time, so that "
+        f"the number of parts changes the result"
+    )
 
 
 def warn_of_evaluation(model: nn.Module) -> None:
