@@ -24,7 +24,8 @@ def defer_statistics(model: nn.Module, optimizer: Optimizer | None = None) -> No
     """Make training collect statistics, which ``commit_statistics`` applies once a step.
 
     Needed if the global batch is spread over processes or micro-batches: the running statistics
-    are then those of one plain layer over the global batch, whatever the number of parts. With an
+    are then those of one plain layer over the global batch, whatever the number of parts. A layer
+    that a forward pass uses several times moves once, by all of its uses, not once a use. With an
     ``optimizer`` they are committed after each of its steps; without, call ``commit_statistics``.
     """
     if optimizer is not None:
