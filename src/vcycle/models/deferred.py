@@ -91,7 +91,7 @@ def _commit(layers: list[SubBatchNorm3d]) -> None:
     flat = _flat(pending)
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(flat)
-    is_finite = flat.sum().isfinite()  # on the device, which nothing waits for
+    is_finite = flat.sum() * 0 == 0  # on the device, in fewer kernels than isfinite
     sums = flat[_places(tuple(sizes), flat.device)].where(is_finite, 0)
     sums[:3].div_(sums[2].clamp(min=1))
     mean, variance, seen, values = sums  # ``seen`` is 0 where nothing is to move
