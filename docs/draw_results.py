@@ -24,7 +24,7 @@ from savings_tables import Row
 from update import fill
 
 DOCS = Path(__file__).parent
-PROOF = DOCS.parent / "benchmarks" / "study" / "proof.yaml"
+STUDIES = DOCS.parent / "benchmarks" / "study"
 LABELS = {"top1": "top-1 (%)", "loss": "cross-entropy"}
 COLOURS = ("#2e3440", "#5e81ac", "#d08770", "#2e7d5b", "#b48ead", "#a3883f")
 MARKERS = "osD^vPX<>*hp"
@@ -130,14 +130,23 @@ def _update(
     return is_outdated
 
 
+def _methods(study: str) -> dict[str, dict[str, str]]:
+    methods: dict[str, dict[str, str]] = yaml.safe_load((STUDIES / f"{study}.yaml").read_text())[
+        "methods"
+    ]
+    return methods
+
+
 def main(arguments: list[str]) -> int:
     """Update the page and the figures, or only check them."""
     check = "--check" in arguments
     values = json.loads((DOCS / "results" / "study.json").read_text())
     lines = (DOCS / "results" / "noise_scale.jsonl").read_text().splitlines()
     end_to_end = json.loads((DOCS / "results" / "end_to_end.json").read_text())
-    methods = yaml.safe_load(PROOF.read_text())["methods"]
+    playback = json.loads((DOCS / "results" / "playback.json").read_text())
+    methods = _methods("proof")
     titles = {name: fields["title"] for name, fields in methods.items()}
+    of_trial = {name: fields["title"] for name, fields in _methods("playback").items()}
     # Variants, which have another's rate, have a table: here they would lie on one another.
     drawn = {name: title for name, title in titles.items() if "rate_of" not in methods[name]}
     outdated = 0
@@ -192,6 +201,7 @@ def main(arguments: list[str]) -> int:
             "same_length": tables.same_length_table(values),
             "noise": tables.noise_table([json.loads(line) for line in lines]),
             "end_to_end": tables.end_to_end_table(end_to_end),
+            "playback": tables.trial_table(playback, of_trial),
         },
         DOCS.parent / "README.md": {
             "equal": savings.equal_in_short(values),

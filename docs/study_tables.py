@@ -137,6 +137,17 @@ def end_to_end_table(values: Row) -> str:
     )
 
 
+def trial_table(values: Row, titles: dict[str, str]) -> str:
+    """Every length of a study of one task, none of whose steps were timed."""
+    whole = max(row["multiply_adds"] for row in values["points"] if row["method"] == "baseline")
+    lines = [
+        f"{titles[point['method']]} | {point['steps']:,} | {whole / point['multiply_adds']:.1f}x "
+        f"| {point['runs']} | {100 * point['top1']:.1f} | {point['loss']:.3f}"
+        for point in values["points"]
+    ]
+    return table("schedule | steps | fewer multiply-adds | runs | top-1 | loss", "lrrrrr", lines)
+
+
 def points_table(values: Row, task: tuple[str, str], titles: dict[str, str]) -> str:
     """Every length of every method: its cost, its scores, what it gains at equal seconds."""
     lines = []

@@ -888,6 +888,35 @@ def test_how_much_of_the_gain_is_the_rates() -> None:
     assert "level with them on both real sets, five seeds each, and a point below" in text
 
 
+def test_what_the_anneal_does_where_only_motion_tells_classes_apart() -> None:
+    trial = json.loads(RESULTS.with_name("playback.json").read_text())
+    points = {(each["method"], each["length"]): each for each in trial["points"]}
+    lines = [points[name, 0.5] for name in ("baseline", "baseline-anneal")]
+    half, whole = points["baseline", 0.5], points["baseline", 1]
+    anneal, kept = points["anneal", 0.555], points["anneal-all-frames", 0.555]
+    text = pages()
+    assert "The anneal ended below baselines of less than its cost." in text
+    assert "it ended below a baseline of less than its cost" in text
+    assert "With grids that keep all frames it ended above that" in text
+    for each in lines:
+        assert each["multiply_adds"] < anneal["multiply_adds"] < 1.2 * each["multiply_adds"]
+        assert anneal["top1"] < each["top1"] < kept["top1"]
+        assert anneal["loss"] > each["loss"] > kept["loss"]
+    assert "it came to the half baseline's top-1 in 276 steps" in text
+    assert points["anneal-all-frames", 0.276]["top1"] >= half["top1"]
+    assert "in 555 nearer to the whole one than to the half one" in text
+    for score in ("top1", "loss"):
+        assert abs(kept[score] - whole[score]) < abs(kept[score] - half[score])
+    assert "of half of them it lies between" in text
+    for length in (0.276, 0.555):
+        few, some, every = (
+            points[name, length] for name in ("anneal", "anneal-half-time", "anneal-all-frames")
+        )
+        assert few["multiply_adds"] == pytest.approx(every["multiply_adds"], rel=1e-3)
+        assert few["top1"] < some["top1"] < every["top1"]
+        assert few["loss"] > some["loss"] > every["loss"]
+
+
 def test_batches_and_frames_of_a_pass() -> None:
     """From progressive resizing to the default, at about the same cost."""
     gains = []

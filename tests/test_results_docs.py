@@ -279,6 +279,19 @@ def test_what_a_baseline_with_the_anneals_rate_leaves_of_its_saving(
     assert "; 1 of these 2 by intervals above zero" in text
 
 
+def test_a_trial_apart_has_a_row_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    tables = runpy.run_path(str(DOCS / "study_tables.py"))
+    points = [point("a", "baseline", 1000, 0.6), point("a", "pass", 500, 0.55, loss=0.8)]
+    points[0]["loss"] = 0.7
+    text = tables["trial_table"]({"points": points}, {"baseline": "plain", "pass": "one pass"})
+    _, _, *lines = text.splitlines()
+    assert lines == [
+        "| plain | 1,000 | 1.0x | 3 | 60.0 | 0.700 |",
+        "| one pass | 500 | 2.0x | 3 | 55.0 | 0.800 |",
+    ]
+
+
 def test_what_chance_would_give(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tasks of one set share its three folds: signs of a fold are drawn together."""
     monkeypatch.syspath_prepend(str(DOCS))
