@@ -477,10 +477,31 @@ def test_a_runs_file_keeps_the_notes_that_are_true_of_what_it_is_changed_to(
         "short sides of 256 to 340 pixels, in proportion to 32x224x224",
         "stride 2: 32 frames span 63 of a video",
     )
-    file.write_text(config_text(config_of(*SMALL_PASS)))
-    for flags, is_so in (((), True), (("--shape", "8x96x96"), False)):
-        notes = config_of(*saved, *flags).schedule_notes
-        assert any(note.startswith("the pass begins at") for note in notes) == is_so
+    few = ("scratch", "--num-videos", "20", "--model", "resnet3d_tiny", "--batch-size", "8")
+    file.write_text(config_text(config_of(*few)))
+    assert "more than twice the 20 videos" in config_of(*saved).schedule_notes[0]
+    assert not config_of(*saved, "--baseline.num_videos", "5000").schedule_notes
+
+
+@pytest.mark.parametrize("schedule", [(), ("--schedule", "anneal")])
+def test_the_pass_of_a_runs_file_is_fitted_to_another_shape(
+    tmp_path: Path, schedule: tuple[str, ...]
+) -> None:
+    """As a fresh one, whether it began later for its network before, or does now."""
+    own = ("scratch", "--num-videos", "60", "--model", "slowfast_tiny", *schedule, "--shape")
+    file = tmp_path / "config.yaml"
+    for shape, other in (("4x16x16", "8x96x96"), ("8x96x96", "4x16x16")):
+        file.write_text(config_text(config_of(*own, shape)))
+        for asked in (shape, other):
+            flags = ("--shape", asked) if asked == other else ()
+            again, fresh = config_of("--config", str(file), *flags), config_of(*own, asked)
+            assert again.multigrid.long_cycle == fresh.multigrid.long_cycle
+            begins = [
+                [note for note in (*each.notes, *each.schedule_notes) if "pass begins" in note]
+                for each in (again, fresh)
+            ]
+            assert begins[0] == begins[1]
+            assert len(begins[0]) == (asked == "4x16x16")
 
 
 def test_a_baseline_keeps_the_rule_of_the_rate(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from vcycle.config.run import RunConfig
 from vcycle.config.sizing import longest_stride, other_notes
+from vcycle.schedule.multigrid import COARSE_TO_FINE
 from vcycle.schedule.shape import Shape
 
 _LARGER_CLIPS = "clips are larger than videos"
@@ -22,6 +23,19 @@ _SMALLEST = Shape(2, 34, 34)
 """The smallest grid of the study."""
 _LEAST_SIDE = 32
 """Pixels that every network takes, and of which the sides that are proposed are multiples."""
+
+
+def unfitted(config: RunConfig) -> RunConfig:
+    """A run's file as it was before ``fitted_cycle``, to be fitted again to what is asked now."""
+    notes, reasons = (
+        other_notes(each, _BEGINNING) for each in (config.notes, config.schedule_notes)
+    )
+    cycle = config.multigrid.long_cycle
+    if cycle is None or (notes, reasons) == (config.notes, config.schedule_notes):
+        return config
+    cycle = replace(cycle, factors=COARSE_TO_FINE)
+    multigrid = replace(config.multigrid, long_cycle=cycle)
+    return replace(config, multigrid=multigrid, notes=notes, schedule_notes=reasons)
 
 
 def fitted_cycle(config: RunConfig) -> RunConfig:
@@ -50,8 +64,6 @@ def fitted_cycle(config: RunConfig) -> RunConfig:
         return frames, side
 
     why = f"{config.model.name} takes no smaller clips at {shape}"
-    kept = (x for x in config.schedule_notes if not x.startswith(_BEGINNING) or x.endswith(why))
-    config = replace(config, schedule_notes=tuple(kept))  # a run's own file has that of its shape
     factors = tuple(raised(*each) for each in cycle.factors)
     shapes = {rule.scale(shape, frames=each[0], side=each[1]) for each in factors}
     if config.has_chosen_schedule and shapes == {shape}:

@@ -14,13 +14,13 @@ from statistics import median
 from typing import Any
 
 from vcycle.config.fields import changed, config_from, read_config
-from vcycle.config.fitting import fitted_cycle, fitted_span, noted_grids, noted_side
+from vcycle.config.fitting import fitted_cycle, fitted_span, noted_grids, noted_side, unfitted
 from vcycle.config.flags import check_flags
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
 from vcycle.config.sizing import Asked, other_notes, rescaled, reshaped
 from vcycle.data.manifest import Manifest
-from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.multigrid import COARSE_TO_FINE, Multigrid
 
 _CYCLES = ("long_cycle", "short_cycle", "fine_tuning", "anneal")
 _SIZES = ("steps", "epoch_factor", "batch_exponent")
@@ -82,24 +82,24 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
         config = replace(config, notes=other_notes(config.notes, "norm groups of"))
     config = _change_plan(config, options)
     _check_decay(config, options.fields)
-    if not read.has_chosen_schedule:
+    if read.recipe not in USER_RECIPES:
         return config
     # What was asked for has no reason of the recipe's; a baseline has no length or batches to ask.
     kept = _CYCLES if read.multigrid.long_cycle is None else (*_CYCLES, *_SIZES)
     is_named = options.schedule is not None or _is_baseline(options)
-    same_reason = options.config is None or _trainer(config) == _trainer(read)
-    if is_named or not same_reason or not _is_alike(config.multigrid, read.multigrid, kept):
+    is_alike = _is_alike(config.multigrid, read.multigrid, kept)
+    if is_named or not is_alike or _trained(config) != _trained(read):
         config = replace(config, schedule_notes=())
     cycle = config.multigrid.long_cycle
-    if cycle is None or not cycle.once or cycle != _scheduled(read, options).multigrid.long_cycle:
+    if cycle is None or not cycle.once or cycle.factors != COARSE_TO_FINE:
         return config  # factors that were asked for are refused where they do not fit
     config = fitted_cycle(config)
-    return config if is_named else noted_grids(config)
+    return noted_grids(config) if read.has_chosen_schedule and not is_named else config
 
 
-def _trainer(config: RunConfig) -> tuple[str, str]:
-    """What else the reason of a saved schedule is about."""
-    return config.model.name, config.optimizer.name
+def _trained(config: RunConfig) -> tuple[str, str, int]:
+    """What else the reason of a schedule is about."""
+    return config.model.name, config.optimizer.name, config.baseline.num_videos
 
 
 def _is_baseline(options: argparse.Namespace) -> bool:
@@ -166,7 +166,7 @@ def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
             raise ValueError(
                 "--num-videos and --gpus: --config has chosen the batch; leave them out"
             )
-        read = read_config(Path(options.config))
+        read = unfitted(read_config(Path(options.config)))
         if read.recipe in USER_RECIPES:  # notes of numbers, which may have been changed since
             read = replace(read, notes=(), steps_note="", fitted_seconds=None)
         size = options.fields.get("baseline.num_videos")
@@ -310,6 +310,7 @@ def _ablated(config: RunConfig, options: argparse.Namespace) -> Multigrid:
     try:
         return replace(multigrid, steps=len(config.plan()))
     except ValueError as error:
+        replace(config, multigrid=replace(multigrid, epoch_factor=1.0)).plan()  # else it is this
         raise ValueError(
             f"{error}; the steps are the whole cycle's: fix them with --epoch-factor or "
             f"--multigrid.steps to leave a part of it out"
