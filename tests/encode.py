@@ -114,6 +114,19 @@ def encode_combed(path: Path, num_frames: int = 4) -> Path:
     return encode(path, frames, options=options)
 
 
+def encode_combed_dv(path: Path, num_frames: int = 4) -> Path:
+    """The same in NTSC DV, 720 x 480 in yuv411p, which is interlaced whatever it shows."""
+    combed = np.full((480, 720, 3), 40, np.uint8)
+    combed[1::2] = 200
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("dvvideo", rate=Fraction(30000, 1001))
+        stream.width, stream.height, stream.pix_fmt = 720, 480, "yuv411p"
+        for _ in range(num_frames):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(combed, format="rgb24")))
+        container.mux(stream.encode(None))
+    return path
+
+
 def frame_number(frame: np.ndarray, num_frames: int) -> int:
     """Which of ``numbered_frames`` a resampled frame is."""
     height, width = frame.shape[:2]

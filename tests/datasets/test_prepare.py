@@ -12,7 +12,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from tests.encode import encode, encode_combed, numbered_frames, rotate_display
+from tests.encode import encode, encode_combed, encode_combed_dv, numbered_frames, rotate_display
 from vcycle.cli.main import main
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.decode.encode import encode_video_frames
@@ -185,8 +185,11 @@ def prepare_one(path, out, *, num_workers=0, **facts):
     return prepared.bad.get(path.name), prepared.manifest
 
 
-def test_interlaced_videos_are_prepared_without_combs(tmp_path):
-    _, prepared = prepare_one(encode_combed(tmp_path / "v.mp4"), tmp_path / "out")
+@pytest.mark.parametrize(
+    ("encoded", "name"), [(encode_combed, "v.mp4"), (encode_combed_dv, "v.avi")]
+)
+def test_interlaced_videos_are_prepared_without_combs(encoded, name, tmp_path):
+    _, prepared = prepare_one(encoded(tmp_path / name), tmp_path / "out")
     video = prepared.videos[0]
     (frame, *_) = iterate_frames(prepared.locate(video), video)
     assert np.abs(np.diff(frame.to_ndarray(format="gray").astype(int), axis=0)).mean() < 10

@@ -155,6 +155,19 @@ def test_an_avi_whose_frames_are_counted_keeps_the_time_of_dropped_ones(
         assert frame_number(frame, 40) == pytest.approx(number, abs=most_off)
 
 
+def test_an_avi_without_the_end_of_its_index_keeps_its_last_frames(tmp_path):
+    """Those that are not listed come one after the other."""
+    times = [k // 2 / 10 + k * 0.1 for k in range(200)]
+    path = encode(tmp_path / "v.avi", numbered_frames(200), times=times, options={"bf": "0"})
+    whole = probe(Location(str(path))).num_frames
+    content = path.read_bytes()
+    path.write_bytes(content[: 9 * len(content) // 10])
+    info = probe(Location(str(path)))
+    assert 200 < info.num_frames < whole
+    (last,) = read_clip(Location(str(path)), grid(info.num_frames - 1))
+    assert frame_number(last, 200) == pytest.approx(199, abs=1)
+
+
 def test_a_slow_decode_is_ended(video, tmp_path):
     frame = av.VideoFrame.from_ndarray(numbered_frames(1)[0], format="rgb24")
     frame.save(str(tmp_path / "1.png"))

@@ -149,9 +149,10 @@ def _num_packets(place: Location, container: Any, stream: Any) -> int:
         with open_video(place) as (again, its_stream):
             return max(1, sum(1 for _ in intact_packets(again, its_stream)))
     num_packets = max(1, sum(1 for _ in intact_packets(container, stream)))
-    if len(clock.times) != num_packets:
+    if not 0 < len(clock.times) <= num_packets:
         return num_packets
-    return round((clock.times[-1] - clock.start) / clock.tick) + 1
+    listed = round((clock.times[-1] - clock.start) / clock.tick) + 1
+    return listed + num_packets - len(clock.times)  # of a file cut short, whose index is too
 
 
 def _display_time(packet: Any) -> int | None:

@@ -28,7 +28,7 @@ _PLANAR = frozenset(
     f"{kind}{bits}"
     for kind in ("yuv420p", "yuv422p", "yuv444p", "gray")
     for bits in ("", "10le", "12le")
-) | {"yuvj420p", "yuvj422p", "yuvj444p"}
+) | {"yuvj420p", "yuvj422p", "yuvj444p", "yuv411p"}
 
 
 class _Cut:
@@ -40,7 +40,7 @@ class _Cut:
         self.parts = []
         depth = 2 if frame.format.name.endswith("le") else 1
         for source, target in zip(frame.planes, self.frame.planes, strict=True):
-            # 1 for luma; 1 or 2 for chroma, which rounds odd sizes up.
+            # 1 for luma; 1, 2 or 4 for chroma, which rounds odd sizes up.
             down = -(-frame.height // source.height)
             across = -(-frame.width // source.width)
             top, left = box.top // down, box.left // across * depth
