@@ -40,7 +40,7 @@ def precise_bn(
     Raises ValueError if there is no batch, the norm groups do not divide a batch, or activations
     are not finite, TypeError if a batch is no tensor; the statistics are then unchanged.
     """
-    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    layers = running_norms(model)
     if not layers:
         return 0
     with as_it_was(model):
@@ -53,6 +53,11 @@ def precise_bn(
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(var)
     return len(layers)
+
+
+def running_norms(model: nn.Module) -> list[_BatchNorm]:
+    """The batch norms whose running statistics ``precise_bn`` sets."""
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
 
 
 @contextmanager

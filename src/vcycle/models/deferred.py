@@ -62,9 +62,10 @@ def num_commits(model: nn.Module) -> int | None:
 def commit_statistics(model: nn.Module) -> None:
     """Move the running statistics by what all processes collected since the last commit.
 
-    All processes call it together. Layers that were not run do not change, nor does any if what was
-    collected is not finite, as of a step that a gradient scaler skips: it would never leave running
-    statistics again. The statistics of all layers are exchanged and applied as one tensor.
+    All processes call it together. Layers that were not run do not change, nor do those of one
+    momentum if what they collected is not finite, as of a step that a gradient scaler skips: it
+    would never leave running statistics again. The statistics of all layers are exchanged and
+    applied as one tensor.
     """
     for layers in _alike(model):
         if collecting := [layer for layer in layers if layer._pending is not None]:

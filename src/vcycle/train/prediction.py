@@ -53,7 +53,7 @@ def prediction_lines(run: Run) -> list[str]:
         )
     times = min(run.config.evaluation.times, len(plan))
     validations = counted(times, "validation")
-    if run.config.evaluation.precise_bn:
+    if run.config.evaluation.precise_bn and run.measured.times.has_norms:
         validations += " with norm statistics"
     if run.config.final is not None:
         validations += " and the final evaluation"

@@ -326,7 +326,7 @@ def _say_partial_norms(config: RunConfig, network: nn.Module, fabric: Fabric) ->
         return
     partial = partial_norms(network, micro_batches=config.micro_batches)
     if partial is not None:
-        fabric.print(f"{partial}; give --multigrid.norm_group 8")
+        fabric.print(f"{partial}; give --multigrid.norm_group, 8 as in the paper or fewer")
 
 
 def check_extras(config: RunConfig, manifest: Manifest, fabric: Fabric) -> None:

@@ -44,6 +44,8 @@ def test_a_prediction_is_the_sum_over_steps(schedule: str) -> None:
     assert with_final.validations == pytest.approx(20 * 50 * 0.01 + FINAL_SECONDS)
     with_norms = run_seconds(WITH_NORMS, TIMES, val_videos=50)
     assert with_norms.validations == pytest.approx(20 * 50 * 0.01 + NORMS_SECONDS)
+    without = replace(TIMES, has_norms=False)  # as a transformer, which estimates none
+    assert run_seconds(WITH_NORMS, without, val_videos=50).validations == prediction.validations
     more = replace(config, evaluation=replace(config.evaluation, times=10**6))
     assert run_seconds(more, TIMES, val_videos=50).validations == pytest.approx(
         len(plan) * 50 * 0.01  # one after each step
@@ -165,11 +167,12 @@ def test_what_is_measured_says_who_shares_the_work(monkeypatch: pytest.MonkeyPat
         device=torch.device("cpu"), world_size=2, is_global_zero=True, broadcast=lambda found: found
     )
     config = replace(CONFIG, data=replace(CONFIG.data, num_workers=2))
-    gradients: Any = SimpleNamespace(config=config, fabric=fabric, pieces=None)
+    network = torch.nn.Linear(2, 2)  # without batch norm
+    gradients: Any = SimpleNamespace(config=config, fabric=fabric, pieces=None, network=network)
     nothing: Any = None
     videos = SimpleNamespace(multi_label=False)
     dataset: Any = SimpleNamespace(kept=None, manifest=videos)
-    shared = replace(TIMES, shared_cores=4, model_threads=3, processes=2)
+    shared = replace(TIMES, shared_cores=4, model_threads=3, processes=2, has_norms=False)
     for first_step in (len(PLAN) - 200, len(PLAN) - 100):
         found = measuring.measure(
             gradients,

@@ -17,6 +17,7 @@ from vcycle.devices.agreement import from_first
 from vcycle.devices.cores import CoreUse, allowed_cores, process_cores
 from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.loaders import num_workers
+from vcycle.models.batch_statistics import running_norms
 from vcycle.schedule.plan import MiniBatch
 from vcycle.train.activity import Activity
 from vcycle.train.gradients import Gradients, Pieces
@@ -71,7 +72,10 @@ def measure(
     )
     if fabric.device.type == "cpu" and fabric.world_size == 1:
         _say_busy(CoreUse.now().others_since(before), activity)
-    times = _times(config, dataset, rehearsed, fabric, activity=activity)
+    times = replace(
+        _times(config, dataset, rehearsed, fabric, activity=activity),
+        has_norms=bool(running_norms(gradients.network)),
+    )
     if budget_seconds is None:
         left = config.plan().mini_batches(first_step=first_step)
         steps = sum(kind.steps * times.step(Kind.of(kind)) for kind in left)

@@ -60,6 +60,7 @@ class StepTimes:
         view_seconds: of scoring one view in a validation, without its data.
         slowdown: how many times as long a step takes if model and workers are at it together, of
             what these numbers say.
+        has_norms: whether the network has norm statistics to estimate.
     """
 
     model: Mapping[Kind, float]
@@ -71,6 +72,7 @@ class StepTimes:
     view_seconds: float = 0.0
     view_decode: float | None = None
     slowdown: float = 1.0
+    has_norms: bool = True
 
     def step(self, kind: Kind) -> float:
         """Seconds of a step with its data: the slower of the model and the loader."""
@@ -161,7 +163,7 @@ def validation_seconds(config: RunConfig, times: StepTimes, val_videos: int) -> 
     That is the final evaluation, and before the last validation an estimate of norm statistics,
     which takes about as long as scoring as many views, of the weights and of their average.
     """
-    networks = 2 if config.ema_decay else 1
+    networks = (2 if config.ema_decay else 1) if times.has_norms else 0
     norms = times.validation(config.baseline.shape, networks * num_norm_clips(config))
     one, final = (
         times.validation(
