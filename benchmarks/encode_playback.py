@@ -33,6 +33,8 @@ def main() -> None:
     videos = sorted(each for each in options.videos.rglob("*") if each.suffix in _SUFFIXES)
     if not videos:
         parser.error(f"{options.videos}: no videos *.avi or *.mp4 in it")
+    if len({video.stem for video in videos}) < len(videos):
+        parser.error(f"{options.videos}: two videos of one name; rename one of them")
     for video in videos:
         with av.open(str(video)) as container:
             frames = [*container.decode(video=0)]
