@@ -67,22 +67,36 @@ def anneal_of(task: str, share: float) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("model", "note", "tasks"),
+    ("optimizer", "name", "tasks"),
     [
-        (RESNET, "it came to", ["isl_emergency8/scratch", "generated/scratch"]),
-        (RESNET, "it came to", ["isl_emergency8/sgd"]),
-        (TRANSFORMER, "it passed", ["isl_emergency8/transformer"]),
+        ("adamw", "AdamW", ["isl_emergency8/scratch", "generated/scratch"]),
+        ("sgd", "SGD", ["isl_emergency8/sgd"]),
     ],
 )
-def test_many_videos(model: str, note: str, tasks: list[str]) -> None:
-    optimizer = "sgd" if "isl_emergency8/sgd" in tasks else "adamw"
-    config = scratch(num_videos=300, model=model, optimizer=optimizer, asked=LONG)
-    assert f"under {'SGD' if optimizer == 'sgd' else 'AdamW'}" in config.schedule_notes[0]
-    share = share_of(config, f"{note} the baseline's accuracy")
+def test_many_videos(optimizer: str, name: str, tasks: list[str]) -> None:
+    config = scratch(num_videos=300, model=RESNET, optimizer=optimizer, asked=LONG)
+    assert f"under {name}" in config.schedule_notes[0]
+    share = share_of(config, "it came to the baseline's accuracy")
     assert share == 3 / 8
     for anneal, baseline in (anneal_of(task, share) for task in tasks):
         assert anneal["top1"] >= baseline["top1"]
         assert anneal["loss"] <= baseline["loss"]
+
+
+def test_many_videos_of_a_transformer() -> None:
+    config = scratch(num_videos=300, model=TRANSFORMER, asked=LONG)
+    share = share_of(config, "it came to the baseline's top-1, on one of two sets at a higher loss")
+    assert share == pytest.approx(5 / 9, abs=1e-3)
+    assert "under AdamW, 300 and 400 videos" in config.schedule_notes[0]
+    anneal, baseline = anneal_of("isl_emergency8/transformer", share)
+    assert anneal["top1"] > baseline["top1"]
+    assert anneal["loss"] < baseline["loss"]
+    anneal, baseline = anneal_of("generated/transformer", share)
+    assert anneal["top1"] >= baseline["top1"]
+    assert anneal["loss"] > baseline["loss"]
+    shorter, baseline = anneal_of("generated/transformer", 3 / 8)
+    assert shorter["steps"] == 554
+    assert shorter["top1"] < baseline["top1"]
 
 
 def test_few_videos() -> None:
@@ -271,8 +285,8 @@ def test_beside_a_baseline_of_a_third_of_the_steps() -> None:
         shortest = min(own, key=lambda p: p["length"])
         assert shortest["top1"] > baseline["top1"]
         costs.append(shortest["multiply_adds"] / baseline["multiply_adds"])
-    assert len(costs) == len({task_of(p) for p in third}) == 11
-    assert sum(0.95 < cost < 1.05 for cost in costs) == 4
+    assert len(costs) == len({task_of(p) for p in third}) == 12
+    assert sum(0.95 < cost < 1.05 for cost in costs) == 5
     assert sum(0.45 < cost < 0.67 for cost in costs) == 7
     points = ("baseline", 0.294), ("anneal", 0.138), ("anneal", 0.184)
     of_third, *others = means("isl_emergency8/finetune", "top1", *points, seed=0)
@@ -361,7 +375,7 @@ def test_in_as_many_steps_as_the_baselines_it_ended_above_it_in_each_task() -> N
         for row in VALUES["same_steps"]
         if (row["method"], row["against"], row["length"]) == ("anneal", "baseline", 1)
     ]
-    assert len(rows) == 11
+    assert len(rows) == 12
     resnet = ("isl_emergency8/scratch", "weizmann10/scratch")
     gains = {task_of(row): row["top1"] for row in rows}
     others = {task: gain for task, gain in gains.items() if task not in resnet}
@@ -377,7 +391,7 @@ def test_in_as_many_steps_as_the_baselines_it_ended_above_it_in_each_task() -> N
         assert row["runs"] == 3
     own = {(task_of(p), p["length"]): p["top1"] for p in POINTS if p["method"] == "anneal"}
     twice = {task for task, length in own if length == 2} - set(resnet)
-    assert twice == set(others)
+    assert twice == set(others) - {"generated/transformer"}
     assert all(own[task, 2] > own[task, 1] for task in twice)
 
 
@@ -895,19 +909,34 @@ def test_what_the_anneal_does_where_only_motion_tells_classes_apart() -> None:
     half, whole = points["baseline", 0.5], points["baseline", 1]
     anneal, kept = points["anneal", 0.555], points["anneal-all-frames", 0.555]
     text = pages()
-    assert "The anneal ended below baselines of less than its cost." in text
-    assert "it ended below a baseline of less than its cost" in text
-    assert "With grids that keep all frames it ended above that" in text
+    assert "the anneal ended two points below baselines of less than its cost" in text
+    assert "at a higher loss. Of as many multiply-adds on grids that keep all frames" in text
+    assert "it ended three points above them" in text
     for each in lines:
         assert each["multiply_adds"] < anneal["multiply_adds"] < 1.2 * each["multiply_adds"]
-        assert anneal["top1"] < each["top1"] < kept["top1"]
+        assert round(100 * (each["top1"] - anneal["top1"])) == 2
+        assert round(100 * (kept["top1"] - each["top1"])) == 3
         assert anneal["loss"] > each["loss"] > kept["loss"]
-    assert "it came to the half baseline's top-1 in 276 steps" in text
+    assert "about as much as nine runs may differ by" in text
+    finals = [row for row in trial["rows"] if row["role"] == "final"]
+    of_anneal, of_half = (
+        {
+            (row["seed"], row["fold"]): row["top1"]
+            for row in finals
+            if (row["method"], row["length"]) == each
+        }
+        for each in (("anneal", 0.555), ("baseline", 0.5))
+    )
+    differences = [of_half[run] - top1 for run, top1 in of_anneal.items()]
+    assert len(differences) == 9
+    half_width = 2.31 * statistics.stdev(differences) / 3  # of a 95% interval by t
+    assert half_width / 2 < statistics.mean(differences) < half_width
+    assert "in 276 steps came to the half one's top-1" in text
     assert points["anneal-all-frames", 0.276]["top1"] >= half["top1"]
-    assert "in 555 nearer to the whole one than to the half one" in text
+    assert "nearer to the whole baseline than to the half one" in text
     for score in ("top1", "loss"):
         assert abs(kept[score] - whole[score]) < abs(kept[score] - half[score])
-    assert "of half of them it lies between" in text
+    assert "on grids that keep half of the frames it lies between" in text
     for length in (0.276, 0.555):
         few, some, every = (
             points[name, length] for name in ("anneal", "anneal-half-time", "anneal-all-frames")
