@@ -72,4 +72,5 @@ def run_rank(rank: int, folder: Path) -> None:
     results["at_once"] = at_once.state_dict()
     results |= {"weight": ours.weight.grad, "bias": ours.bias.grad, "state": state}
     torch.save(results, folder / f"{rank}.pt")
+    dist.barrier()  # none leaves while another still connects to it
     dist.destroy_process_group()

@@ -478,7 +478,7 @@ def test_norms_without_groups_that_see_a_part_of_a_batch_are_told_of(
     config = replace(config, multigrid=multigrid, accumulate=accumulate)
     train(replace(config, evaluation=Evaluation(times=1)), tmp_path / "run")
     said = "batch norms take statistics from a part of a batch at a time, so that the number of "
-    advice = "parts changes the result; give --multigrid.norm_group 8\n"
+    advice = "parts changes the result; give --multigrid.norm_group, 8 as in the paper or fewer\n"
     assert (said + advice in capsys.readouterr().out) == (accumulate == 2)
 
 
