@@ -15,6 +15,7 @@ from pathlib import Path
 
 import av
 
+from vcycle.data.atomic import atomic
 from vcycle.data.decode.encode import encode_video_frames
 
 PLAYED = {"forwards": slice(None), "backwards": slice(None, None, -1), "fast": slice(None, None, 2)}
@@ -43,16 +44,15 @@ def main() -> None:
             if out.exists():
                 continue
             out.parent.mkdir(parents=True, exist_ok=True)
-            partial = out.with_suffix(".part")
-            encode_video_frames(
-                partial,
-                frames[played],
-                frame_rate=Fraction(25),
-                key_interval=1,
-                quality=18,
-                preset="veryfast",
-            )
-            partial.replace(out)
+            with atomic(out) as partial:
+                encode_video_frames(
+                    partial,
+                    frames[played],
+                    frame_rate=Fraction(25),
+                    key_interval=1,
+                    quality=18,
+                    preset="veryfast",
+                )
     print(f"{len(PLAYED) * len(videos)} clips in {options.out}")
 
 

@@ -20,6 +20,7 @@ import av
 import numpy as np
 from PIL import Image
 
+from vcycle.data.atomic import atomic
 from vcycle.data.decode.encode import encode_video_frames
 
 _NAME = re.compile(r"colored_([a-z]+)_(\d+)_(\d+)_(\d+)_image\.png")
@@ -60,16 +61,15 @@ def main() -> None:
         if out.exists():
             continue
         out.parent.mkdir(parents=True, exist_ok=True)
-        partial = out.with_suffix(".part")
-        encode_video_frames(
-            partial,
-            frames_of(paths),
-            frame_rate=Fraction(5),
-            key_interval=1,
-            quality=23,
-            preset="veryfast",
-        )
-        partial.replace(out)
+        with atomic(out) as partial:
+            encode_video_frames(
+                partial,
+                frames_of(paths),
+                frame_rate=Fraction(5),
+                key_interval=1,
+                quality=23,
+                preset="veryfast",
+            )
     print(f"{len(clips)} clips in {options.out}")
 
 

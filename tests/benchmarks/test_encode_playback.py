@@ -39,6 +39,19 @@ def test_each_video_is_played_in_three_ways(
         assert found[f"{name}/ann_run.mp4"] == pytest.approx(greys, abs=4)
 
 
+def test_videos_of_one_name_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("train", "val"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "run.mp4").touch()
+    with pytest.raises(SystemExit) as error:
+        encode(monkeypatch, tmp_path, tmp_path / "out")
+    assert error.value.code == 2
+    assert "two videos of one name" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_folder_without_videos_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
