@@ -181,6 +181,10 @@ def test_a_pass_whose_anneal_or_last_shapes_are_asked_for_fits_the_network_too(
         "leave a part of it out\n"
     )
     assert values(KINETICS, *of_paper, "--multigrid.steps", "9000")["steps"] == 9000
+    assert main(["plan", KINETICS, "--long-cycle-shapes", "2", "--multigrid.norm_group", "7"]) == 2
+    error = capsys.readouterr().err
+    assert "groups of 7 clips do not divide" in error
+    assert "fix them with" not in error
 
 
 def test_a_schedule_that_is_asked_for_is_not_chosen_though_its_pass_begins_later(

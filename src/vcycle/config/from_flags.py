@@ -310,7 +310,8 @@ def _ablated(config: RunConfig, options: argparse.Namespace) -> Multigrid:
     try:
         return replace(multigrid, steps=len(config.plan()))
     except ValueError as error:
-        replace(config, multigrid=replace(multigrid, epoch_factor=1.0)).plan()  # else it is this
+        # A mistake that is not of the shapes left out is raised here, without that advice.
+        replace(config, multigrid=replace(multigrid, epoch_factor=1.0)).plan()
         raise ValueError(
             f"{error}; the steps are the whole cycle's: fix them with --epoch-factor or "
             f"--multigrid.steps to leave a part of it out"
