@@ -445,6 +445,40 @@ def test_a_run_that_fails_or_is_dry_leaves_no_folder(
     assert manifest_of(Path("strokes"), Choices(val_share=0.3)) == strokes
 
 
+def test_several_processes_take_no_other_tables_manifest(
+    strokes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f"{video.relative_to(strokes)},a\n" for video in strokes.rglob("*.mp4"))
+    for name in ("one.csv", "two.csv"):
+        (strokes / name).write_text(f"path,label\n{rows}")
+    assert main(["data", "index", "table", str(strokes / "one.csv")]) == 0
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert manifest_of(strokes / "one.csv") == manifest_of(strokes) == strokes
+    with pytest.raises(ValueError, match=r"two\.csv: several processes cannot index it; run"):
+        manifest_of(strokes / "two.csv")
+
+
+def test_a_read_only_folder_keeps_the_choices_of_its_owner(
+    strokes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever trains on it has the same videos, in one process and in several."""
+    assert main(["data", "index", "folder", "strokes", "--flip", "--val-share", "0.3"]) == 0
+    strokes.chmod(0o555)
+    try:
+        assert manifest_of(strokes) == strokes
+        other = manifest_of(strokes, Choices(val_share=0.5))
+        assert other.parent == Path("runs").absolute() / ".manifests"
+        assert Choices.read(other).given == {"--flip": True, "--val-share": 0.5}
+        assert manifest_of(strokes) == other
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        assert manifest_of(strokes) == other
+        shutil.rmtree(other)
+        assert manifest_of(strokes) == strokes
+    finally:
+        strokes.chmod(0o755)
+    assert "clips are mirrored, as the manifest says" in capsys.readouterr().out
+
+
 def test_a_manifest_lies_among_the_caches_if_nothing_here_can_be_written(
     strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,6 +169,7 @@ def test_hmdb51(put, tmp_path):
     splits.mkdir()
     (splits / "brush_hair_test_split1.txt").write_text("b.avi 1 \nc.avi 2 \nd.avi 0 \n")
     (splits / "clap_test_split1.txt").write_text("a.avi 1 \ngone.avi 2 \n")
+    (splits / "._clap_test_split1.txt").write_bytes(b"\xb0")  # as a Mac leaves them
     listing = list_hmdb51(root, splits)
     assert listing.classes == ("brush_hair", "clap")
     assert paths(listing, "train") == ["brush_hair/b.avi", "clap/a.avi"]

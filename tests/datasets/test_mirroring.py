@@ -13,8 +13,9 @@ from vcycle.datasets.mirroring import names_of_sides
         *("left_serve", "serve-right", "turnLeft", "RIGHT TURN", "lefthand", "RightHanded swing"),
         *("Pulling something from left to right", "to the left", "step leftwards", "leftmost"),
         *("nach links", "rechts abbiegen", "linker Arm", "tourner à gauche", "a la derecha"),
-        *("左に曲がる", "向右转", "왼손", "오른손"),
+        *("左に曲がる", "向右转", "왼손", "오른손", "顺时针", "逆時針", "反時計回り"),
         *("spin clockwise", "counter-clockwise", "anticlockwise", "counterclockwise spin"),
+        *("rotate_cw", "rotate_ccw", "spinACW"),
     ],
 )
 def test_a_name_with_a_side(name):

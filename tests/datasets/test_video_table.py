@@ -200,6 +200,12 @@ def test_hugging_faces_metadata(put):
     assert sorted(entry.split for entry in list_folder(flat).entries) == ["train", "val"]
 
 
+def test_a_table_of_other_columns_beside_class_folders_is_not_read(put):
+    root = put("run/1.mp4", "sit/2.mp4")
+    (root / "metadata.csv").write_text("id,original_file_name\n1,x.avi\n")
+    assert list_folder(root).classes == ("run", "sit")
+
+
 def test_metadata_may_name_videos_beside_its_folder(put):
     """In the manifest they are where the dataset is, wherever it is moved."""
     root = put("videos/1.mp4", "videos/2 2.mp4", "../other/3.mp4")

@@ -20,7 +20,7 @@ from vcycle.datasets.own_videos import list_folder
 def test_labels_are_read_from_any_of_their_files(pack):
     root = pack(
         "data-000000.tar",
-        {"1.mp4": None, "1.cls": b"2", "2.txt": b"10\n", "2.mp4": None, "sub/2.json": b"[3]"}
+        {"1.mp4": None, "1.cls": b"2", "2.txt": b"10\n", "2.mp4": None, "sub/2.json": b"[3.0]"}
         | {"sub/2.mp4": None, "3.json": b'{"label": "x", "fps": 3}', "3.webm": None, "._4.mp4": b""}
         | {"5.cls": b"7", "5.json": b'{"id": 1}', "5.mp4": None, "6.jpg": b"", "7.seg.mp4": None}
         | {"7.json": b'{"labels": ["a", "b"]}'},
@@ -89,6 +89,26 @@ def test_videos_without_splits_are_divided(pack):
     }
     listing = list_folder(pack("a.tar", files), val_share=0.25)
     assert [entry.split for entry in listing.entries].count("val") == 2
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train-0.tar", "val-0.tar"),
+        ("birds-train-0.tar", "birds_val_0.tar"),
+        ("birds_training/0.tar", "birds_valid/0.tar"),
+        ("test-birds-train-0.tar", "val-0.tar"),  # the first word, before others
+    ],
+)
+def test_names_of_shards_tell_the_splits(pack, names):
+    files = {"a.mp4": None, "a.cls": b"0", "b.mp4": None, "b.cls": b"1"}
+    for name in names:
+        root = pack(name, files)
+    splits = {entry.path: entry.split for entry in list_folder(root).entries}
+    assert splits == {names[0]: "test" if names[0][:4] == "test" else "train", names[1]: "val"}
+    pack("birds-1.tar", files)
+    with pytest.raises(ValueError, match=r"birds-1.tar: names no split and other shards do"):
+        list_folder(root)
 
 
 @pytest.mark.parametrize(

@@ -27,19 +27,20 @@ def manifest_of(path: Path, chosen: Choices = Choices()) -> Path:
     """The folder of the manifest of what the user named, made or brought up to date.
 
     A folder is indexed again only if its manifest was made from it, not from a table or a
-    dataset's own lists. Videos are probed that are new or changed. Prints what was found. Raises
-    ValueError if there is no such thing, or it holds no videos.
+    dataset's own lists; a read-only one that its owner indexed, only if something else is chosen.
+    Videos are probed that are new or changed. Prints what was found. Raises ValueError if there is
+    no such thing, or it holds no videos.
     """
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder, and no recipe either")
     with starting_pytorch():
         from vcycle.datasets.index import JOURNAL
         from vcycle.datasets.journal import JournalInUse, wait_for_others
-        from vcycle.datasets.mirroring import mirroring
+        from vcycle.datasets.mirroring import mirroring_of
         from vcycle.datasets.own_videos import index_own_videos
 
     path = plain_path(path)
-    folder = path.parent if path.name == "manifest.csv" else path
+    folder = path if path.is_dir() else path.parent
     if is_one_of_several():
         place = _made_before(path, folder)
         kept = Choices.read(place).given
@@ -50,19 +51,24 @@ def manifest_of(path: Path, chosen: Choices = Choices()) -> Path:
                     f"with it first"
                 )
         return place
-    is_of_this_folder = Choices.read(folder).source == "."
-    if path.name == "manifest.csv" or (_has_manifest(folder) and not is_of_this_folder):
+    earlier = Choices.read(folder)
+    is_given = path.name == "manifest.csv" or (_has_manifest(path) and earlier.source != ".")
+    if is_given:
         for flag in chosen.given:
             raise ValueError(f"{flag}: {folder} has its manifest; index its videos again with it")
+    out = folder if is_given else _place_of_manifest(path)
+    is_of_owner = out != folder and not _has_manifest(out) and _is_of(path, folder)
+    if is_given or (is_of_owner and not chosen.given):
         manifest = Manifest.read(folder)
         print(
             f"{counted(len(manifest), 'video')} of {counted(manifest.num_classes, 'class')} in "
             f"{folder}"
         )
-        if note := mirroring(manifest.classes, Choices.read(folder).flip)[1]:
+        if note := mirroring_of(manifest):
             print(note)
         return folder
-    out = _place_of_manifest(path)
+    if is_of_owner:
+        chosen = chosen.with_earlier(earlier)
     if not is_writable(path if path.is_dir() else path.parent):
         print(f"{path} is read-only: its manifest goes to {out}")
     print(f"indexing {path}", flush=True)
@@ -115,9 +121,18 @@ def _place_of_manifest(path: Path) -> Path:
         ) from None
 
 
+def _is_of(path: Path, folder: Path) -> bool:
+    """Whether the manifest of a folder is of the path named there: the folder, it, or a table."""
+    is_table = path != folder and path.name != "manifest.csv"
+    return _has_manifest(folder) and (not is_table or Choices.read(folder).source == path.name)
+
+
 def _made_before(path: Path, folder: Path) -> Path:
     """The folder of the manifest that one process made for several."""
-    for place in (folder, _place_of_manifest(path)):
-        if _has_manifest(place):
-            return place
+    if path.name != "manifest.csv":
+        out = _place_of_manifest(path)
+        if out != folder and _has_manifest(out):
+            return out
+    if _is_of(path, folder):
+        return folder
     raise ValueError(f"{path}: several processes cannot index it; run `vcycle data index` first")

@@ -22,7 +22,7 @@ from vcycle.data.tables import (
     parse_whole_number,
     word,
 )
-from vcycle.datasets.folders import plain_name, videos_under
+from vcycle.datasets.folders import is_hidden, plain_name, videos_under
 from vcycle.datasets.listing import (
     Entry,
     Listing,
@@ -222,7 +222,7 @@ def list_hmdb51(
     top, folder = dataset_folder(root), dataset_folder(splits)
     fix = "give the folder of HMDB51's splits, as published"
     ending = f"_test_split{split}.txt"
-    files = sorted(folder.glob(f"*{ending}"))
+    files = sorted(file for file in folder.glob(f"*{ending}") if not is_hidden(file.name))
     if not files:
         raise ValueError(f"{folder}: holds no *{ending}; {fix}")
     classes = tuple(file.name[: -len(ending)] for file in files)

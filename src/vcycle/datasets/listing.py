@@ -151,6 +151,11 @@ def is_there(path: str, top: Path) -> bool:
         return False
 
 
+def whole(value: object) -> object:
+    """A whole number as one: beside a missing cell pandas and Parquet keep it as 3.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def split_name(name: str) -> str:
     """``train``, ``val`` or ``test`` for their usual names; any other name as it is."""
     return SPLIT_NAMES.get(name.strip().lower(), name.strip())

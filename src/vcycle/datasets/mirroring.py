@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from vcycle.data.manifest import Manifest
+
 # A side, in the languages in which classes are mostly named, alone or as in 'lefthanded'.
 _SIDE = re.compile(
     "(left|right)(hand(ed|er)?|foot(ed)?|arm|leg|eye|side|sided|most|wards?)?s?"
-    "|(counter|anti)?clockwise|links|rechts|linke[rns]?|rechte[rns]?|gauche|droite?"
+    "|(counter|anti)?clockwise|a?cw|ccw|links|rechts|linke[rns]?|rechte[rns]?|gauche|droite?"
     "|izquierd[ao]|derech[ao]|sinistr[ao]|destr[ao]|esquerd[ao]|direit[ao]"
 )
-_SIDE_WITHIN = re.compile("左|右|왼|오른")  # of scripts that join it to other words
+# Of scripts that join it to other words.
+_SIDE_WITHIN = re.compile("左|右|왼|오른|[顺順逆][时時][针針]|時計")
 _WORD = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])")  # of snake_case, camelCase and prose
 _OPPOSITES = (("left", "right"), ("clockwise", "counterclockwise"), ("l", "r"), ("lh", "rh"))
 
@@ -25,14 +28,27 @@ def mirroring(classes: Sequence[str], chosen: bool | None) -> tuple[bool, str]:
 
     ``chosen`` is what the user said; None leaves it to the names of the classes.
     """
-    sided = names_of_sides(classes)
-    named = f"names such as {sided[0]} tell left from right" if sided else ""
+    named = _told_apart(classes)
     if chosen is None:
         note = f"clips are not mirrored: {named}; --flip mirrors them all the same"
-        return not sided, note if sided else ""
+        return not named, note if named else ""
     if chosen:
-        return True, f"clips are mirrored, as chosen with --flip, though {named}" if sided else ""
+        return True, f"clips are mirrored, as chosen with --flip, though {named}" if named else ""
     return False, "clips are not mirrored, as chosen with --no-flip"
+
+
+def mirroring_of(manifest: Manifest) -> str:
+    """A line on whether clips of a manifest are mirrored, if there is something to say."""
+    named = _told_apart(manifest.classes)
+    if any(video.flip for video in manifest.videos):
+        return f"clips are mirrored, as the manifest says, though {named}" if named else ""
+    return f"clips are not mirrored, as the manifest says{f': {named}' if named else ''}"
+
+
+def _told_apart(classes: Sequence[str]) -> str:
+    """What names of classes tell, in words; empty without such names."""
+    sided = names_of_sides(classes)
+    return f"names such as {sided[0]} tell left from right" if sided else ""
 
 
 def names_of_sides(classes: Sequence[str]) -> list[str]:

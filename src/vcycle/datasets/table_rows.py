@@ -9,6 +9,7 @@ person), ``start`` and ``end`` (of the part of the video that the row is about, 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 
 from vcycle.data.manifest import check_class, check_path
 from vcycle.data.tables import check_line, parse_lines, parse_number, parse_table, placed
-from vcycle.datasets.listing import local_path, split_name
+from vcycle.datasets.listing import local_path, split_name, whole
 from vcycle.schedule.messages import quoted
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
@@ -130,7 +131,7 @@ def names_files(table: Path) -> bool:
     if table.suffix == ".parquet":
         return True
     with table.open(encoding="utf-8-sig", errors="replace") as lines:
-        return "file_name" in lines.readline()
+        return re.search(r"\bfile_name\b", lines.readline(), re.IGNORECASE) is not None
 
 
 def _object(line: str) -> Row:
@@ -177,7 +178,7 @@ def _labels(row: Row) -> tuple[str, ...]:
     if "labels" in row:
         value = row["labels"]
         names = value if isinstance(value, list) else _text(row, "labels").split(";")
-        names = [_whole(name) for name in names]
+        names = [whole(name) for name in names]
         if not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
             raise ValueError(f"labels {value!r:.60}: give names or numbers of classes")
     elif "label" in row:
@@ -199,14 +200,9 @@ def _text(row: Row, column: str) -> str:
         fix = "; several labels of a video are the column labels" if column == "label" else ""
         raise ValueError(f"{column} {value!r:.60}: give one value{fix}")
     is_missing = value is None or value != value  # as pandas marks it
-    text = "" if is_missing else str(_whole(value)).strip()
+    text = "" if is_missing else str(whole(value)).strip()
     check_line(text, column)
     return text
-
-
-def _whole(value: object) -> object:
-    """A whole number as one: beside a missing cell pandas and Parquet keep it as 3.0."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _seconds(row: Row, column: str) -> float:

@@ -24,6 +24,7 @@ from vcycle.datasets.listing import (
     Listing,
     notes_on_labels,
     sorted_classes,
+    whole,
 )
 from vcycle.datasets.splits import Splitting
 from vcycle.schedule.messages import counted, quoted
@@ -74,8 +75,9 @@ def shards_under(top: Path) -> list[Path]:
 def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> Listing:
     """The videos of tars under ``top``.
 
-    A shard or folder whose name begins with train, val or test, such as ``val-000000.tar``, names a
-    split; without those, ``splitting`` divides the videos. Raises ValueError if a file is not an
+    A shard or folder names a split if its name has the word train, val or test, such as
+    ``val-000000.tar`` or ``birds-val-000000.tar``; without those, ``splitting`` divides the videos.
+    Raises ValueError if a file is not an
     uncompressed tar, a video has no label, or only some shards name a split.
     """
     splits = {shard: _split_of(shard.relative_to(top)) for shard in shards}
@@ -113,11 +115,12 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
 
 
 def _split_of(shard: Path) -> str:
-    """The split that a shard's name or folder begins with; empty if none."""
-    for part in shard.parts:
-        words = part.replace("_", "-").replace(".", "-").lower().split("-")
-        if words[0] in SPLIT_NAMES:
-            return SPLIT_NAMES[words[0]]
+    """The split that a shard's name or folder begins with, or else the only one among its words."""
+    parts = [re.split("[-_.]", part.lower()) for part in shard.parts]
+    for words in (*([words[0]] for words in parts), *reversed(parts)):
+        splits = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+        if len(splits) == 1:
+            return splits.pop()
     return ""
 
 
@@ -250,7 +253,7 @@ def _labels(texts: Iterable[tuple[str, str]]) -> tuple[str, ...]:
             raise ValueError(f"its .{kind} cannot be read ({error})") from None
         if isinstance(value, dict):
             value = next((value[field] for field in _LABEL_FIELDS if field in value), None)
-        names = value if isinstance(value, list) else [value]
+        names = [whole(name) for name in (value if isinstance(value, list) else [value])]
         if value is not None and value != "" and all(isinstance(n, str | int) for n in names):
             labels = tuple(dict.fromkeys(str(name).strip() for name in names))
             for name in labels:
