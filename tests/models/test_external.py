@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from vcycle.data.batch import normalize
 from vcycle.models import (
@@ -184,6 +185,30 @@ def test_the_model_is_left_as_it_was(fault: str) -> None:
     assert model.norm.norm_group == 16
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_reentrant_checkpoints_are_checked_and_gradients_stay(fails: bool) -> None:
+    class Checkpointed(Classifier):
+        def forward(self, clips: Tensor) -> Tensor:
+            clips = self.features(clips)
+            if not clips.requires_grad:  # torch warns of a checkpoint without gradients
+                return self.classifier(clips.mean((2, 3, 4)))
+            x = checkpoint(self.norm, clips, use_reentrant=True).mean((2, 3, 4))
+            if fails:
+                x.register_hook(Mock(side_effect=RuntimeError("in backward")))
+            return self.classifier(x)
+
+    model = Checkpointed()
+    gradient = model.features.weight.grad = torch.ones_like(model.features.weight)
+    if fails:
+        with pytest.raises(RuntimeError, match="in backward"):
+            check_model(model, SHAPES, num_classes=5)
+    else:
+        check_model(model, SHAPES, num_classes=5)
+    assert model.features.weight.grad is gradient
+    assert bool((gradient == 1).all())
+    assert model.classifier[1].weight.grad is None
 
 
 def test_models_of_the_paper_pass() -> None:

@@ -111,8 +111,9 @@ def check_model(
     their gradient, which has to reach the clips, or else all parameters that are trained. In
     evaluation the scores of a clip may not depend on the clips beside it. The model runs within the
     autocast that is on, which should be that of the training; its buffers, gradients, modes, norm
-    groups and the random state are restored. Of a model in DDP or ``torch.compile`` the one within
-    is run.
+    groups and the random state are restored. Hooks of gradients run, as in a step of training, so
+    an optimizer that steps in them is to come later. Of a model in DDP or ``torch.compile`` the one
+    within is run.
 
     Raises ValueError if a shape fails. The message is one line that names the shape and the layer,
     for example a classifier that fits one shape only.
@@ -238,8 +239,7 @@ def _check_gradient(model: nn.Module, scores: Tensor, clips: Tensor, where: str)
     gradients: Sequence[Tensor | None] = [None] * len(trained)
     if scores.requires_grad:
         loss = scores.float().logsumexp(1).sum() + scores.float().square().sum()
-        inputs = [clips, *trained.values()]
-        gradient, *gradients = torch.autograd.grad(loss, inputs, allow_unused=True)
+        gradient, *gradients = _gradients(loss, [clips, *trained.values()])
     if gradient is not None and not bool(gradient.isfinite().all()):
         raise ValueError(
             f"model: {where} the gradient of the clips is not finite; look for a square "
@@ -256,6 +256,19 @@ def _check_gradient(model: nn.Module, scores: Tensor, clips: Tensor, where: str)
             f"model: {where} no gradient reaches the clips{also}; look for detach, no_grad or "
             f"argmax in its forward, or freeze what is before that (requires_grad_(False))"
         )
+
+
+def _gradients(loss: Tensor, leaves: Sequence[Tensor]) -> list[Tensor | None]:
+    """Of each leaf; those that it has stay. (Reentrant checkpoints refuse ``autograd.grad``.)"""
+    before = [leaf.grad for leaf in leaves]
+    try:
+        for leaf in leaves:
+            leaf.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        return [leaf.grad for leaf in leaves]
+    finally:
+        for leaf, gradient in zip(leaves, before, strict=True):
+            leaf.grad = gradient
 
 
 def _check_evaluation(model: nn.Module, clips: Tensor, where: str, num_classes: int) -> None:
