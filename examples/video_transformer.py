@@ -39,8 +39,13 @@ class InterpolatedEmbeddings(nn.Module):
         self.patch = (config.tubelet_size, config.patch_size, config.patch_size)
         largest = (config.num_frames, config.image_size, config.image_size)
         grid = [size // patch for size, patch in zip(largest, self.patch, strict=True)]
-        table = embeddings.position_embeddings.view(1, *grid, -1).permute(0, 4, 1, 2, 3)
-        self.register_buffer("table", table.contiguous(), persistent=False)  # (1, D, t, h, w)
+        positions = embeddings.position_embeddings.view(1, *grid, -1).permute(0, 4, 1, 2, 3)
+        self.positions = positions.contiguous()  # (1, D, t, h, w)
+        self.register_buffer("table", torch.empty_like(self.positions), persistent=False)
+        self.fill()
+
+    def fill(self) -> None:
+        self.table.copy_(self.positions)
 
     def forward(self, pixel_values: Tensor, bool_masked_pos: Tensor | None = None) -> Tensor:
         clips = pixel_values.transpose(1, 2)  # (B, 3, T, H, W)
@@ -52,19 +57,42 @@ class InterpolatedEmbeddings(nn.Module):
         return (patches + positions).flatten(2).transpose(1, 2)  # (B, t h w, D)
 
 
+class ImageNetNormalization(nn.Module):
+    """Clips of ``vcycle.normalize`` to those of the published weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.empty(3, 1, 1, 1), persistent=False)
+        self.register_buffer("shift", torch.empty(3, 1, 1, 1), persistent=False)
+        self.fill()
+
+    def fill(self) -> None:
+        device = self.scale.device
+        mean, std = torch.tensor([IMAGENET_MEAN, IMAGENET_STD], device=device).view(2, 3, 1, 1, 1)
+        self.scale.copy_(STD / std)
+        self.shift.copy_((MEAN - mean) / std)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        return clips * self.scale + self.shift
+
+
 class VideoMAE(VideoMAEForVideoClassification):
     """(B, 3, T, H, W) of ``vcycle.normalize`` in, (B, num_classes) out; state dict as published."""
 
     def __init__(self, config: VideoMAEConfig) -> None:
         super().__init__(config)
         self.videomae.embeddings = InterpolatedEmbeddings(self.videomae.embeddings, config)
-        mean, std = torch.tensor([IMAGENET_MEAN, IMAGENET_STD]).view(2, 3, 1, 1, 1)
-        self.register_buffer("scale", STD / std, persistent=False)
-        self.register_buffer("shift", (MEAN - mean) / std, persistent=False)
+        self.normalization = ImageNetNormalization()
+
+    def initialize_weights(self) -> None:
+        """``from_pretrained`` builds without values, and calls this for what is in no file."""
+        super().initialize_weights()
+        for module in self.modules():
+            if isinstance(module, (InterpolatedEmbeddings, ImageNetNormalization)):
+                module.fill()
 
     def forward(self, clips: Tensor) -> Tensor:
-        clips = clips * self.scale + self.shift
-        return super().forward(clips.transpose(1, 2)).logits
+        return super().forward(self.normalization(clips).transpose(1, 2)).logits
 
 
 def videomae(

@@ -274,6 +274,23 @@ def test_published_weights_of_a_video_transformer(
     torch.testing.assert_close(model.state_dict(), published.state_dict(), rtol=0, atol=0)
 
 
+def test_a_video_transformer_is_saved_and_read_as_transformers_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which makes a model without values, and so without those that no state dict holds."""
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(Path(__file__).parents[2])
+    model = small_videomae().eval()
+    model.save_pretrained(tmp_path)
+    read = type(model).from_pretrained(tmp_path).eval()
+    buffers = dict(model.named_buffers())
+    assert len(buffers) == 3
+    torch.testing.assert_close(dict(read.named_buffers()), buffers, rtol=0, atol=0)
+    clips = torch.randn(2, 3, 4, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(read(clips), model(clips))
+
+
 def test_a_table_of_zeros_does_not_hide_a_detached_model() -> None:
     class Detached(nn.Module):
         def __init__(self) -> None:
