@@ -34,13 +34,16 @@ def passes(
     coarse = sorted(draw(st.lists(sizes, max_size=5)), key=lambda each: each[0] * each[1] ** 2)
     factors = (*coarse, (1.0, 1.0))
     parts = draw(st.lists(st.integers(1, 20), min_size=len(factors), max_size=len(factors)))
+    steps = draw(st.integers(400, 5000))
+    changes = [steps * end / sum(parts) for end in accumulate(parts[:-1])]
+    near = tuple(sorted({int(change) + draw(st.integers(0, 1)) for change in changes}))
     baseline = Baseline(
         Shape(draw(st.sampled_from([8, 16])), 96, draw(st.sampled_from([96, 160]))),
         batch_size=draw(st.sampled_from([1, 8, 20])),
-        steps=draw(st.integers(400, 5000)),
+        steps=steps,
         num_videos=275,
         learning_rate=draw(RATES),
-        stage_ends=draw(st.sampled_from([(), (200,), (100, 333)])),
+        stage_ends=draw(st.sampled_from([(), (200,), (100, 333), near])),
     )
     multigrid = Multigrid(
         long_cycle=LongCycle(factors, tuple(part / sum(parts) for part in parts), once=True),
@@ -80,6 +83,33 @@ def test_steps_clips_and_offsets_of_a_pass_add_up(plan: Plan) -> None:
     assert plan.phases[-1].base.shape == baseline.shape  # a run ends on the full grid
     assert all(phase.steps >= 1 for phase in plan.phases)
     assert all(phase.end_step == after.first_step for phase, after in pairwise(plan.phases))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(400, 5000),
+    st.lists(st.integers(5, 20), min_size=3, max_size=3),
+    st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
+    st.floats(0.5, 3),
+)
+def test_the_rate_may_drop_beside_a_change_of_shape(
+    steps: int, parts: list[int], beside: tuple[float, float], epoch_factor: float
+) -> None:
+    """What would be less than half a step between them is no phase; nothing else is left out."""
+    changes = [steps * end / sum(parts) for end in accumulate(parts[:-1])]
+    ends = tuple(round(end + off) for end, off in zip(changes, beside, strict=True))
+    baseline = Baseline(Shape(8, 96, 96), 8, steps, 275, LearningRate(0.1), ends)
+    factors = ((0.5, 0.5), (0.5, 1.0), (1.0, 1.0))
+    shares = tuple(part / sum(parts) for part in parts)
+    plan = Plan(baseline, Multigrid.one_pass(factors, shares, epoch_factor=epoch_factor))
+    assert len({phase.base for phase in plan.phases}) == len(factors)
+    assert {phase.rate_stage for phase in plan.phases} == {0, 1, 2}
+    assert [phase.first_step for phase in plan.phases[1:]] == [
+        phase.end_step for phase in plan.phases[:-1]
+    ]
+    assert abs(plan.num_clips - epoch_factor * baseline.num_clips) <= max(
+        each.batch_size for each in plan.mini_batches()
+    )
 
 
 @settings(max_examples=150, deadline=None)

@@ -146,11 +146,13 @@ def phases_of_steps(
     """Share out ``steps`` steps, then lengthen the last section by ``extra_steps``.
 
     If the steps of a section do not divide evenly, ``turn`` (from 0) says which of its phases get
-    one more. Raises ValueError if a phase would get no step.
+    one more. Raises ValueError if a phase would get no step, unless it is one of a single pass, and
+    its shape and its learning-rate stage have steps beside it: that is left out.
     """
     edges = [(2 * steps * end + layout.whole) // (2 * layout.whole) for end in layout.ends]
     edges[-1] += extra_steps
     phases: list[Phase] = []
+    left_out: list[Part] = []
     sample = 0
     for (start, end), (_, parts) in zip(pairwise(edges), layout.sections, strict=True):
         shift, count = turn % len(parts), len(parts)
@@ -160,14 +162,21 @@ def phases_of_steps(
             for weight in accumulate((part.weight for part in parts), initial=0)
         ]
         for part, (first, last) in zip(parts, pairwise(cuts), strict=True):
-            if last <= first:
+            if last < first or (last == first and count > 1):
                 raise ValueError(_no_steps(part, layout))
+            if last == first:
+                left_out.append(part)
+                continue
             phases.append(
                 Phase(
                     part.kind, part.stage, part.rate_stage, first, last - first, sample, part.base
                 )
             )
             sample = phases[-1].end_sample
+    for part in left_out:
+        has_shape = any(phase.base == part.base for phase in phases)
+        if not (has_shape and any(phase.stage == part.stage for phase in phases)):
+            raise ValueError(_no_steps(part, layout))
     return tuple(phases)
 
 
