@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         convert_dropout as convert_dropout,
         num_attention_dropout as num_attention_dropout,
         num_plain_dropout as num_plain_dropout,
+        num_tokens_first as num_tokens_first,
         set_dropout_seeds as set_dropout_seeds,
     )
     from vcycle.models.external import check_model as check_model
@@ -69,6 +70,7 @@ _MODULES = {
     "num_attention_dropout": "dropout",
     "num_commits": "deferred",
     "num_plain_dropout": "dropout",
+    "num_tokens_first": "dropout",
     "parameter_groups": "optimizer_groups",
     "precise_bn": "batch_statistics",
     "set_dropout_seeds": "dropout",

@@ -45,10 +45,10 @@ class ClipKeys(nn.Module):
 class SampleDropout(ClipKeys, nn.Dropout):
     """``nn.Dropout`` with one mask for each sample.
 
-    In and out: (B, ...), B clips one after the other; with S seeds, B a multiple of S: B / S rows
-    of a clip follow each other. Without seeds (``set_dropout_seeds``), or if B is no multiple of S,
-    it draws from torch's generator as the plain layer does. It is called once in a forward pass: a
-    second call drops the same places.
+    In and out: (B, ...), clips first, one after the other; with S seeds, B a multiple of S: B / S
+    rows of a clip follow each other. Without seeds (``set_dropout_seeds``), or if B is no multiple
+    of S, it draws from torch's generator as the plain layer does. It is called once in a forward
+    pass: a second call drops the same places.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -122,6 +122,15 @@ def num_attention_dropout(model: nn.Module) -> int:
     """The ``nn.MultiheadAttention`` that drop weights, which ``convert_dropout`` leaves alone."""
     layers = (each for each in model.modules() if isinstance(each, nn.MultiheadAttention))
     return sum(bool(layer.training and layer.dropout) for layer in layers)
+
+
+def num_tokens_first(model: nn.Module) -> int:
+    """The transformer layers whose dropout is not by clip, as their input has tokens first."""
+    transformers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+    layers = [each for each in model.modules() if isinstance(each, transformers)]
+    inside = [layer.modules() for layer in layers if not layer.self_attn.batch_first]
+    drops = ([m for m in each if isinstance(m, SampleDropout)] for each in inside)
+    return sum(any(layer.training and layer.p for layer in each) for each in drops)
 
 
 def set_dropout_seeds(model: nn.Module, seeds: NDArray[np.uint64] | None) -> None:

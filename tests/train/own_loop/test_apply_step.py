@@ -450,6 +450,20 @@ def test_attention_that_drops_weights_is_warned_of():
         vcycle.apply_step(batch_of(PLAN[0], world_size=2), model=model, optimizer=optimizer)
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_transformers_whose_tokens_come_first_are_warned_of(batch_first, recwarn):
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=batch_first)
+    layer.self_attn.dropout = 0.0
+    model = vcycle.convert_dropout(network().append(layer))
+    optimizer = optimizer_of(model, 0.1)
+    vcycle.defer_statistics(model, optimizer)
+    vcycle.apply_step(batch_of(PLAN[0], world_size=2), model=model, optimizer=optimizer)
+    told = [str(each.message) for each in recwarn if "tokens first" in str(each.message)]
+    assert len(told) == (not batch_first)
+    if told:
+        assert told[0].startswith("model: 1 transformer layers take tokens first, so that ")
+
+
 @pytest.mark.parametrize(
     ("norm", "parts", "is_told"),
     [

@@ -20,6 +20,7 @@ from vcycle.models import (
     has_deferred_statistics,
     num_attention_dropout,
     num_plain_dropout,
+    num_tokens_first,
 )
 from vcycle.models.frozen import has_norm_groups, is_in_training
 
@@ -64,8 +65,8 @@ def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
 def check_parts(model: nn.Module, part: StepPart) -> None:
     """Raise ValueError if layers would not see a step's parts as one batch.
 
-    Warns of attention that drops weights, for nothing here can draw them by clip, and of batch
-    norms without groups.
+    Warns of attention that drops weights, for nothing here can draw them by clip, of transformers
+    whose tokens come first, and of batch norms without groups.
     """
     if part.num_parts == 1:
         return
@@ -108,6 +109,14 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
             f"model: {attention} nn.MultiheadAttention draw their dropout by process and "
             f"micro-batch, so that the {part.num_parts} parts of a batch change the result; give "
             f"them dropout=0 if that matters",
+            stacklevel=3,
+        )
+    tokens_first = num_tokens_first(model)
+    if tokens_first:
+        warnings.warn(
+            f"model: {tokens_first} transformer layers take tokens first, so that their dropout is "
+            f"not by clip and the {part.num_parts} parts of a batch change the result; give them "
+            f"batch_first=True, and clips in the first dimension",
             stacklevel=3,
         )
 
