@@ -105,6 +105,22 @@ def test_a_layer_that_is_used_twice_takes_the_mean_of_its_uses(group: int | None
     torch.testing.assert_close(model.unused.running_var, torch.ones(2), rtol=0, atol=0)
 
 
+def test_layers_that_a_model_keeps_in_evaluation_stay_as_they_are() -> None:
+    class Frozen(nn.Sequential):
+        def train(self, mode: bool = True) -> Frozen:
+            super().train(mode)
+            self[0].eval()
+            return self
+
+    model = Frozen(SubBatchNorm3d(3), SubBatchNorm3d(3)).train()
+    x = clips(4, 3) + 1
+    assert precise_bn(model, [x]) == 1
+    assert not model[0].running_mean.any()
+    torch.testing.assert_close(model[1].running_mean, model[0](x).mean((0, 2, 3, 4)))
+    model[1] = nn.Identity()
+    assert precise_bn(model, iter(())) == 0
+
+
 def test_layers_of_other_dimensions() -> None:
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(6))
     x = torch.randn(50, 6, 1, 1, 1) * 3 + 2

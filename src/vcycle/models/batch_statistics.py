@@ -28,6 +28,8 @@ def precise_bn(
 ) -> int:
     """Set the running statistics of every batch norm of ``model`` to those of ``batches``.
 
+    Of every one that ``model.train()`` puts into training mode: others stay as they are.
+
     Each batch, (B, 3, T, H, W) on the model's device, is normalised by its own statistics, per norm
     group if one is set; dropout is off. The mean is the mean over all clips of all processes. The
     variance is the variance within groups plus the variance between their means, unbiased: in how
@@ -40,10 +42,11 @@ def precise_bn(
     Raises ValueError if there is no batch, the norm groups do not divide a batch, or activations
     are not finite, TypeError if a batch is no tensor; the statistics are then unchanged.
     """
-    layers = running_norms(model)
-    if not layers:
-        return 0
     with as_it_was(model):
+        model.train()
+        layers = [layer for layer in running_norms(model) if layer.training]
+        if not layers:
+            return 0
         model.eval()
         with _averaging(layers):
             measured = _measure(model, layers, islice(batches, num_batches))
