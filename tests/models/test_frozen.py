@@ -89,6 +89,25 @@ def test_a_pattern_that_matches_nothing(pattern: str, near: str) -> None:
         freeze(tiny(), ["stem", pattern])
 
 
+@pytest.mark.parametrize(
+    ("pattern", "frozen"),
+    [("backbone", True), ("backbone.*", True), ("backbone.1", True), ("backbone.0", False)],
+)
+def test_norms_without_parameters_are_frozen_with_the_layer_around_them(
+    pattern: str, frozen: bool
+) -> None:
+    model = nn.Sequential()
+    model.add_module("backbone", nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4, affine=False)))
+    model.add_module("norm", nn.BatchNorm3d(4, affine=False))
+    convert_batch_norm(model)
+    assert freeze(model, [pattern]) == (0 if pattern == "backbone.1" else 2)
+    model.train()
+    assert is_in_training(model.backbone[1]) is not frozen
+    model(torch.randn(4, 3, 2, 4, 4) + 1)
+    assert bool(model.backbone[1].running_mean.any()) is not frozen
+    assert bool(model.norm.running_mean.any())
+
+
 def test_a_norm_that_trains_again_moves_its_statistics() -> None:
     model = tiny()
     freeze(model, ["stem*"])

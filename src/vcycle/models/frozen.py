@@ -25,7 +25,8 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> int:
 
     Patterns are the shell's, over dots too: ``s1.*``, ``*.bn``; without a wildcard they name one
     layer or parameter. A batch norm whose parameters are all frozen stays in evaluation mode, until
-    one of them is trained again and the model put into training mode.
+    one of them is trained again and the model put into training mode; so does one without any that
+    a pattern matches, for good.
     Returns how many parameters, as tensors, are frozen.
 
     Raises ValueError if a pattern matches nothing.
@@ -35,8 +36,11 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> int:
     layers = {name.rpartition(".")[0] for name in names}
     layers |= {layer[:end] for layer in layers for end, sign in enumerate(layer) if sign == "."}
     layers.discard("")
+    norms = {name: each for name, each in model.named_modules() if isinstance(each, _BatchNorm)}
+    bare = [name for name, norm in norms.items() if not list(norm.parameters(False))]
+    matched: set[str] = set()
     for pattern in patterns:
-        found = [name for name in names if _matches(name, pattern)]
+        found = [name for name in (*names, *bare) if _matches(name, pattern)]
         if not found:
             near = get_close_matches(pattern.rstrip(".*"), sorted(layers) + names, n=3, cutoff=0.4)
             first = [name for name, _ in model.named_children()][:_MOST_NAMED]
@@ -44,12 +48,12 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> int:
             raise ValueError(
                 f"freeze {pattern}: the model has no such layer; {known}it has {', '.join(first)}"
             )
-        for name in found:
-            model.get_parameter(name).requires_grad_(False)
-    for module in model.modules():
-        has_own = any(True for _ in module.parameters(recurse=False))
-        if isinstance(module, _BatchNorm) and has_own and _is_frozen(module):
-            module.register_forward_pre_hook(_stay_in_evaluation)
+        matched.update(found)
+    for name in matched.intersection(names):
+        model.get_parameter(name).requires_grad_(False)
+    for name, norm in norms.items():
+        if name in matched or (name not in bare and _is_frozen(norm)):
+            norm.register_forward_pre_hook(_stay_in_evaluation)
     return sum(not parameter.requires_grad for parameter in model.parameters())
 
 
