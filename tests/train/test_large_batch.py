@@ -190,6 +190,36 @@ def test_going_on_from_a_state_dict_changes_nothing(kind: type[Optimizer]) -> No
     )
 
 
+@pytest.mark.parametrize("kind", [Lamb, Muon])
+def test_a_state_dict_with_the_count_of_a_group_is_read(kind: type[Optimizer]) -> None:
+    """As older versions wrote it; a parameter without a state had no step."""
+    states = []
+    for is_old in (False, True):
+        one, late = (nn.Parameter(torch.zeros(5)) for _ in range(2))
+        optimizer = kind([one, late])
+        for number in range(4):
+            one.grad = torch.full((5,), 1.0 + number)
+            late.grad = one.grad if number > 2 else None
+            if number == 2 and is_old:
+                state = copy.deepcopy(optimizer.state_dict())
+                state["param_groups"][0]["num_steps"] = state["state"][0].pop("num_steps")
+                optimizer.load_state_dict(state)
+            optimizer.step()
+        states.append(torch.stack([one.detach(), late.detach()]))
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize("kind", [Lamb, Muon])
+def test_a_first_gradient_that_comes_late_is_a_first_step(kind: type[Optimizer]) -> None:
+    early, late = (nn.Parameter(torch.zeros(5)) for _ in range(2))
+    optimizer = kind([early, late], lr=0.1)
+    for number in range(20):
+        early.grad = torch.ones(5)
+        late.grad = torch.ones(5) if number == 19 else None
+        optimizer.step()
+    torch.testing.assert_close(late, torch.full_like(late, -0.1))
+
+
 @pytest.mark.parametrize("kind", [Lars, Lamb, Muon])
 def test_parameters_without_gradients_stay(kind: type[Optimizer]) -> None:
     network = model()

@@ -134,24 +134,33 @@ class Muon(_ByGroup):
 
 
 def _adam_steps(optimizer: Optimizer, group: dict[str, Any], params: list[Tensor]) -> list[Tensor]:
-    """Adam's steps before the rate, corrected for the bias of its moments; counts the group's.
+    """Adam's steps before the rate, corrected for the bias of its moments; counts each parameter's.
 
     Of a complex number both parts are numbers of their own.
     """
-    group["num_steps"] = number = group.get("num_steps", 0) + 1
+    numbers = _counted(optimizer, group, params)
     beta1, beta2 = group["betas"]
     grads = _real(_gradients(params))
     means, squares = map(_real, _state(optimizer, params, ("exp_avg", "exp_avg_sq")))
     torch._foreach_lerp_(means, grads, 1 - beta1)
     torch._foreach_mul_(squares, beta2)
     torch._foreach_addcmul_(squares, grads, grads, value=1 - beta2)
-    sizes = torch._foreach_sqrt(torch._foreach_div(squares, 1 - beta2**number))
+    sizes = torch._foreach_sqrt(torch._foreach_div(squares, [1 - beta2**n for n in numbers]))
     torch._foreach_add_(sizes, group["eps"])
-    steps = torch._foreach_div(torch._foreach_div(means, 1 - beta1**number), sizes)
+    steps = torch._foreach_div(torch._foreach_div(means, [1 - beta1**n for n in numbers]), sizes)
     return [
         torch.view_as_complex(step) if param.is_complex() else step
         for step, param in zip(steps, params, strict=True)
     ]
+
+
+def _counted(optimizer: Optimizer, group: dict[str, Any], params: list[Tensor]) -> list[int]:
+    """The number of each parameter's step, which this one is."""
+    for state in (optimizer.state[param] for param in params):
+        # Older state dicts have one count for all of a group that had steps.
+        before = group.get("num_steps", 0) if "exp_avg" in state else 0
+        state["num_steps"] = state.get("num_steps", before) + 1
+    return [optimizer.state[param]["num_steps"] for param in params]
 
 
 def _orthogonal_steps(
