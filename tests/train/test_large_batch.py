@@ -190,6 +190,24 @@ def test_going_on_from_a_state_dict_changes_nothing(kind: type[Optimizer]) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "mark", "is_taken"),
+    [
+        *((kind, "_fsdp_flattened", False) for kind in (Lars, Lamb, Muon)),
+        *((Lars, "device_mesh", False), (Lamb, "device_mesh", False), (Muon, "device_mesh", True)),
+    ],
+)
+def test_parts_of_parameters_are_refused(kind: type[Optimizer], mark: str, is_taken: bool) -> None:
+    """As FullyShardedDataParallel and fully_shard mark them."""
+    part = nn.Parameter(torch.zeros(5))
+    setattr(part, mark, True)
+    if is_taken:
+        kind([part])
+        return
+    with pytest.raises(ValueError, match=f"{kind.__name__}: it takes parameters as a whole, and "):
+        kind([part])
+
+
 @pytest.mark.parametrize("kind", [Lamb, Muon])
 def test_a_state_dict_with_the_count_of_a_group_is_read(kind: type[Optimizer]) -> None:
     """As older versions wrote it; a parameter without a state had no step."""

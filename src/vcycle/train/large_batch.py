@@ -17,7 +17,24 @@ from torch.optim import Optimizer
 
 
 class _ByGroup(Optimizer):
-    """Changes the parameters of one group after the other."""
+    """Changes the parameters of one group after the other.
+
+    Raises ValueError if FSDP has cut parameters into parts, unless their steps are right in those.
+    """
+
+    _takes_dtensors = False
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        for param in self.param_groups[-1]["params"]:
+            is_dtensor = hasattr(param, "device_mesh")
+            # Those of FullyShardedDataParallel are flat.
+            if hasattr(param, "_fsdp_flattened") or (is_dtensor and not self._takes_dtensors):
+                other = " by torch.distributed.fsdp.fully_shard, or" if self._takes_dtensors else ""
+                raise ValueError(
+                    f"{type(self).__name__}: it takes parameters as a whole, and FSDP gives it "
+                    f"parts; train{other} by DistributedDataParallel, or with another optimizer"
+                )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -110,6 +127,8 @@ class Muon(_ByGroup):
     norm weights, take AdamW's steps. (``torch.optim.Muon`` refuses whatever is no matrix,
     and with it the kernels of convolutions.)
     """
+
+    _takes_dtensors = True
 
     def __init__(
         self,
