@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save_file, save_model
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -342,9 +342,37 @@ def test_counts_may_be_whole_numbers_of_any_kind(tmp_path: Path) -> None:
     torch.save({**state, "num_batches_tracked": torch.tensor(torch.inf)}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match="'num_batches_tracked' holds values that are not finite"):
         load_weights(nn.BatchNorm3d(2), tmp_path / "a.pth", partial=True)
-    torch.save({**state, "num_batches_tracked": torch.tensor(0.5)}, tmp_path / "a.pth")
+
+
+def test_averaged_counts_are_cut_to_whole_numbers_and_other_integers_are_not(
+    tmp_path: Path,
+) -> None:
+    model = nn.BatchNorm3d(2)
+    model.register_buffer("order", torch.arange(2))
+    state = {**model.state_dict(), "num_batches_tracked": torch.tensor(1000.5)}
+    torch.save(state, tmp_path / "a.pth")
+    load_weights(model, tmp_path / "a.pth")
+    assert model.num_batches_tracked == 1000
+    torch.save({**state, "order": torch.tensor([0.0, 0.5])}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match=r"holds values that .* does not, which takes torch.int64"):
-        load_weights(nn.BatchNorm3d(2), tmp_path / "a.pth", partial=True)
+        load_weights(model, tmp_path / "a.pth", partial=True)
+
+
+def test_a_file_with_one_name_of_each_tied_tensor_is_whole(tmp_path: Path) -> None:
+    """As ``safetensors.torch.save_model`` writes it."""
+    models = []
+    for _ in range(2):
+        shared = nn.Linear(3, 3)
+        models.append(nn.ModuleDict({"a": shared, "b": shared, "head": nn.Linear(3, 2)}))
+    saved, model = models
+    save_model(saved, str(tmp_path / "a.safetensors"))
+    report = load_weights(model, tmp_path / "a.safetensors")
+    assert not report.missing
+    assert set(report.matched) == set(model.state_dict())
+    torch.testing.assert_close(model.state_dict(), saved.state_dict(), rtol=0, atol=0)
+    model["b"] = nn.Linear(3, 3)
+    with pytest.raises(ValueError, match=r"it lacks 'b\.weight'|it lacks 'a\.weight'"):
+        load_weights(model, tmp_path / "a.safetensors")
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.complex64])

@@ -217,7 +217,8 @@ class _Matching:
                 f"{self.path}: {shown(key)} holds values that are not finite; choose another file"
             )
         rounds = place.is_floating_point() or place.is_complex()
-        if not rounds and not value.to(place.dtype).to(value.dtype).equal(value):
+        is_count = name.endswith("num_batches_tracked")  # which may have been averaged
+        if not (rounds or is_count) and not value.to(place.dtype).to(value.dtype).equal(value):
             raise ValueError(
                 f"{self.path}: {shown(key)} holds values that {shown(name)} does not, which takes "
                 f"{place.dtype}; choose another file"
@@ -271,6 +272,12 @@ class _Matching:
         return fresh or name.endswith("num_batches_tracked") or any(part in name for part in new)
 
     def apply(self) -> LoadReport:
+        for name in [name for name in self.target if name not in self.filled]:
+            # Of tensors that are one and the same, safetensors keep a single name.
+            place = self.target[name]
+            tied = [other for other in self.filled if self.target[other].is_set_to(place)]
+            if tied:
+                self.filled[name] = self.filled[tied[0]]
         missing = [name for name in self.target if name not in self.filled]
         for name in missing:
             if not self._may_be_missing(name):
