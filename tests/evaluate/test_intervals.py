@@ -124,3 +124,26 @@ def test_the_interval_of_mean_class_accuracy_is_of_classes() -> None:
     assert found.compute()["mean_class_accuracy"] == 0.5
     assert intervals(found)["mean_class_accuracy"] == [0.5, 0.5]
     assert intervals(found)["top1"][0] > 0.6
+
+
+def test_videos_with_scores_that_are_not_finite_are_taken_for_no_class() -> None:
+    """Not for the first, which two of them show."""
+    found = VideoScores(num_videos=4, num_classes=3, multi_label=False)
+    scores = torch.cat([torch.full((2, 3), torch.nan), torch.eye(3)[1:]])
+    found.add(torch.arange(4), scores, torch.tensor([0, 0, 1, 2]))
+    assert found.compute()["top1"] == 0.5
+    assert confusion(found) == [[0, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_of_several_labels_they_are_ranked_alike_in_the_metric_and_its_interval() -> None:
+    """As if all their scores were 0, whichever order they come in."""
+    found = VideoScores(num_videos=6, num_classes=2, multi_label=True)
+    scores = torch.full((6, 2), torch.nan)
+    scores[5] = torch.tensor([3.0, -3.0])
+    labels = torch.tensor([[0, 1]] * 5 + [[1, 0]])
+    found.add(torch.arange(6), scores, labels)
+    values, shares = found.compute(), found.scores.double().numpy()
+    raw = mean_average_precision(shares, labels.numpy(), np.ones((1, 6)))
+    assert values["map"] == raw[0] == (1 + 5 / 6) / 2
+    low, high = intervals(found)["map"]
+    assert low <= values["map"] <= high

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributed import ReduceOp
 
 from vcycle.data.manifest import Manifest
 from vcycle.evaluate.evaluate import summary
@@ -72,3 +74,27 @@ def test_a_video_of_which_one_view_has_no_finite_scores_is_counted_once(multi_la
     labels = torch.tensor([0, 0, 2])
     scores.add(torch.tensor([0, 0, 1]), views, torch.eye(3)[labels] if multi_label else labels)
     assert scores.compute()["nonfinite_videos"] == 1
+
+
+@pytest.mark.parametrize("loses", [True, False])
+def test_a_video_with_no_finite_score_in_one_process_has_none_in_all(
+    monkeypatch: pytest.MonkeyPatch, loses: bool
+) -> None:
+    """Whether or not the maximum of a NaN and a number is the number, which is left open."""
+    own, other = (VideoScores(num_videos=2, num_classes=2, multi_label=True) for _ in "ab")
+    labels = torch.tensor([[1, 0], [0, 1]])
+    own.add(torch.arange(2), torch.tensor([[torch.nan, 0.0], [0.0, 1.0]]), labels)
+    other.add(torch.arange(2), torch.tensor([[5.0, -5.0], [0.0, 1.0]]), labels)
+    theirs = iter((other.scores, other.labels, other.num_views, other.nonfinite))
+
+    def reduce(tensor: torch.Tensor, operation: object) -> None:
+        each = next(theirs)
+        maximum = torch.fmax if loses else torch.maximum
+        tensor.copy_(tensor + each if operation == ReduceOp.SUM else maximum(tensor, each))
+
+    monkeypatch.setattr("vcycle.evaluate.metrics.all_reduce", reduce)
+    own.gather(SimpleNamespace(world_size=2, device=torch.device("cpu")))
+    assert own.scores[0].isnan().all()
+    assert own.scores[1].isfinite().all()
+    assert own.num_views.tolist() == [2, 2]
+    assert own.compute() == {"videos": 2, "nonfinite_videos": 1, "map": 0.75}

@@ -126,6 +126,21 @@ def test_the_shapes_of_validations_are_said_and_many_runs_are_counted(
     assert "<title>vcycle report: 6 runs</title>" in text
 
 
+def test_scores_that_are_not_finite_are_said_and_are_no_class(
+    trained_run: Path, tmp_path: Path
+) -> None:
+    run, out = shutil.copytree(trained_run, tmp_path / "run"), tmp_path / "report.html"
+    head, line, *_ = (run / "scores.csv").read_text().splitlines()
+    path, label, views, *shares = line.split(",")
+    lost = ",".join([path, label, views, *["nan"] * len(shares)])
+    (run / "scores.csv").write_text("\n".join([head, lost, ""]))
+    assert main(["report", str(run), "--out", str(out)]) == 0
+    text = out.read_text()
+    assert "0 of 1 are right. Scores of 1 are not finite, and are left out." in text
+    assert f"Its scores are not finite; it shows <strong>{label}</strong>." in text
+    assert "nan%" not in text
+
+
 def test_an_unfinished_run_is_reported_as_far_as_it_is(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,20 @@ def test_of_several_labels_a_mistake_is_more_probable_than_one_that_holds() -> N
     assert [m.label_probability for m in found] == [0.9, 0.0]
 
 
+@pytest.mark.parametrize("multi_label", [True, False])
+def test_videos_with_scores_that_are_not_finite_are_mistakes_and_taken_for_no_class(
+    tmp_path: Path, multi_label: bool
+) -> None:
+    lines = ("x.mp4,a,10,nan,nan,nan", "y.mp4,d,10,0.1,0.7,0.2", "z.mp4,d,10,0,0,1")
+    file = write(tmp_path / "scores.csv", *lines)
+    scores = read_scores(file, CLASSES, multi_label=multi_label)
+    mistakes = worst_mistakes(scores, 12, multi_label=multi_label)
+    found = [(m.path, m.predicted, m.probability) for m in mistakes]
+    assert found == [("y.mp4", 1, 0.7), ("x.mp4", None, 0.0)]
+    if not multi_label:
+        assert confusion(scores).tolist() == [[0, 0, 0], [0, 0, 0], [0, 1, 1]]
+
+
 @pytest.mark.parametrize(
     ("head", "line", "message"),
     [

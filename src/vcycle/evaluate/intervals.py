@@ -42,11 +42,12 @@ def intervals(collected: VideoScores) -> dict[str, list[float]]:
 def confusion(collected: VideoScores) -> list[list[int]]:
     """How many videos of each true class (rows) were taken for each (columns).
 
-    Of videos with one label each.
+    Of videos with one label each. Those with scores that are not finite were taken for none.
     """
     scores, labels = _scored(collected)
+    finite = np.isfinite(scores).all(1)
     found = np.zeros((scores.shape[1], scores.shape[1]), dtype=int)
-    np.add.at(found, (labels, scores.argmax(1)), 1)
+    np.add.at(found, (labels[finite], scores[finite].argmax(1)), 1)
     return [[int(count) for count in row] for row in found]
 
 

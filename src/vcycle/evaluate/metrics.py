@@ -27,7 +27,10 @@ _LEAST_SHARE = 1e-9
 
 
 class VideoScores:
-    """Collects scores: (videos, classes) on the host."""
+    """Collects scores: (videos, classes) on the host.
+
+    Those of a video of which any view's are not finite are NaN.
+    """
 
     def __init__(self, *, num_videos: int, num_classes: int, multi_label: bool) -> None:
         self.multi_label = multi_label
@@ -42,6 +45,8 @@ class VideoScores:
         """Add (N,) video numbers, (N, classes) scores before softmax, and labels of N views."""
         videos, labels = videos.cpu(), labels.cpu()
         shares = view_probabilities(scores.cpu(), multi_label=self.multi_label)
+        is_lost = ~shares.isfinite().all(1)
+        shares[is_lost] = math.nan  # which sums and maxima on the host keep
         if self.multi_label:
             rows = videos.unsqueeze(1).expand_as(shares)
             self.scores.scatter_reduce_(0, rows, shares, "amax")
@@ -49,7 +54,7 @@ class VideoScores:
             self.scores.index_add_(0, videos, shares)
         self.labels[videos] = labels.to(self.labels.dtype)
         self.num_views.index_add_(0, videos, torch.ones_like(videos))
-        self.nonfinite[videos[~shares.isfinite().all(1)]] = 1
+        self.nonfinite[videos[is_lost]] = 1
 
     def gather(self, fabric: Fabric) -> None:
         """Add up what the processes of ``fabric`` collected; each then holds all of it."""
@@ -60,11 +65,12 @@ class VideoScores:
             ("scores", of_views),
             ("labels", ReduceOp.MAX),
             ("num_views", ReduceOp.SUM),
-            ("nonfinite", ReduceOp.MAX),  # the maximum of scores may not be, if some are
+            ("nonfinite", ReduceOp.MAX),
         ):
             on_device = getattr(self, name).to(fabric.device)
             all_reduce(on_device, operation)
             setattr(self, name, on_device.cpu())
+        self.scores[self.nonfinite > 0] = math.nan  # a maximum over processes may lose it
 
     def compute(self) -> dict[str, float]:
         """Accuracies in [0, 1] over the videos that had a view, and how many those are.
@@ -80,8 +86,7 @@ class VideoScores:
         scores, labels = self.scores[seen], self.labels[seen]
         if self.multi_label:
             once = np.ones((1, len(labels)))
-            scores = scores.double().nan_to_num(0.0)
-            mean = mean_average_precision(scores.numpy(), labels.numpy(), once)
+            mean = mean_average_precision(scores.double().numpy(), labels.numpy(), once)
             return {**found, "map": float(mean[0])}
         right = hits(scores.numpy(), labels.numpy())
         accuracies = {name: float(each.sum()) / max(len(labels), 1) for name, each in right.items()}
@@ -128,7 +133,11 @@ def mean_class_accuracy(correct: Floats, labels: NDArray[np.int64], counts: Any)
 
 
 def mean_average_precision(scores: Floats, labels: NDArray[np.int64], counts: Any) -> Floats:
-    """(resamples,) from (videos, classes) scores and 0 or 1; over the classes drawn, else 0."""
+    """(resamples,) from (videos, classes) scores and 0 or 1; over the classes drawn, else 0.
+
+    Scores are from 0 to 1; one that is not a number counts as 0.
+    """
+    scores = np.nan_to_num(scores, nan=0.0)
     every = np.array(
         [average_precision(scores[:, k], labels[:, k], counts) for k in range(scores.shape[1])]
     )  # (classes, resamples), NaN if no video of a class is drawn

@@ -191,12 +191,14 @@ def _scores(path: Path, run: RunRecord, videos: ValidationVideos, *, name: str) 
 
 def _confusion(scores: Scores, classes: Sequence[str], *, name: str) -> str:
     counts = confusion(scores)
-    right, total = int(np.trace(counts)), int(counts.sum())
+    right, total = int(np.trace(counts)), len(scores.paths)
+    lost = total - int(counts.sum())
+    left_out = f" Scores of {lost:,} are not finite, and are left out." if lost else ""
     chart = chart_html(
         confusion_chart(counts, classes),
         name=f"{name}-confusion",
         caption=f"Videos of each class (row) taken for each class (column): {right:,} of "
-        f"{total:,} are right.",
+        f"{total:,} are right.{left_out}",
         tall=True,
     )
     if len(classes) <= _MOST_CLASSES:
@@ -223,10 +225,13 @@ def _confusion(scores: Scores, classes: Sequence[str], *, name: str) -> str:
 def _card(mistake: Mistake, classes: Sequence[str], videos: ValidationVideos) -> str:
     strip = videos.view(mistake.path)
     names = ", ".join(classes[label] for label in mistake.labels) or "no class"
-    text = (
-        f"<strong>{escape(classes[mistake.predicted])}</strong>, with {mistake.probability:.1%}; "
-        f"it shows <strong>{escape(names)}</strong>, with {mistake.label_probability:.1%}."
-    )
+    text = f"Its scores are not finite; it shows <strong>{escape(names)}</strong>."
+    if mistake.predicted is not None:
+        name, share = escape(classes[mistake.predicted]), mistake.label_probability
+        text = (
+            f"<strong>{name}</strong>, with {mistake.probability:.1%}; "
+            f"it shows <strong>{escape(names)}</strong>, with {share:.1%}."
+        )
     if isinstance(strip, str):
         tiles = f'<p class="soft">Without its frames: {escape(strip)}.</p>'
     else:

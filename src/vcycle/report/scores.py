@@ -27,21 +27,28 @@ class Scores:
     Args:
         paths: of the videos, as the manifest has them.
         labels: of each video.
-        probabilities: (videos, classes).
+        probabilities: (videos, classes); NaN if a view's scores were not finite.
     """
 
     paths: tuple[str, ...]
     labels: tuple[tuple[int, ...], ...]
     probabilities: NDArray[np.float64]
 
+    @property
+    def finite(self) -> NDArray[np.bool_]:
+        """(videos,) of those that have probabilities."""
+        found: NDArray[np.bool_] = np.isfinite(self.probabilities.sum(1))
+        return found
+
 
 @dataclass(frozen=True)
 class Mistake:
-    """A video whose probability of a class that it does not show is high."""
+    """A video whose probability of a class that it does not show is high, or that has none."""
 
     path: str
     labels: tuple[int, ...]
-    predicted: int
+    predicted: int | None
+    """None if its scores are not finite: its probabilities are then 0."""
     probability: float
     label_probability: float
     """The greatest one of its own labels; 0 if it has none."""
@@ -72,11 +79,14 @@ def _scores(lines: list[list[str]], classes: Sequence[str], *, multi_label: bool
 
 
 def confusion(scores: Scores) -> NDArray[np.int64]:
-    """(classes, classes) videos of the true class (rows) taken for a class, if each has one."""
+    """(classes, classes) videos of the true class (rows) taken for a class, if each has one.
+
+    Those with scores that are not finite are taken for none.
+    """
     num_classes = scores.probabilities.shape[1]
     counts = np.zeros((num_classes, num_classes), np.int64)
-    true = np.array([labels[0] for labels in scores.labels], np.int64)
-    np.add.at(counts, (true, scores.probabilities.argmax(1)), 1)
+    true = np.array([labels[0] for labels in scores.labels], np.int64)[scores.finite]
+    np.add.at(counts, (true, scores.probabilities[scores.finite].argmax(1)), 1)
     return counts
 
 
@@ -85,9 +95,14 @@ def worst_mistakes(scores: Scores, count: int, *, multi_label: bool) -> list[Mis
 
     Of a video with one label it is the most probable class, if that is wrong; of one with several
     it is the most probable class that it does not show, if more probable than one that it does.
+    Videos with scores that are not finite are wrong too, and come last.
     """
     found = []
-    for path, labels, shares in zip(scores.paths, scores.labels, scores.probabilities, strict=True):
+    videos = zip(scores.paths, scores.labels, scores.probabilities, scores.finite, strict=True)
+    for path, labels, shares, is_finite in videos:
+        if not is_finite:
+            found.append(Mistake(path, labels, None, 0.0, 0.0))
+            continue
         others = shares.copy()
         others[list(labels)] = -1
         predicted = int(others.argmax())
