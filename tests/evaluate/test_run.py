@@ -248,6 +248,23 @@ def test_videos_that_cannot_be_read_are_named(
     assert f"warning: {trained_run}: 1 video could not be read: val/{bad.name} (" in captured.err
 
 
+@pytest.mark.parametrize(("precise_bn", "num_videos"), [("0", 12), ("9", 24)])
+def test_videos_that_other_processes_could_not_read_count_too(
+    trained_run: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    precise_bn: str,
+    num_videos: int,
+) -> None:
+    """One more than the one that always may be bad; of norm statistics' videos too."""
+    bad = {"a.mp4": "no video", "b.mp4": "no video"}
+    monkeypatch.setattr("vcycle.evaluate.loaders.united", lambda own, fabric: own | bad)
+    words = ["eval", str(trained_run), "--evaluation.precise_bn", precise_bn]
+    assert main(words) == 2
+    assert f"2 of {num_videos} videos cannot be read, more than" in capsys.readouterr().err
+    assert main([*words, "--data.max_bad_share", "0.2"]) == 0
+
+
 def test_videos_whose_scores_are_not_finite_are_counted(
     trained_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from vcycle.data.loader import Loader
 from vcycle.data.loaders import eval_loader, train_loader
 from vcycle.data.manifest import Manifest
 from vcycle.data.sampler import PlanSampler
+from vcycle.devices.agreement import united
 from vcycle.devices.cores import default_workers
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.memory import free_memory_bytes
@@ -80,6 +81,16 @@ def make_eval_loader(
         rank=fabric.global_rank,
         world_size=fabric.world_size,
     )
+
+
+def shared_bad_videos(loader: Loader, fabric: Fabric) -> dict[str, str]:
+    """What any process could not read, path to reason; all processes call this.
+
+    Raises TooManyBadVideos, in all of them, if that is more than the run accepts.
+    """
+    bad = united(loader.bad_videos, fabric)
+    loader.add_bad_videos(bad)
+    return bad
 
 
 def make_dataset(

@@ -19,7 +19,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.devices.agreement import Votes
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.processes import Stopped
-from vcycle.evaluate.loaders import make_train_loader
+from vcycle.evaluate.loaders import make_train_loader, shared_bad_videos
 from vcycle.models import memory_format, precise_bn, set_norm_group
 from vcycle.schedule.baseline import LearningRate
 from vcycle.schedule.multigrid import Multigrid
@@ -39,7 +39,8 @@ def estimate_norms(
     The batches are those of the last grid of the plan, which are the baseline's unless its batch
     factors say otherwise, each clip with a grid drawn at random. All processes call this.
     Raises Stopped in all of them, between two batches, if any is ``asked_to_stop``; the statistics
-    are then as they were. Returns the videos that this process could not read, path to reason.
+    are then as they were. Returns what any process could not read, path to reason; raises
+    TooManyBadVideos if they are more than the run accepts.
     """
     num_batches = config.evaluation.precise_bn
     if not num_batches:
@@ -65,7 +66,7 @@ def estimate_norms(
 
     with closing(make_train_loader(config, plan, videos, fabric)) as loader:
         precise_bn(model, clips(loader))
-        return loader.bad_videos
+        return shared_bad_videos(loader, fabric)
 
 
 def num_norm_clips(config: RunConfig) -> int:

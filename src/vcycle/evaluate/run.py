@@ -19,7 +19,6 @@ from torch import nn
 
 from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
-from vcycle.devices.agreement import united
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
 from vcycle.devices.processes import ending_together
@@ -28,7 +27,7 @@ from vcycle.evaluate.evaluate import evaluating, score_videos, summary
 from vcycle.evaluate.frontier import mark_frontiers
 from vcycle.evaluate.intervals import confusion, intervals
 from vcycle.evaluate.load_model import find_checkpoint
-from vcycle.evaluate.loaders import make_eval_loader
+from vcycle.evaluate.loaders import make_eval_loader, shared_bad_videos
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.refused_shape import refused_shape
@@ -74,7 +73,8 @@ def score_run(
     milliseconds of the network on a clip, in batches and measured on this device, and for which of
     the two no cheaper shape is as good. ``bad_videos`` are those that could not be read. Raises
     ValueError if the weights are of another model or of other classes, were trained on videos of
-    one class each and these show several, or give no video a finite score.
+    one class each and these show several, or give no video a finite score; TooManyBadVideos, which
+    is one, if the processes could not read more videos together than ``config`` accepts.
     """
     manifest = read_manifest(config, run_of(path))
     _check_split(manifest, split)
@@ -89,7 +89,7 @@ def score_run(
         model = fabric.setup_module(network)
         bad = {}
         if config.evaluation.precise_bn:
-            bad = united(estimate_norms(model, config, manifest.split("train"), fabric), fabric)
+            bad = estimate_norms(model, config, manifest.split("train"), fabric)
         views = len(videos) * config.evaluation.num_clips * config.evaluation.num_crops
         for shape in shapes:
             _check_shape(network, shape, min(views, config.evaluation.batch_size), fabric)
@@ -154,7 +154,7 @@ def _score(
                 f"--evaluation.batch_size {num_clips}: as many clips of {shape} do not fit into "
                 f"the memory of {fabric.device}; give a smaller one"
             ) from None
-        return scored, united(loader.bad_videos, fabric)
+        return scored, shared_bad_videos(loader, fabric)
 
 
 def _check_finite(scored: VideoScores, file: Path, shape: Shape) -> None:

@@ -252,7 +252,7 @@ def finish_norms(
         if run.average is not None:
             with run.fabric.autocast():
                 bad |= estimate(run.validated)
-    run.folder.add_bad_videos(united(bad, run.fabric))
+    run.folder.add_bad_videos(bad)
     save(run, next_step=len(run.plan), seconds=seconds, has_norms=True)
 
 
