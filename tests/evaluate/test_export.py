@@ -182,8 +182,9 @@ def test_shapes_of_which_a_network_leaves_one_frame_or_pixel_are_exported(
     assert len({str(each) for each in shapes}) > 2
 
 
-def test_safetensors_round_trip(model: LoadedModel, tmp_path: Path) -> None:
-    file = tmp_path / "model.safetensors"
+@pytest.mark.parametrize("name", ["model.safetensors", "MODEL.SAFETENSORS", "weights.bin"])
+def test_safetensors_round_trip(model: LoadedModel, tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
     assert export_model(model, file, format="safetensors") == []
     again = vcycle.load_model(file)
     assert again.trained == model.trained

@@ -232,6 +232,10 @@ def test_what_is_no_model_is_refused(trained_run: Path, tmp_path: Path) -> None:
     save_file({"a": torch.zeros(1)}, tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="not written by vcycle train"):
         vcycle.load_model(tmp_path / "a.safetensors")
+    for name in ("a.onnx", "a.PT2"):
+        (tmp_path / name).touch()
+        with pytest.raises(ValueError, match="an export, made for other programs"):
+            vcycle.load_model(tmp_path / name)
     for content in ({"a": torch.zeros(1)}, {"state_dict": {"a": torch.zeros(1)}, "epoch": 3}):
         torch.save(content, tmp_path / "a.pt")  # as a loop of one's own may
         with pytest.raises(

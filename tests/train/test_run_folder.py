@@ -358,8 +358,8 @@ def test_best_weights_that_cannot_be_read_just_now_are_not_taken_for_none(
     def unreachable(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("vcycle.evaluate.checkpoint.safe_open", unreachable)
-    with pytest.raises(OSError, match="Input/output error"):
+    monkeypatch.setattr("vcycle.evaluate.checkpoint.is_safetensors", unreachable)
+    with pytest.raises(OSError, match=r"Input/output error: .*best\.safetensors"):
         folder.is_best({"top1": 0.1})
 
 

@@ -1,4 +1,4 @@
-"""Reading a checkpoint of ``vcycle train``, and its weights file.
+"""Reading a checkpoint of ``vcycle train``, and its weights file, which its content tells.
 
 In: a file. Out: a plain dictionary of tensors and numbers, or the TrainedModel that it holds.
 ``vcycle.train.checkpoint`` writes both.
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from vcycle.data.atomic import naming
 from vcycle.evaluate.trained_model import TrainedModel
-from vcycle.models.checkpoint_files import is_compressed
+from vcycle.models.checkpoint_files import is_compressed, is_safetensors
 from vcycle.models.pickled import load_pickled
 from vcycle.models.weights import check_kind
 from vcycle.schedule.messages import shortened
@@ -32,16 +32,16 @@ _DAMAGED = (SafetensorError, ValueError, LookupError, TypeError, RecursionError)
 
 
 def read_trained_model(path: Path) -> TrainedModel:
-    """Of a checkpoint, or of the ``.safetensors`` beside it, whose tensors are not read.
+    """Of a checkpoint, or of the safetensors beside it, whose tensors are not read.
 
     Raises ValueError if the file is neither.
     """
-    if path.suffix in (".onnx", ".pt2"):
+    if path.suffix.lower() in (".onnx", ".pt2"):
         raise ValueError(f"weights {path}: an export, made for other programs; {_GIVE_ANOTHER}")
     trained = find_trained_model(path)
     if trained is not None:
         return trained
-    if path.suffix != ".safetensors":
+    if not _is_weights(path):
         load_checkpoint(path)  # says what is wrong with it
     raise ValueError(f"weights {path}: not written by vcycle train; {_GIVE_ANOTHER}")
 
@@ -50,7 +50,7 @@ def find_trained_model(path: Path) -> TrainedModel | None:
     """As ``read_trained_model``, but None if another program wrote the file, or none that can be
     read: ``vcycle.models.load_weights`` takes the former and says what is wrong with the latter.
     """
-    if path.suffix != ".safetensors":
+    if not _is_weights(path):
         _check_stored(path)
         try:
             state = load_pickled(path, mmap=True)
@@ -68,6 +68,11 @@ def find_trained_model(path: Path) -> TrainedModel | None:
         return (
             TrainedModel.from_dict(json.loads(metadata["vcycle"])) if "vcycle" in metadata else None
         )
+
+
+def _is_weights(path: Path) -> bool:
+    with naming(path):
+        return is_safetensors(path)
 
 
 @contextmanager
@@ -90,7 +95,7 @@ def load_tensors(
     Raises ValueError if the file is damaged, or its tensors are not those of the module, or of
     another kind of numbers.
     """
-    is_weights = file.suffix == ".safetensors"
+    is_weights = _is_weights(file)
     if is_weights and not averaged:
         raise ValueError(f"{file}: it has the validated weights alone; give the .pt file beside it")
     if is_weights:
@@ -227,7 +232,7 @@ def check_loads(path: Path) -> int:
 def damaged(path: Path, why: object, what: str = "damaged") -> ValueError:
     """What to raise of a file, with the reason and what to do."""
     reason = shortened(why, 100) or "unreadable"
-    kind = "weights" if path.suffix == ".safetensors" else "checkpoint"
+    kind = "weights" if path.suffix.lower() == ".safetensors" else "checkpoint"
     return ValueError(f"{kind} {path}: it is {what} ({reason}); {_GIVE_ANOTHER}")
 
 

@@ -75,7 +75,7 @@ def load_model(
     trust_code: bool = False,
     device: str = "cpu",
 ) -> LoadedModel:
-    """Load the model of a run folder, a checkpoint, or a ``.safetensors`` file with metadata.
+    """Load the model of a run folder, a checkpoint, or a safetensors file with metadata.
 
     A folder that ``vcycle export --hub`` wrote, downloaded again or not, is as good as a run's.
 

@@ -77,10 +77,10 @@ def read_state_dict(path: str | Path) -> tuple[dict[str, Tensor], tuple[str, ...
 
 
 def _read(path: Path) -> Any:
-    with path.open("rb") as file:
-        start = file.read(9)
-    if start[8:] == b"{":
+    if is_safetensors(path):
         return load_file(path)
+    with path.open("rb") as file:
+        start = file.read(2)
     # A zip archive or a pickle, as torch.save writes them.
     if not start.startswith((b"PK", b"\x80")):
         raise ValueError("neither torch.save nor safetensors wrote it")
@@ -88,6 +88,12 @@ def _read(path: Path) -> Any:
         warnings.simplefilter("ignore")  # about old formats, which are still read
         # A mapped archive is read only as needed, and its records cannot exceed the file.
         return load_pickled(path, mmap=start.startswith(b"PK"))
+
+
+def is_safetensors(path: Path) -> bool:
+    """Whether a file begins as safetensors do: the length of a header, and the header's brace."""
+    with path.open("rb") as file:
+        return file.read(9)[8:] == b"{"
 
 
 def is_compressed(path: Path) -> bool:
