@@ -86,13 +86,13 @@ def check_network(weights: dict[str, Any], network: nn.Module, *, source: str) -
 def identity(manifest: Manifest) -> dict[str, Any]:
     """All that decides which clip a sample position is, and what it shows.
 
-    ``details_sha256`` is of what a manifest says of its videos beside path, split and labels: size,
-    frames, rate, the part that clips are taken from, whether they may be mirrored. It takes seconds
-    of a large dataset.
+    ``videos_sha256`` is of their paths, parts, splits and labels; ``details_sha256`` of all that a
+    manifest says of them: size, frames, rate, whether they may be mirrored too. It takes seconds of
+    a large dataset.
     """
     videos, details = hashlib.sha256(), hashlib.sha256()
     for video in manifest.videos:
-        videos.update(f"{video.path}\0{video.split}\0{video.labels}\n".encode())
+        videos.update(f"{video.path}{video.part}\0{video.split}\0{video.labels}\n".encode())
         details.update(repr(sorted(asdict(video).items())).encode())
     return {
         "num_videos": len(manifest),
