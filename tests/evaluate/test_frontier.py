@@ -68,6 +68,13 @@ def test_the_plot_names_every_shape_and_is_the_same_each_time(tmp_path: Path) ->
         assert word in drawn
 
 
+def test_runs_are_named_as_their_folders_are(tmp_path: Path) -> None:
+    file = tmp_path / "a.svg"
+    names = ("_a", "r$x", "$_{", "b")
+    draw_frontiers({name: mark_frontiers(ROWS) for name in names}, file)
+    assert all(f"<!-- {name} -->" in file.read_text() for name in names)
+
+
 def test_the_command_marks_and_draws_the_frontier(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
 from vcycle.evaluate.frontier import COSTS
@@ -35,9 +36,9 @@ def draw_frontiers(runs: Mapping[str, Sequence[dict[str, Any]]], file: Path) -> 
         figure = Figure(figsize=(10, 4.2), layout="constrained")
         panels = figure.subplots(1, len(COSTS), sharey=True)
         for axes, cost in zip(panels, COSTS, strict=True):
-            for (name, rows), colour in zip(runs.items(), cycle(COLOURS), strict=False):
+            for rows, colour in zip(runs.values(), cycle(COLOURS), strict=False):
                 counted = [row for row in rows if row[cost] is not None]
-                _draw_run(axes, counted, cost, name=name, colour=colour)
+                _draw_run(axes, counted, cost, colour=colour)
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.xaxis.set_major_formatter(_FORMATTERS[cost])
@@ -50,20 +51,26 @@ def draw_frontiers(runs: Mapping[str, Sequence[dict[str, Any]]], file: Path) -> 
         metric = metric_of(next(iter(runs.values()))[0])
         panels[0].set_ylabel(f"{METRICS[metric]} (%)")
         if len(runs) > 1:
-            panels[0].legend(frameon=False)
+            _draw_legend(panels[0], list(runs))
         save_plot(figure, file)
 
 
-def _draw_run(
-    axes: Axes, rows: Sequence[dict[str, Any]], cost: str, *, name: str, colour: str
-) -> None:
+def _draw_legend(axes: Axes, names: Sequence[str]) -> None:
+    """Names of folders as they are, though matplotlib leaves out ``_a`` and reads ``$`` as TeX."""
+    colours = zip(names, cycle(COLOURS), strict=False)
+    lines = [Line2D([], [], color=colour, linewidth=1.8) for _, colour in colours]
+    legend = axes.legend(lines, [""] * len(lines), frameon=False)
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set(text=name, parse_math=False)
+
+
+def _draw_run(axes: Axes, rows: Sequence[dict[str, Any]], cost: str, *, colour: str) -> None:
     best = sorted((row for row in rows if cost in row["frontier"]), key=lambda row: row[cost])
     axes.plot(
         [row[cost] for row in best],
         [100 * row[metric_of(row)] for row in best],
         color=colour,
         linewidth=1.8,
-        label=name,
     )
     for row in rows:
         metric = metric_of(row)
