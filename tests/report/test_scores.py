@@ -17,6 +17,8 @@ from vcycle.evaluate.scores_file import write_scores
 from vcycle.report.scores import Scores, confusion, read_scores, worst_mistakes
 
 CLASSES = ("a", "b;c", "d")
+FACTS = {"num_frames": 1, "frame_rate": 1.0, "duration_seconds": 1.0, "width": 8, "height": 8}
+FACTS |= {"codec": "h264", "rotation": 0, "key_interval": 1}
 
 
 def write(file: Path, *lines: str, head: str = "path,labels,views,a,b;c,d") -> Path:
@@ -52,16 +54,26 @@ def test_a_class_may_be_named_with_what_separates_several(tmp_path: Path) -> Non
 def test_classes_of_several_labels_may_be_named_so_too(tmp_path: Path) -> None:
     names = ("a; b", 'say "c"', "d")
     labels = ((0, 2, 0), (1,), ())  # Charades lists an action as often as it happens
-    facts = {"num_frames": 1, "frame_rate": 1.0, "duration_seconds": 1.0, "width": 8, "height": 8}
-    facts |= {"codec": "h264", "rotation": 0, "key_interval": 1}
     videos = tuple(
-        Video(path=f"{k}.mp4", labels=each, split="val", **facts) for k, each in enumerate(labels)
+        Video(path=f"{k}.mp4", labels=each, split="val", **FACTS) for k, each in enumerate(labels)
     )
     collected = VideoScores(num_videos=3, num_classes=3, multi_label=True)
     collected.add(torch.arange(3), torch.zeros(3, 3), torch.zeros(3, 3))
     write_scores(tmp_path / "scores.csv", collected, Manifest(tmp_path, names, videos))
     read = read_scores(tmp_path / "scores.csv", names, multi_label=True)
     assert read.labels == ((0, 2), (1,), ())
+
+
+def test_what_a_file_is_argmax_of_is_what_the_validation_was(tmp_path: Path) -> None:
+    """Of three views, though the second class leads by the last bits of a float32."""
+    collected = VideoScores(num_videos=1, num_classes=2, multi_label=False)
+    collected.add(torch.zeros(3, dtype=torch.int64), torch.zeros(3, 2), torch.ones(3))
+    collected.scores[0, 1] = torch.nextafter(collected.scores[0, 1], torch.tensor(2.0))
+    video = Video(path="a.mp4", labels=(1,), split="val", **FACTS)
+    write_scores(tmp_path / "scores.csv", collected, Manifest(tmp_path, ("a", "b"), (video,)))
+    read = read_scores(tmp_path / "scores.csv", ("a", "b"), multi_label=False)
+    assert collected.compute()["top1"] == 1
+    assert confusion(read).tolist() == [[0, 0], [0, 1]]
 
 
 def test_of_several_labels_a_mistake_is_more_probable_than_one_that_holds() -> None:

@@ -27,9 +27,9 @@ def _rows(collected: VideoScores, videos: Manifest) -> Iterator[tuple[object, ..
         views = int(collected.num_views[number])
         if not views:
             continue
-        total = collected.scores[number]
+        total = collected.scores[number].double()
         shares = total if collected.multi_label else total / views
         names = [videos.classes[label] for label in dict.fromkeys(video.labels)]
         labels = list_cell(names) if collected.multi_label else names[0]
-        numbers = [f"{share:.6g}" for share in shares.tolist()]
+        numbers = [f"{share:.9g}" for share in shares.tolist()]  # float32 that differ stay so
         yield (video.name, labels, views, *numbers)
