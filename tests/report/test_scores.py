@@ -12,6 +12,7 @@ import torch
 from vcycle.cli.main import main
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Video
+from vcycle.evaluate.metric_names import distinct
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.evaluate.scores_file import write_scores
 from vcycle.report.scores import Scores, confusion, read_scores, worst_mistakes
@@ -88,6 +89,22 @@ def test_of_several_labels_a_mistake_is_more_probable_than_one_that_holds() -> N
         ("none.mp4", 2, 0.4),
     ]
     assert [m.label_probability for m in found] == [0.9, 0.0]
+
+
+@pytest.mark.parametrize("multi_label", [True, False])
+def test_two_classes_of_one_name_are_two(tmp_path: Path, multi_label: bool) -> None:
+    names = ("crane", "owl", "crane")
+    videos = tuple(
+        Video(path=f"{k}.mp4", labels=(k,), split="val", **FACTS) for k in range(len(names))
+    )
+    collected = VideoScores(num_videos=3, num_classes=3, multi_label=multi_label)
+    scores = 8 * torch.eye(3)
+    collected.add(torch.arange(3), scores, scores > 0 if multi_label else torch.arange(3))
+    write_scores(tmp_path / "scores.csv", collected, Manifest(tmp_path, names, videos))
+    read = read_scores(tmp_path / "scores.csv", distinct(names), multi_label=multi_label)
+    assert read.labels == ((0,), (1,), (2,))
+    assert not worst_mistakes(read, 12, multi_label=multi_label)
+    assert confusion(read).tolist() == np.eye(3).tolist()
 
 
 @pytest.mark.parametrize("multi_label", [True, False])

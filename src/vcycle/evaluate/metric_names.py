@@ -1,11 +1,13 @@
 """The names of metrics in rows and files, their words, and the one that rows are compared by.
 
 Beside what a person should know of them: rare classes that are missed, scores that are not finite.
+And the names of the columns of a table of scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 BY_CLASS = "mean_class_accuracy"
@@ -40,3 +42,9 @@ def metric_of(row: Mapping[str, Any]) -> str:
 
 SCORE_COLUMNS = ("path", "labels", "views")
 """Of a table of scores, before those of the classes."""
+
+
+def distinct(classes: Sequence[str]) -> list[str]:
+    """Names of classes, in order, where no two may be alike: ``crane (3)`` if there is another."""
+    times = Counter(classes)
+    return [f"{name} ({k})" if times[name] > 1 else name for k, name in enumerate(classes)]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcycle.evaluate.metric_names import METRICS
+from vcycle.evaluate.metric_names import METRICS, distinct
 from vcycle.report.runs import RunRecord
 
 Chart = dict[str, Any]
@@ -214,8 +214,4 @@ def _short_names(classes: Sequence[str]) -> list[str]:
         name[: _NAME_LENGTH - 1] + "\u2026" if len(name) > _NAME_LENGTH else name
         for name in classes
     ]
-    repeated = {name for name in names if names.count(name) > 1}
-    return [
-        escape(f"{name} ({number})" if name in repeated else name, quote=False)
-        for number, name in enumerate(names)
-    ]
+    return [escape(name, quote=False) for name in distinct(names)]

@@ -16,6 +16,7 @@ import numpy as np
 from vcycle.config.run import RunConfig
 from vcycle.data.json_lines import read_object, read_rows
 from vcycle.data.loader_stats import limit_of
+from vcycle.evaluate.metric_names import distinct
 from vcycle.report.charts import confusion_chart, throughput_chart, waiting_chart
 from vcycle.report.frames import ValidationVideos
 from vcycle.report.page import Table, chart_html, details_html, heading_html, paragraph_html
@@ -161,7 +162,7 @@ def _scores(path: Path, run: RunRecord, videos: ValidationVideos, *, name: str) 
             f"`{command}` writes those of its newest checkpoint, "
             f"of a model of your own with `--trust-code`."
         )
-    classes, multi_label = run.validation["classes"], run.validation["multi_label"]
+    classes, multi_label = distinct(run.validation["classes"]), run.validation["multi_label"]
     scores = read_scores(file, classes, multi_label=multi_label)
     if stranger := videos.other_than(scores.paths):
         return heading_html(3, "Confusion and mistakes") + paragraph_html(

@@ -55,7 +55,7 @@ class Mistake:
 
 
 def read_scores(file: Path, classes: Sequence[str], *, multi_label: bool) -> Scores:
-    """Read scores. Raises ValueError if the file is not one of scores for these classes."""
+    """Read scores of ``distinct`` classes. Raises ValueError if the file is not one of those."""
     try:
         with file.open(newline="", encoding="utf-8") as text:
             lines = list(csv.reader(text))
