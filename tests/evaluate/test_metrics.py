@@ -65,6 +65,8 @@ def test_coverage_is_of_the_videos_that_were_scored(synthetic_videos: Path) -> N
     scores.add(read, torch.zeros(9, videos.num_classes), read % videos.num_classes)
     assert len(videos) == 12
     assert summary(scores, videos)["coverage"] == 9 / 16
+    longer = replace(videos, listed=(("val", 10),))  # its table was added to since
+    assert summary(scores, longer)["coverage"] == 9 / 12
 
 
 @pytest.mark.parametrize("multi_label", [True, False])

@@ -101,10 +101,13 @@ class Manifest:
             )
 
     def coverage(self, split: str) -> float:
-        """The share of the split's listed videos that is here; 1 if nothing was listed."""
+        """The share of the split's listed videos that is here; 1 if nothing was listed.
+
+        And if more are here, as in a manifest that somebody has added to.
+        """
         num_listed = dict(self.listed).get(split, 0)
         found = sum(video.split == split for video in self.videos)
-        return found / num_listed if num_listed else 1.0
+        return min(1.0, found / num_listed) if num_listed else 1.0
 
     def locate(self, video: Video) -> Location:
         """Where the video's bytes are on this machine."""
