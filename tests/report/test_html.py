@@ -7,12 +7,15 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from tests.report.chromium import CHROMIUM, Page, screenshot, visit
 from vcycle.cli.main import main
+from vcycle.report.run_section import _confusion
 from vcycle.report.runs import read_run
+from vcycle.report.scores import Scores
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 LINK = '<a href="https://example.org">x</a>'
@@ -91,7 +94,20 @@ def test_each_chart_is_followed_by_its_table(report: Path) -> None:
     text = report.read_text()
     assert len(Page(text).with_class("plot")) == 4 + 2 + 2 * 3
     assert len(Page(text).with_class("drawing")) == 2
-    assert text.count("<summary>The same as a table") == 1 + 1 + 2 * 3
+    assert text.count("<summary>The same as a table") == 1 + 2 * 3
+    assert text.count("The table that follows has its values.") == 4 + 2 * 3
+    assert text.count("<summary>The end of every phase as a table") == 1
+    assert text.count("The table that follows has its values at the end of every phase.") == 2
+
+
+def test_a_matrix_of_many_classes_is_followed_by_those_that_are_confused_most() -> None:
+    classes = [f"class {k}" for k in range(31)]
+    shares = np.eye(31)[[1, 1]]
+    for count, said in ((31, "the classes that are confused most"), (30, "its values")):
+        scores = Scores(("a.mp4", "b.mp4"), ((0,), (1,)), shares[:, :count])
+        text = _confusion(scores, classes[:count], name="x")
+        assert f"The table that follows has {said}." in text
+        assert ("The most frequent as a table" in text) == (count == 31)
 
 
 def test_the_grids_are_shown_at_every_shape_of_the_plan(report: Path, folders: list[Path]) -> None:

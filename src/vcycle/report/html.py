@@ -1,4 +1,4 @@
-"""A report of runs: one HTML file that needs no network, with every chart also a table.
+"""A report of runs: one HTML file that needs no network, with a table to every chart.
 
 In: run folders that are validated on the same videos, complete or not. Out: accuracy over seconds,
 steps, clips and multiply-adds; the plan of each run, what limited its phases, what it confuses and
@@ -41,7 +41,6 @@ from vcycle.report.runs import RunRecord, as_written, check_same_videos, read_ru
 Runs = dict[str, RunRecord]
 _MARKS = "\u25cf\u25a0\u25c6\u25b2\u2715"  # as the charts' markers
 _MOST_NAMED = 5  # runs, in the title of the page
-_AS_TABLE = "The same as a table"
 
 
 def write_report(folders: Sequence[str | Path], file: str | Path) -> None:
@@ -203,7 +202,7 @@ def _accuracy(runs: Runs) -> str:
         ),
         _legend(runs),
         f'<div class="charts">{"".join(charts)}</div>',
-        details_html(_AS_TABLE, table.html()),
+        details_html("The same as a table", table.html()),
     ]
     return "\n".join(parts)
 
@@ -220,7 +219,12 @@ def _validated_at(runs: Runs) -> str:
 
 def _training(runs: Runs) -> str:
     charts = [
-        chart_html(step_chart(runs, name), name=name, caption=caption)
+        chart_html(
+            step_chart(runs, name),
+            name=name,
+            caption=caption,
+            tabled="its values at the end of every phase",
+        )
         for name, caption in (
             ("loss", "Training loss over steps, the mean of neighbours where there are many."),
             ("learning_rate", "Learning rate over steps, on a logarithmic scale."),
@@ -238,7 +242,7 @@ def _training(runs: Runs) -> str:
             heading_html(2, "Loss and learning rate", name="training"),
             _legend(runs),
             f'<div class="charts">{"".join(charts)}</div>',
-            details_html(f"{_AS_TABLE}, at the end of every phase", table.html()),
+            details_html("The end of every phase as a table", table.html()),
         ]
     )
 

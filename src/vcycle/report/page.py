@@ -54,9 +54,14 @@ class Table:
         )
 
 
-def chart_html(chart: Chart, *, name: str, caption: str, tall: bool = False) -> str:
-    """A chart, drawn by the page's script; ``name`` is its own on the page."""
-    label = escape(f"{caption} The table that follows has its values.")
+def chart_html(
+    chart: Chart, *, name: str, caption: str, tabled: str = "its values", tall: bool = False
+) -> str:
+    """A chart, drawn by the page's script; ``name`` is its own on the page.
+
+    ``tabled`` is what the table that follows has of it, in words.
+    """
+    label = escape(f"{caption} The table that follows has {tabled}.")
     scroll, size = '<div class="scroll">', ""
     if tall:  # on a narrow page it is wider than that
         scroll = f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0">'
@@ -123,7 +128,7 @@ def page_html(title: str, sections: Iterable[str], *, links: Sequence[tuple[str,
 <main id="main">
 <h1>{escape(title)}</h1>
 <nav aria-label="Sections"><ul>{items}</ul></nav>
-<noscript><p>The charts need JavaScript; the tables hold the same values.</p></noscript>
+<noscript><p>The charts need JavaScript; the tables do not.</p></noscript>
 {chr(10).join(sections)}
 </main>
 <script>{library}</script>

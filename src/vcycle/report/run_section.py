@@ -195,14 +195,16 @@ def _confusion(scores: Scores, classes: Sequence[str], *, name: str) -> str:
     right, total = int(np.trace(counts)), len(scores.paths)
     lost = total - int(counts.sum())
     left_out = f" Scores of {lost:,} are not finite, and are left out." if lost else ""
+    is_whole = len(classes) <= _MOST_CLASSES
     chart = chart_html(
         confusion_chart(counts, classes),
         name=f"{name}-confusion",
         caption=f"Videos of each class (row) taken for each class (column): {right:,} of "
         f"{total:,} are right.{left_out}",
+        tabled="its values" if is_whole else "the classes that are confused most",
         tall=True,
     )
-    if len(classes) <= _MOST_CLASSES:
+    if is_whole:
         rows: list[tuple[object, ...]] = [
             (true, *line) for true, line in zip(classes, counts.tolist(), strict=True)
         ]
