@@ -66,7 +66,7 @@ class Method:
         if not 0 < self.rate_factor < math.inf or (self.rate_factor != 1 and self.rate_of is None):
             raise ValueError(f"rate_factor {self.rate_factor}: give a positive number, of rate_of")
         if self.trial not in (None, *get_args(Trial)):
-            raise ValueError(f"trial {self.trial!r}: give {' or '.join(get_args(Trial))}")
+            raise ValueError(f"trial {self.trial!r}: give one of {', '.join(get_args(Trial))}")
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from vcycle.data.dataset import Clip, ClipDataset
+from vcycle.data.grid import GridRange
 from vcycle.data.request import ClipRequest
 from vcycle.schedule.phases import Phase
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
-Trial = Literal["phase-warmup", "low-frequency"]
+Trial = Literal["phase-warmup", "low-frequency", "base-stride", "same-span"]
 
 RAMP_SHARE = 0.05
 """Of a phase's steps: those in which its rate rises, at least one."""
@@ -34,7 +35,15 @@ def during(trial: Trial | None) -> AbstractContextManager[None]:
     """The context of a trial; None changes nothing."""
     if trial is None:
         return nullcontext()
-    return phase_warmup() if trial == "phase-warmup" else low_frequency()
+    match trial:
+        case "phase-warmup":
+            return phase_warmup()
+        case "low-frequency":
+            return low_frequency()
+        case "base-stride":
+            return one_stride(0)
+        case "same-span":
+            return one_stride(1)
 
 
 @contextmanager
@@ -82,6 +91,23 @@ def low_frequency() -> Iterator[None]:
         return replace(clip, pixels=pixels, request=request)
 
     with patch.object(ClipDataset, "read", cropped):
+        yield
+
+
+@contextmanager
+def one_stride(end: Literal[0, 1]) -> Iterator[None]:
+    """Clips of fewer frames have one stride: the least or the greatest of those that are drawn.
+
+    That is the baseline's, so that they show less of a video, or the one at which they span as
+    much as its clips (paper, section 4).
+    """
+    drawn = GridRange.strides
+
+    def strides(grid_range: GridRange, frames: int) -> tuple[int, int]:
+        stride = drawn(grid_range, frames)[end]
+        return stride, stride
+
+    with patch.object(GridRange, "strides", strides):
         yield
 
 

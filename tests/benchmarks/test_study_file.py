@@ -158,7 +158,7 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
         (
             ("methods", "pass", "trial"),
             "warmup",
-            "trial 'warmup': give phase-warmup or low-frequency",
+            "trial 'warmup': give one of phase-warmup, low-frequency, base-stride, same-span",
         ),
         (("methods", "pass", "lenghts"), {1: 1}, "no study in it"),
         (

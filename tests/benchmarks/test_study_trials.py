@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from study_file import read_study
 from study_runs import StudyFolder, run_study
-from study_trials import during, low_frequencies
+from study_trials import Trial, during, low_frequencies
 from tests.benchmarks.test_study_runs import STUDY as SMALL
 from vcycle.config.recipes import recipe
 from vcycle.data.dataset import ClipDataset
@@ -148,17 +149,29 @@ def test_low_frequencies_are_kept_and_high_ones_dropped():
     assert (ringing.min(), ringing.max()) == (0, 255)
 
 
-@pytest.mark.parametrize("name", ["phase-warmup", "low-frequency"])
+def test_clips_of_fewer_frames_may_have_one_stride():
+    assert RANGE.strides(2) == (2, 8)
+    with during("base-stride"):
+        assert [RANGE.strides(frames) for frames in (2, 4, 8)] == [(2, 2)] * 3
+    with during("same-span"):
+        assert [RANGE.strides(frames) for frames in (2, 4, 8)] == [(8, 8), (4, 4), (2, 2)]
+    assert RANGE.strides(2) == (2, 8)
+
+
+@pytest.mark.parametrize("name", get_args(Trial))
 def test_an_error_ends_a_trial(name):
-    before = Plan._learning_rate, ClipDataset.read
+    def product() -> tuple[object, ...]:
+        return Plan._learning_rate, ClipDataset.read, GridRange.strides
+
+    before = product()
 
     def interrupted() -> None:
         with during(name):
-            assert (Plan._learning_rate, ClipDataset.read) != before
+            assert product() != before
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert (Plan._learning_rate, ClipDataset.read) == before
+    assert product() == before
     with during(None):
-        assert (Plan._learning_rate, ClipDataset.read) == before
+        assert product() == before

@@ -33,7 +33,7 @@ _RESNET = Evidence(
     "it came to the baseline's accuracy",
     "a 3D ResNet from random weights under AdamW, 300 and 400 videos",
 )
-_SGD = replace(_RESNET, among="a 3D ResNet from random weights under SGD, 300 videos")
+_SGD = replace(_RESNET, among="a 3D ResNet from random weights under SGD, 300 and 400 videos")
 _MUON = Evidence(
     Fraction(5, 9),
     "it came near the baseline's accuracy",
