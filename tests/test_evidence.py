@@ -957,6 +957,13 @@ def test_what_the_anneal_does_where_only_motion_tells_classes_apart() -> None:
     assert 0 < anneal["loss"] - span["loss"] < 0.02
 
 
+def test_how_many_final_runs_there_are() -> None:
+    text = " ".join((RESULTS.parents[1] / "study.md").read_text().split())
+    assert "were planned: 4,400 runs" in text
+    assert "made it more than half, beside the runs that chose rates" in text
+    assert 2200 < sum(row["role"] == "final" for row in VALUES["rows"]) < 2900
+
+
 def test_one_stride_for_clips_of_fewer_frames() -> None:
     gains: dict[str, list[int]] = {"anneal-base-stride": [], "anneal-span": []}
     spread = []

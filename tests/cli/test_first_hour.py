@@ -474,6 +474,13 @@ def test_a_read_only_folder_keeps_the_choices_of_its_owner(
         assert manifest_of(strokes) == other
         shutil.rmtree(other)
         assert manifest_of(strokes) == strokes
+        strokes.chmod(0o755)  # its owner puts another's manifest there
+        (strokes / "index.json").unlink()
+        shutil.copytree(strokes, other)
+        strokes.chmod(0o555)
+        assert manifest_of(strokes) == strokes
+        monkeypatch.setenv("WORLD_SIZE", "1")
+        assert manifest_of(strokes) == strokes
     finally:
         strokes.chmod(0o755)
     assert "clips are mirrored, as the manifest says" in capsys.readouterr().out

@@ -24,7 +24,7 @@ def test_a_name_with_a_side(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["bright", "upright row", "eat leftovers", "alright", "playwright", "cleft"],
+    ["bright", "腕時計を見る", "upright row", "eat leftovers", "alright", "playwright", "cleft"],
 )
 def test_a_name_without_a_side(name):
     assert names_of_sides(["jump", name]) == []

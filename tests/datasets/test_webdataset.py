@@ -106,6 +106,9 @@ def test_names_of_shards_tell_the_splits(pack, names):
         root = pack(name, files)
     splits = {entry.path: entry.split for entry in list_folder(root).entries}
     assert splits == {names[0]: "test" if names[0][:4] == "test" else "train", names[1]: "val"}
+    for name in ("crash-test-0.tar", "crash-1.tar"):  # which is no split
+        other = pack(f"../others/{name}", files).parent / "others"
+    assert {entry.split for entry in list_folder(other).entries} == {"train", "val"}
     pack("birds-1.tar", files)
     with pytest.raises(ValueError, match=r"birds-1.tar: names no split and other shards do"):
         list_folder(root)

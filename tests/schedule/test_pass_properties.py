@@ -95,7 +95,7 @@ def test_steps_clips_and_offsets_of_a_pass_add_up(plan: Plan) -> None:
 def test_the_rate_may_drop_beside_a_change_of_shape(
     steps: int, parts: list[int], beside: tuple[float, float], epoch_factor: float
 ) -> None:
-    """What would be less than half a step between them is no phase; nothing else is left out."""
+    """Where both round to the same step there is no phase between them; no other is left out."""
     changes = [steps * end / sum(parts) for end in accumulate(parts[:-1])]
     ends = tuple(round(end + off) for end, off in zip(changes, beside, strict=True))
     baseline = Baseline(Shape(8, 96, 96), 8, steps, 275, LearningRate(0.1), ends)

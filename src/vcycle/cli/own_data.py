@@ -41,8 +41,10 @@ def manifest_of(path: Path, chosen: Choices = Choices()) -> Path:
 
     path = plain_path(path)
     folder = path if path.is_dir() else path.parent
+    earlier = Choices.read(folder) if _has_manifest(folder) else Choices()
+    is_given = path.name == "manifest.csv" or (_has_manifest(path) and earlier.source != ".")
     if is_one_of_several():
-        place = _made_before(path, folder)
+        place = folder if is_given else _made_before(path, folder)
         kept = Choices.read(place).given
         for flag, value in chosen.given.items():
             if kept.get(flag) != value:
@@ -51,8 +53,6 @@ def manifest_of(path: Path, chosen: Choices = Choices()) -> Path:
                     f"with it first"
                 )
         return place
-    earlier = Choices.read(folder)
-    is_given = path.name == "manifest.csv" or (_has_manifest(path) and earlier.source != ".")
     if is_given:
         for flag in chosen.given:
             raise ValueError(f"{flag}: {folder} has its manifest; index its videos again with it")
@@ -122,17 +122,17 @@ def _place_of_manifest(path: Path) -> Path:
 
 
 def _is_of(path: Path, folder: Path) -> bool:
-    """Whether the manifest of a folder is of the path named there: the folder, it, or a table."""
-    is_table = path != folder and path.name != "manifest.csv"
-    return _has_manifest(folder) and (not is_table or Choices.read(folder).source == path.name)
+    """Whether a folder has a manifest of the path, which is the folder or a table in it."""
+    if not _has_manifest(folder):
+        return False
+    return path == folder or Choices.read(folder).source == path.name
 
 
 def _made_before(path: Path, folder: Path) -> Path:
     """The folder of the manifest that one process made for several."""
-    if path.name != "manifest.csv":
-        out = _place_of_manifest(path)
-        if out != folder and _has_manifest(out):
-            return out
+    out = _place_of_manifest(path)
+    if out != folder and _has_manifest(out):
+        return out
     if _is_of(path, folder):
         return folder
     raise ValueError(f"{path}: several processes cannot index it; run `vcycle data index` first")

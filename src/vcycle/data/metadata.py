@@ -155,17 +155,12 @@ class Video(VideoInfo):
         return range(first, max(first + 1, min(end, self.num_frames)))
 
     @property
-    def part(self) -> str:
-        """The seconds that a line is about: ``[1.5 s:3 s]``; empty for all of the video."""
-        if not self.start_seconds and not self.end_seconds:
-            return ""
-        end = f"{self.end_seconds:g} s" if self.end_seconds else ""
-        return f"[{self.start_seconds:g} s:{end}]"
-
-    @property
     def name(self) -> str:
         """Its place, and the part that a line is about: ``a.mp4``, ``a.mp4[1.5 s:3 s]``."""
-        return f"{self.source}{self.part}"
+        if not self.start_seconds and not self.end_seconds:
+            return str(self.source)
+        end = f"{self.end_seconds:g} s" if self.end_seconds else ""
+        return f"{self.source}[{self.start_seconds:g} s:{end}]"
 
     @property
     def source(self) -> Location:

@@ -18,7 +18,7 @@ _SIDE = re.compile(
     "|izquierd[ao]|derech[ao]|sinistr[ao]|destr[ao]|esquerd[ao]|direit[ao]"
 )
 # Of scripts that join it to other words.
-_SIDE_WITHIN = re.compile("左|右|왼|오른|[顺順逆][时時][针針]|時計")
+_SIDE_WITHIN = re.compile("左|右|왼|오른|[顺順逆][时時][针針]|時計(回|まわ)")
 _WORD = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])")  # of snake_case, camelCase and prose
 _OPPOSITES = (("left", "right"), ("clockwise", "counterclockwise"), ("l", "r"), ("lh", "rh"))
 

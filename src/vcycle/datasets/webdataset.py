@@ -75,12 +75,16 @@ def shards_under(top: Path) -> list[Path]:
 def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> Listing:
     """The videos of tars under ``top``.
 
-    A shard or folder names a split if its name has the word train, val or test, such as
-    ``val-000000.tar`` or ``birds-val-000000.tar``; without those, ``splitting`` divides the videos.
-    Raises ValueError if a file is not an
-    uncompressed tar, a video has no label, or only some shards name a split.
+    A shard or folder whose name begins with train, val or test, such as ``val-000000.tar``, names a
+    split. So do those that have such a word within, as ``birds-val-000000.tar`` has, if some say
+    train there and some another. Without those, ``splitting`` divides the videos. Raises ValueError
+    if a file is not an uncompressed tar, a video has no label, or only some shards name a split.
     """
-    splits = {shard: _split_of(shard.relative_to(top)) for shard in shards}
+    splits = {shard: _split_of(shard.relative_to(top), within=False) for shard in shards}
+    if not any(splits.values()):
+        inside = {shard: _split_of(shard.relative_to(top), within=True) for shard in shards}
+        if {"train", "val"} <= {*inside.values()} or {"train", "test"} <= {*inside.values()}:
+            splits = inside
     for shard, split in splits.items():
         if any(splits.values()) and not split:
             raise ValueError(f"{shard}: names no split and other shards do; rename it")
@@ -114,11 +118,11 @@ def list_shards(top: Path, shards: Sequence[Path], splitting: Splitting) -> List
     return Listing(top, classes, entries, notes=notes + more)
 
 
-def _split_of(shard: Path) -> str:
-    """The split that a shard's name or folder begins with, or else the only one among its words."""
-    parts = [re.split("[-_.]", part.lower()) for part in shard.parts]
-    for words in (*([words[0]] for words in parts), *reversed(parts)):
-        splits = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+def _split_of(shard: Path, *, within: bool) -> str:
+    """The split that a shard's folder or name begins with, or has ``within``; empty if none."""
+    for part in shard.parts:
+        words = re.split("[-_.]", part.lower())
+        splits = {SPLIT_NAMES[w] for w in (words if within else words[:1]) if w in SPLIT_NAMES}
         if len(splits) == 1:
             return splits.pop()
     return ""

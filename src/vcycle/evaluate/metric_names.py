@@ -45,6 +45,6 @@ SCORE_COLUMNS = ("path", "labels", "views")
 
 
 def distinct(classes: Sequence[str]) -> list[str]:
-    """Names of classes, in order, where no two may be alike: ``crane (3)`` if there is another."""
+    """Names of classes, in order, those that are alike by their number too: ``crane (3)``."""
     times = Counter(classes)
     return [f"{name} ({k})" if times[name] > 1 else name for k, name in enumerate(classes)]

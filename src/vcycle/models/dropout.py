@@ -128,7 +128,11 @@ def num_tokens_first(model: nn.Module) -> int:
     """The transformer layers whose dropout is not by clip, as their input has tokens first."""
     transformers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     layers = [each for each in model.modules() if isinstance(each, transformers)]
-    inside = [layer.modules() for layer in layers if not layer.self_attn.batch_first]
+    inside = [
+        layer.modules()
+        for layer in layers
+        if not getattr(layer.self_attn, "batch_first", True)  # it may be another's attention
+    ]
     drops = ([m for m in each if isinstance(m, SampleDropout)] for each in inside)
     return sum(any(layer.training and layer.p for layer in each) for each in drops)
 

@@ -111,9 +111,9 @@ def check_model(
     their gradient, which has to reach the clips, or else all parameters that are trained. In
     evaluation the scores of a clip may not depend on the clips beside it. The model runs within the
     autocast that is on, which should be that of the training; its buffers, gradients, modes, norm
-    groups and the random state are restored. Hooks of gradients run, as in a step of training, so
-    an optimizer that steps in them is to come later. Of a model in DDP or ``torch.compile`` the one
-    within is run.
+    groups and the random state are restored. If layers are checkpointed reentrantly, hooks of
+    gradients run, so that an optimizer that steps in them is to come later. Of a model in DDP or
+    ``torch.compile`` the one within is run.
 
     Raises ValueError if a shape fails. The message is one line that names the shape and the layer,
     for example a classifier that fits one shape only.
@@ -130,7 +130,7 @@ def check_model(
             model.train()
             where = f"at shape {shape}"
             scores = _scores(model, clips.requires_grad_(), where, num_classes)
-            _check_gradient(model, scores, clips, where)
+            _check_gradient(model, scores, clips, where, num_classes)
             model.eval()
             with torch.no_grad():
                 _check_evaluation(model, clips.detach(), where, num_classes)
@@ -228,7 +228,9 @@ def _checked_scores(scores: Any, where: str, *, num_clips: int, num_classes: int
     return scores
 
 
-def _check_gradient(model: nn.Module, scores: Tensor, clips: Tensor, where: str) -> None:
+def _check_gradient(
+    model: nn.Module, scores: Tensor, clips: Tensor, where: str, num_classes: int
+) -> None:
     if not bool(scores.isfinite().all()):
         raise ValueError(
             f"model: {where} scores are not finite; check its initialisation"
@@ -238,8 +240,13 @@ def _check_gradient(model: nn.Module, scores: Tensor, clips: Tensor, where: str)
     gradient: Tensor | None = None
     gradients: Sequence[Tensor | None] = [None] * len(trained)
     if scores.requires_grad:
-        loss = scores.float().logsumexp(1).sum() + scores.float().square().sum()
-        gradient, *gradients = _gradients(loss, [clips, *trained.values()])
+        try:
+            inputs = [clips, *trained.values()]
+            gradient, *gradients = torch.autograd.grad(_loss(scores), inputs, allow_unused=True)
+        except RuntimeError as error:
+            if "compatible with .grad()" not in str(error):
+                raise
+            gradient, *gradients = _gradients_of_backward(model, clips, where, num_classes)
     if gradient is not None and not bool(gradient.isfinite().all()):
         raise ValueError(
             f"model: {where} the gradient of the clips is not finite; look for a square "
@@ -258,17 +265,25 @@ def _check_gradient(model: nn.Module, scores: Tensor, clips: Tensor, where: str)
         )
 
 
-def _gradients(loss: Tensor, leaves: Sequence[Tensor]) -> list[Tensor | None]:
-    """Of each leaf; those that it has stay. (Reentrant checkpoints refuse ``autograd.grad``.)"""
-    before = [leaf.grad for leaf in leaves]
+def _loss(scores: Tensor) -> Tensor:
+    return scores.float().logsumexp(1).sum() + scores.float().square().sum()
+
+
+def _gradients_of_backward(
+    model: nn.Module, clips: Tensor, where: str, num_classes: int
+) -> list[Tensor | None]:
+    """Of the clips and of what is trained, by another forward pass; gradients that are there stay.
+
+    Reentrant checkpoints, which are torch's default, refuse ``autograd.grad``.
+    """
+    before = {name: each.grad for name, each in model.named_parameters()}
     try:
-        for leaf in leaves:
-            leaf.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
-        return [leaf.grad for leaf in leaves]
+        model.zero_grad()
+        _loss(_scores(model, clips, where, num_classes)).backward()  # type: ignore[no-untyped-call]
+        return [clips.grad, *(each.grad for each in model.parameters() if each.requires_grad)]
     finally:
-        for leaf, gradient in zip(leaves, before, strict=True):
-            leaf.grad = gradient
+        for name, each in model.named_parameters():
+            each.grad = before[name]
 
 
 def _check_evaluation(model: nn.Module, clips: Tensor, where: str, num_classes: int) -> None:

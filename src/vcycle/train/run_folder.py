@@ -43,7 +43,7 @@ from vcycle.schedule.shape import Shape, clip_name
 from vcycle.train.checkpoint import best_steps, clear_after, has_checkpoint
 from vcycle.train.live_logs import LiveLogs
 from vcycle.train.lock import LOCK_NAME, FolderLock
-from vcycle.train.same_run import check_config, identity
+from vcycle.train.same_run import check_config, identity, parts_sha256
 
 Resume: TypeAlias = bool | Literal["auto"]
 
@@ -204,6 +204,7 @@ class RunFolder:
             return
         validation = {
             **identity(val_videos),
+            "parts_sha256": parts_sha256(val_videos),
             "shape": str(config.baseline.shape),
             "num_clips": config.evaluation.num_clips,
             "num_crops": config.evaluation.num_crops,

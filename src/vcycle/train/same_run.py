@@ -83,16 +83,22 @@ def check_network(weights: dict[str, Any], network: nn.Module, *, source: str) -
     _check(_differences({"weights": before}, {"weights": now}), source=source)
 
 
+def parts_sha256(manifest: Manifest) -> str:
+    """Of the seconds that each line of a manifest is about."""
+    parts = [(video.start_seconds, video.end_seconds) for video in manifest.videos]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
 def identity(manifest: Manifest) -> dict[str, Any]:
     """All that decides which clip a sample position is, and what it shows.
 
-    ``videos_sha256`` is of their paths, parts, splits and labels; ``details_sha256`` of all that a
-    manifest says of them: size, frames, rate, whether they may be mirrored too. It takes seconds of
-    a large dataset.
+    ``details_sha256`` is of what a manifest says of its videos beside path, split and labels: size,
+    frames, rate, the part that clips are taken from, whether they may be mirrored. It takes seconds
+    of a large dataset.
     """
     videos, details = hashlib.sha256(), hashlib.sha256()
     for video in manifest.videos:
-        videos.update(f"{video.path}{video.part}\0{video.split}\0{video.labels}\n".encode())
+        videos.update(f"{video.path}\0{video.split}\0{video.labels}\n".encode())
         details.update(repr(sorted(asdict(video).items())).encode())
     return {
         "num_videos": len(manifest),

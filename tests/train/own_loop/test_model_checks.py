@@ -55,6 +55,8 @@ def _train(rank: int, kind: str, **part: int) -> list[str]:
         model = DistributedDataParallel(model)
     if kind == "FSDP":
         fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (2,)))
+        vcycle.check_model(model, vcycle.Shape(4, 8, 8), num_classes=1000)
+        assert all(each.grad is None for each in model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=PLAN.baseline.learning_rate.base)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
