@@ -63,7 +63,7 @@ def test_a_killed_run_goes_on_to_the_last_bit(
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert (cut["top1"], cut["clipped_steps"]) == (whole["top1"], whole["clipped_steps"])
     kept = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["optimizer"]["state"].values()
-    counts = {state["num_steps"] for state in kept if "num_steps" in state}
+    counts = {int(state["step"]) for state in kept if "step" in state}
     # Those of the rehearsal do not count.
     assert counts == {len(config.plan())}
 

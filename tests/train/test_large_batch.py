@@ -220,7 +220,7 @@ def test_a_state_dict_with_the_count_of_a_group_is_read(kind: type[Optimizer]) -
             late.grad = one.grad if number > 2 else None
             if number == 2 and is_old:
                 state = copy.deepcopy(optimizer.state_dict())
-                state["param_groups"][0]["num_steps"] = state["state"][0].pop("num_steps")
+                state["param_groups"][0]["num_steps"] = int(state["state"][0].pop("step"))
                 optimizer.load_state_dict(state)
             optimizer.step()
         states.append(torch.stack([one.detach(), late.detach()]))

@@ -69,7 +69,7 @@ def manifest_of(path: Path, chosen: Choices = Choices()) -> Path:
         return folder
     if is_of_owner:
         chosen = chosen.with_earlier(earlier)
-    if not is_writable(path if path.is_dir() else path.parent):
+    if not is_writable(folder):
         print(f"{path} is read-only: its manifest goes to {out}")
     print(f"indexing {path}", flush=True)
     while True:

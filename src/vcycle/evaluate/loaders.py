@@ -83,7 +83,7 @@ def make_eval_loader(
     )
 
 
-def shared_bad_videos(loader: Loader, fabric: Fabric) -> dict[str, str]:
+def united_bad_videos(loader: Loader, fabric: Fabric) -> dict[str, str]:
     """What any process could not read, path to reason; all processes call this.
 
     Raises TooManyBadVideos, in all of them, if that is more than the run accepts.

@@ -19,7 +19,7 @@ from vcycle.data.manifest import Manifest
 from vcycle.devices.agreement import Votes
 from vcycle.devices.fabric import Fabric
 from vcycle.devices.processes import Stopped
-from vcycle.evaluate.loaders import make_train_loader, shared_bad_videos
+from vcycle.evaluate.loaders import make_train_loader, united_bad_videos
 from vcycle.models import memory_format, precise_bn, set_norm_group
 from vcycle.schedule.baseline import LearningRate
 from vcycle.schedule.multigrid import Multigrid
@@ -66,7 +66,7 @@ def estimate_norms(
 
     with closing(make_train_loader(config, plan, videos, fabric)) as loader:
         precise_bn(model, clips(loader))
-        return shared_bad_videos(loader, fabric)
+        return united_bad_videos(loader, fabric)
 
 
 def num_norm_clips(config: RunConfig) -> int:

@@ -27,7 +27,7 @@ from vcycle.evaluate.evaluate import evaluating, score_videos, summary
 from vcycle.evaluate.frontier import mark_frontiers
 from vcycle.evaluate.intervals import confusion, intervals
 from vcycle.evaluate.load_model import find_checkpoint
-from vcycle.evaluate.loaders import make_eval_loader, shared_bad_videos
+from vcycle.evaluate.loaders import make_eval_loader, united_bad_videos
 from vcycle.evaluate.metrics import VideoScores
 from vcycle.evaluate.norms import estimate_norms
 from vcycle.evaluate.refused_shape import refused_shape
@@ -154,7 +154,7 @@ def _score(
                 f"--evaluation.batch_size {num_clips}: as many clips of {shape} do not fit into "
                 f"the memory of {fabric.device}; give a smaller one"
             ) from None
-        return scored, shared_bad_videos(loader, fabric)
+        return scored, united_bad_videos(loader, fabric)
 
 
 def _check_finite(scored: VideoScores, file: Path, shape: Shape) -> None:

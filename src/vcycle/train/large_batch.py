@@ -178,8 +178,8 @@ def _counted(optimizer: Optimizer, group: dict[str, Any], params: list[Tensor]) 
     for state in (optimizer.state[param] for param in params):
         # Older state dicts have one count for all of a group that had steps.
         before = group.get("num_steps", 0) if "exp_avg" in state else 0
-        state["num_steps"] = state.get("num_steps", before) + 1
-    return [optimizer.state[param]["num_steps"] for param in params]
+        state["step"] = state.get("step", torch.tensor(float(before))) + 1  # as torch's Adam does
+    return [int(optimizer.state[param]["step"]) for param in params]
 
 
 def _orthogonal_steps(

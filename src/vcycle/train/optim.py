@@ -63,8 +63,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
     for number, kept in state["state"].items():
         for name, value in kept.items():
             shape = () if name == "step" else params[number].shape
-            is_count = name == "num_steps" and isinstance(value, int)  # of Lamb and Muon
-            if not is_count and value is not None and value.shape != shape:
+            if value is not None and value.shape != shape:
                 raise ValueError(f"{name} {number} of its optimizer is no tensor of {shape}")
     pairs = zip(state["param_groups"], optimizer.param_groups, strict=True)
     groups = [{**saved, "fused": group.get("fused")} for saved, group in pairs]
