@@ -36,7 +36,7 @@ Row = dict[str, Any]
 def collect(folder: StudyFolder, file: Path) -> None:
     """Write the table of all complete runs."""
     study = folder.study
-    steps = folder.steps()
+    steps = sorted(folder.steps(), key=json.dumps)
     rows = [row for run in study.runs() if (row := _row(folder, run, steps)) is not None]
     rows.sort(key=_place)
     left = len([run for run in folder.left(study.runs()) if folder.row(run) is None])
@@ -47,7 +47,7 @@ def collect(folder: StudyFolder, file: Path) -> None:
         "versions": {name: version(name) for name in PACKAGES},
         **summary(study, rows),
         "steps": steps,
-        "quiet": folder.quiet(),
+        "quiet": sorted(folder.quiet(), key=json.dumps),
         "rows": rows,
     }
     file.parent.mkdir(parents=True, exist_ok=True)
