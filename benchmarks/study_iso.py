@@ -27,6 +27,7 @@ import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +39,8 @@ Cell = tuple[int, Fold]
 Floats = NDArray[np.float64]
 _FEW = 6
 """Runs of a length that has fold-mates: two seeds of three folds."""
-_RESAMPLES = 20_000
-"""So many that another seed of the generator moves no end of an interval by more than a digit."""
+_RESAMPLES = 10_000
+"""So many that another seed of the generator changes no verdict."""
 
 
 @dataclass(frozen=True)
@@ -201,12 +202,16 @@ def gain_at_equal_cost(
         return None
     point, theirs = point.in_folds(folds).weights_as_seeds(), theirs.weights_as_seeds()
 
-    def gains(folds: set[Fold], times: int) -> Floats:
-        means = samples(point.in_folds(folds), theirs.in_folds(folds), times, seed=seed)
-        return means[0][:, 0] - _levels_at(cost, theirs.costs, means[1])
+    def gains(ours: Floats, monotone_means: Floats) -> Floats:
+        return ours - _levels_at(cost, theirs.costs, monotone_means)
 
+    def in_fold(fold: Fold) -> float:
+        means = np.array([[np.mean(scores) for scores in theirs.of_fold(fold)]])
+        return float(gains(np.mean(point.of_fold(fold), axis=1), monotone(means))[0])
+
+    our_means, their_means = samples(point, theirs, resamples, seed=seed)
+    drawn = gains(our_means[:, 0], their_means)
     folds, number = _folds(point.scores[0]), len(point.scores[0])
-    drawn = gains(folds, resamples)
     low, high = (float(end) for end in np.quantile(drawn[1:], (0.025, 0.975)))
     return Gain(
         mean=float(drawn[0]),
@@ -214,7 +219,7 @@ def gain_at_equal_cost(
         high=None if number == 1 else high,
         cells=number,
         lengths=len(theirs.costs),
-        folds=tuple(float(gains({fold}, 0)[0]) for fold in sorted(folds, key=str)),
+        folds=tuple(in_fold(fold) for fold in sorted(folds, key=str)),
     )
 
 
@@ -240,10 +245,17 @@ def _shared_folds(baseline: Curve, method: Curve, whole: float) -> set[Fold]:
 
 def samples(ours: Curve, theirs: Curve, times: int, *, seed: int) -> tuple[Floats, Floats]:
     """(1 + times, lengths) monotone means of both curves: as they are, then of resamples."""
-    rng = np.random.default_rng(seed)
     split = len(ours.costs)
     folds = sorted(_folds(ours.scores[0]), key=str)
-    cells = [[*ours.of_fold(fold), *theirs.of_fold(fold)] for fold in folds]
+    both = ([*ours.of_fold(fold), *theirs.of_fold(fold)] for fold in folds)
+    table = _means(tuple(tuple(map(tuple, lengths)) for lengths in both), times, seed)
+    return monotone(table[:, :split]), monotone(table[:, split:])
+
+
+@lru_cache(maxsize=1)  # the next curves are often the same scores by another cost
+def _means(cells: Sequence[Sequence[Sequence[float]]], times: int, seed: int) -> Floats:
+    """(1 + times, lengths) means of the scores of each fold's lengths, and then of resamples."""
+    rng = np.random.default_rng(seed)
     means = np.array([[np.mean(scores) for scores in lengths] for lengths in cells])
     numbers = np.array([[len(scores) for scores in lengths] for lengths in cells])  # like means
     mean, scale = means.mean(0), math.sqrt(len(cells) / max(1, len(cells) - 1))
@@ -253,8 +265,7 @@ def samples(ours: Curve, theirs: Curve, times: int, *, seed: int) -> tuple[Float
     is_there = np.arange(numbers.max()) < numbers[drawn][..., None]
     of_seeds = np.where(is_there, noise, 0.0).sum(-1) / numbers[drawn]
     of_folds = mean + scale * (means[drawn] - mean)
-    table = np.vstack([mean, (of_folds + of_seeds).mean(1)])
-    return monotone(table[:, :split]), monotone(table[:, split:])
+    return np.vstack([mean, (of_folds + of_seeds).mean(1)])
 
 
 def _seed_noise(cells: Sequence[Sequence[Sequence[float]]]) -> list[Floats]:
