@@ -74,12 +74,23 @@ def test_rows_of_something_else(rows: object, message: str) -> None:
 def test_clips_are_to_come_as_fast_as_the_fastest_shape_takes_them() -> None:
     """That is the one of most clips a second, though its steps may take longer than others."""
     plan = Plan(replace(PLAN.baseline, steps=200, stage_ends=(100, 150)), Multigrid(norm_group=8))
-    coarse, full = plan.shapes[0], plan.shapes[-1]
+    coarse, *others = plan.shapes
     steps = measured_steps(
         [
-            {"shape": str(full), "clips": 64, "seconds": 0.1},
             {"shape": str(coarse), "clips": 1024, "seconds": 0.4},
+            *({"shape": str(shape), "clips": 64, "seconds": 0.1} for shape in others),
         ]
     )
     line = decoding_line(plan, steps, clip_seconds(ROWS), workers=99)
     assert line.startswith(f"decoding: training takes 2,560 clips/s at {coarse}; ")
+
+
+def test_steps_that_the_plan_does_not_take_are_no_speed_of_it() -> None:
+    """Those of clips with fewer tokens, or of more clips than a batch has."""
+    others = [
+        {"shape": "8x112", "clips": 64, "seconds": 0.01, "token_share": 0.1},
+        {"shape": "8x112", "clips": 256, "seconds": 0.1},
+    ]
+    steps = [*measured_steps(others), *STEPS]
+    line = decoding_line(PLAN, steps, clip_seconds(ROWS), workers=99)
+    assert line.startswith("decoding: training takes 640 clips/s at 8x112x112; ")

@@ -31,6 +31,7 @@ from vcycle.config.recipes import recipe
 from vcycle.config.run import Model, RunConfig
 from vcycle.devices import precision
 from vcycle.models import TokenDrop
+from vcycle.models.frozen import is_in_training
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
@@ -401,3 +402,31 @@ def test_shares_of_tokens_are_measured_apart(monkeypatch: pytest.MonkeyPatch) ->
     rows = bench_steps(StepBench(config, num_classes=3), config.plan(), max_clips=4, repeats=1)
     assert [row.token_share for row in rows] == [0.25, 1.0]
     assert taken == [0.25] * 2 + [1.0] * 2  # one to choose kernels, and one that is timed
+
+
+def test_layers_that_a_run_freezes_are_not_trained() -> None:
+    config = replace(CONFIG, model=replace(CONFIG.model, freeze=("stem*", "blocks")))
+    network = StepBench(config, num_classes=3).network
+    trained = [name for name, each in network.named_parameters() if each.requires_grad]
+    assert trained == ["head.weight", "head.bias"]
+    assert not is_in_training(network.stem_bn)
+    with pytest.raises(ValueError, match="freeze sten: the model has no such layer; near it: stem"):
+        StepBench(replace(CONFIG, model=replace(CONFIG.model, freeze=("sten",))), num_classes=3)
+
+
+def test_a_model_that_fails_is_told_of_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "square_net.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Linear):\n"
+        "    def forward(self, clips):\n"
+        "        assert clips.shape[3] == 32, 'a side of 32'\n"
+        "        return super().forward(clips.mean((2, 3, 4)))\n"
+        "def build(num_classes): return Net(3, num_classes).eval()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    bench = StepBench(replace(CONFIG, model=Model("square_net:build")), num_classes=3)
+    assert bench.network.training
+    with pytest.raises(ValueError, match=r"^shape 1x16x16: the model does not take it \(a side of"):
+        bench_steps(bench, CONFIG.plan(), repeats=1)

@@ -123,6 +123,12 @@ def test_a_section_that_is_no_mapping(name: str, value: object, shown: str) -> N
             "width, each above 0 and at most 1",
         ),
         ("model.options", [1], "model.options [1]: give a mapping"),
+        ("model.options", {1: 2}, "model.options: 1 is no name of an option; give text"),
+        (
+            "model.options",
+            {"name": "resnet50"},
+            "model.options: name is model.name's; call the builder's another",
+        ),
         ("model.pretrained_on", "x", "model.pretrained_on x: give imagenet or kinetics400 or null"),
         ("baselin", {}, "baselin: no such field; did you mean baseline?"),
         ("data.strid", 2, "data.strid: no such field; did you mean data.stride?"),

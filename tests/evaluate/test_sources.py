@@ -219,8 +219,12 @@ def test_a_shape_that_the_model_does_not_take_is_refused(
     (tmp_path / "picky.py").write_text(
         "from torch import nn\n"
         "def build(num_classes):\n"
-        "    pool = nn.AvgPool3d((8, 32, 32))\n"
-        "    return nn.Sequential(pool, nn.Flatten(), nn.Linear(3, num_classes))\n"
+        "    return nn.Sequential(Whole(), nn.Flatten(), nn.Linear(3, num_classes))\n"
+        "class Whole(nn.AvgPool3d):\n"
+        "    def __init__(self): super().__init__((8, 32, 32))\n"
+        "    def forward(self, clips):\n"
+        "        assert clips.shape[2] == 8, 'eight frames'\n"
+        "        return super().forward(clips)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     trained = vcycle.load_model(trained_run).trained
@@ -231,12 +235,13 @@ def test_a_shape_that_the_model_does_not_take_is_refused(
     save_file(weights, file, {"vcycle": json.dumps(values)})
     words = [str(file), "--data", str(synthetic_videos), "--data.num_workers", "0"]
     shapes = ["--model", "picky:build", "--shapes", "8x32x32,4x32x32"]
-    assert "--shapes 4x32x32: the model does not take it" in error_of([*words, *shapes], capsys)
+    said = "4x32x32: the model does not take it (eight frames)"
+    assert f"--shapes {said}" in error_of([*words, *shapes], capsys)
     video = next((synthetic_videos / "val").rglob("*.mp4"))
     predicted = ["predict", str(file), str(video), "--trust-code", "--shape", "4x32x32"]
     assert main(predicted) == 2
     error = capsys.readouterr().err
-    assert "--shape 4x32x32: the model does not take it" in error
+    assert f"--shape {said}" in error
     assert "leave --shape out for 8x32x32" in error
     assert error.count("\n") == 1
 

@@ -37,6 +37,8 @@ def no_model(num_classes):
     return "model"
 def any_options(**options):
     return nn.Linear(options["num_classes"], options["width"])
+def wrapper(path, num_classes):
+    return nn.Linear(len(path), num_classes)
 def unfinished():
     raise NotImplementedError("first\\nsecond line")
 constant = 3
@@ -108,6 +110,7 @@ def test_build_by_import_path(here: Path) -> None:
     assert isinstance(build_model("own_model:without_classes", num_classes=5), nn.Conv3d)
     assert build_model("own_model:any_options", num_classes=5, width=3).in_features == 5
     assert isinstance(build_model("torch.nn:Identity", num_classes=2), nn.Identity)
+    assert build_model("own_model:wrapper", num_classes=5, path="x.pt").in_features == 4
 
 
 @pytest.mark.parametrize(

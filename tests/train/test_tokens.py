@@ -133,3 +133,27 @@ def test_a_run_keeps_the_tokens_of_each_step(
     train(config(synthetic_videos), tmp_path / "run")
     assert {planned for planned, _ in shares} == {0.5, 1.0}
     assert all(planned == kept for planned, kept in shares)
+
+
+def test_a_model_that_needs_all_of_its_tokens_is_told_of_before_the_first_step(
+    synthetic_videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "whole_net.py").write_text(
+        "from torch import nn\n"
+        "from vcycle import TokenDrop\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self, num_classes):\n"
+        "        super().__init__()\n"
+        "        self.drop, self.head = TokenDrop(), nn.Linear(3, num_classes)\n"
+        "    def forward(self, clips):\n"
+        "        tokens = self.drop(clips.flatten(2).transpose(1, 2))\n"
+        "        per_frame = tokens.reshape(len(clips), clips.shape[2], -1, 3)\n"
+        "        assert per_frame.shape[2] == clips[0, 0, 0].numel(), 'all places of a frame'\n"
+        "        return self.head(per_frame.mean((1, 2)))\n"
+        "def build(num_classes): return Net(num_classes)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = replace(config(synthetic_videos), model=Model("whole_net:build"))
+    message = "at shape 2x32x32@0.5 it fails: .* all places of a frame; after vcycle.TokenDrop a"
+    with pytest.raises(ValueError, match=message):
+        train(asked, tmp_path / "run")

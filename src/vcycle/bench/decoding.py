@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from vcycle.data.loader_stats import workers_needed
-from vcycle.schedule.cost import MeasuredStep
+from vcycle.schedule.cost import MeasuredStep, nearest_step
 from vcycle.schedule.messages import counted
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
@@ -47,7 +47,7 @@ def decoding_line(
 
     ``workers`` is how many there will be, of all training processes together.
     """
-    used = [each for each in steps if each.shape in plan.shapes]
+    used = [nearest_step(steps, kind) for kind in plan.mini_batches()]
     fastest = max(used, key=lambda each: each.clips / each.seconds)
     shape, speed = fastest.shape, fastest.clips / fastest.seconds
     needed = {

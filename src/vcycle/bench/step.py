@@ -25,15 +25,16 @@ from vcycle.devices.launch import make_fabric
 from vcycle.evaluate.setup import make_network
 from vcycle.models import (
     commit_statistics,
+    freeze,
     memory_format,
     set_dropout_seeds,
     set_norm_group,
     set_token_share,
 )
 from vcycle.models.out_of_memory import out_of_memory_by_name
-from vcycle.schedule.messages import counted
+from vcycle.schedule.messages import counted, shortened
 from vcycle.schedule.plan import MiniBatch, Plan
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, clip_name
 from vcycle.train.clock import Clock, clock_of
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.measure.rehearsed_steps import random_pixels
@@ -122,6 +123,8 @@ class StepBench:
         self._fabric = make_fabric(config)
         self._num_classes = num_classes
         network = make_network(config, num_classes=num_classes, fabric=self._fabric, fresh=False)
+        network.train()  # as some are not built
+        freeze(network, config.model.freeze)
         fused = fuses(self._fabric.device, config.precision)
         optimizer = make_optimizer(network, config.optimizer, fused=fused)
         set_learning_rate(optimizer, 1e-6)  # weights stay finite, however long they are timed
@@ -251,6 +254,12 @@ class StepBench:
             ) from error
         except torch.OutOfMemoryError:
             pass
+        except Exception as error:  # of the model's code, which may be a user's
+            where = clip_name(kind.shape, kind.token_share)
+            raise ValueError(
+                f"shape {where}: the model does not take it ({shortened(error, 150)}); mend the "
+                f"model, or give shapes and shares of tokens that it takes"
+            ) from error
         # Out here the tensors of the failed step are gone.
         self._optimizer.zero_grad(set_to_none=True)
         torch.cuda.empty_cache()

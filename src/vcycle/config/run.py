@@ -113,6 +113,11 @@ class Model:
     def __post_init__(self) -> None:
         if "num_classes" in self.options:
             raise ValueError("model.options: num_classes comes from the manifest; leave it out")
+        for option in self.options:
+            if not isinstance(option, str):
+                raise ValueError(f"model.options: {option!r} is no name of an option; give text")
+        if "name" in self.options:
+            raise ValueError("model.options: name is model.name's; call the builder's another")
         _ = self.entry  # an unknown name is refused here
 
     @property

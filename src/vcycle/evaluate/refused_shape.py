@@ -31,6 +31,6 @@ def refused_shape(
         raise ValueError(
             f"{flag}: {number} not fit into the memory of {clips.device}; {of_memory}"
         ) from None
-    except (RuntimeError, ValueError) as error:
+    except Exception as error:  # of the model's code, which may be a user's
         reason = shortened(error, 150)
         raise ValueError(f"{flag}: the model does not take it ({reason}); {fix}") from error

@@ -24,15 +24,16 @@ from vcycle.models.buffers import as_it_was
 from vcycle.models.memory_layout import memory_format
 from vcycle.models.norm import sub_batch_norms
 from vcycle.models.out_of_memory import out_of_memory_by_name
+from vcycle.models.tokens import TokenDrop
 from vcycle.models.wrapped import unwrapped
 from vcycle.schedule.messages import shortened
-from vcycle.schedule.shape import Shape
+from vcycle.schedule.shape import Shape, clip_name
 
 TOO_FEW_VALUES = "Expected more than 1 value per channel when training"
 """What torch's batch norms say of a single clip."""
 
 
-def build_external(path: str, *, num_classes: int, **options: Any) -> nn.Module:
+def build_external(path: str, /, *, num_classes: int, **options: Any) -> nn.Module:
     """Build a model by calling the function at ``path``, ``package.module:function``.
 
     The function gets ``options``, and ``num_classes`` if it has that parameter. The current
@@ -110,10 +111,10 @@ def check_model(
     scores of (num_clips, num_classes), before softmax. In training these must be finite, and so
     their gradient, which has to reach the clips, or else all parameters that are trained. In
     evaluation the scores of a clip may not depend on the clips beside it. The model runs within the
-    autocast that is on, which should be that of the training; its buffers, gradients, modes, norm
-    groups and the random state are restored. If layers are checkpointed reentrantly, hooks of
-    gradients run, so that an optimizer that steps in them is to come later. Of a model in DDP or
-    ``torch.compile`` the one within is run.
+    autocast that is on, which should be that of the training, and keeps the share of tokens that is
+    set; its buffers, gradients, modes, norm groups and the random state are restored. If layers are
+    checkpointed reentrantly, hooks of gradients run, so that an optimizer that steps in them is to
+    come later. Of a model in DDP or ``torch.compile`` the one within is run.
 
     Raises ValueError if a shape fails. The message is one line that names the shape and the layer,
     for example a classifier that fits one shape only.
@@ -128,7 +129,7 @@ def check_model(
         with _tried_out(model):
             clips = _random_clips(model, shape, num_clips)
             model.train()
-            where = f"at shape {shape}"
+            where = f"at shape {clip_name(shape, _token_share(model))}"
             scores = _scores(model, clips.requires_grad_(), where, num_classes)
             _check_gradient(model, scores, clips, where, num_classes)
             model.eval()
@@ -168,6 +169,11 @@ def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
                 "it takes clips on a GPU alone; build the model with nn.BatchNorm3d, whose "
                 "groups span processes once vcycle.convert_batch_norm has converted it"
             )
+        if _token_share(model) < 1:
+            fix = (
+                "after vcycle.TokenDrop a clip has fewer tokens than its grid has places: let the "
+                "layers take any number, or give --multigrid.long_cycle.tokens null"
+            )
         if TOO_FEW_VALUES in str(error):
             fix = (
                 "it takes its statistics from two clips or more: give a larger --batch-size, or "
@@ -178,6 +184,10 @@ def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
             if not clips.is_contiguous():
                 fix = f"clips are channels-last: {fix}, or give --channels_last false"
         raise ValueError(f"model: {where} {layer} fails: {_saying(error)}; {fix}") from error
+
+
+def _token_share(model: nn.Module) -> float:
+    return min((m.share for m in model.modules() if isinstance(m, TokenDrop)), default=1.0)
 
 
 def _failing_layer(model: nn.Module, clips: Tensor) -> str:

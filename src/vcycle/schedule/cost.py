@@ -141,7 +141,7 @@ def seconds(plan: Plan, measured: Sequence[MeasuredStep]) -> Cost:
     _require(plan, measured, "seconds")
 
     def of_step(kind: MiniBatch) -> float:
-        near = _nearest(measured, kind)
+        near = nearest_step(measured, kind)
         return near.seconds / near.clips * kind.batch_size
 
     total = sum(each.steps * of_step(each) for each in plan.mini_batches())
@@ -153,7 +153,7 @@ def _is_of(step: MeasuredStep, kind: MiniBatch) -> bool:
     return (step.shape, step.token_share) == (kind.shape, kind.token_share)
 
 
-def _nearest(measured: Iterable[MeasuredStep], kind: MiniBatch) -> MeasuredStep:
+def nearest_step(measured: Iterable[MeasuredStep], kind: MiniBatch) -> MeasuredStep:
     """Of the steps of a kind's shape and tokens the nearest in clips, then of its norm group."""
     return min(
         (step for step in measured if _is_of(step, kind)),
@@ -209,7 +209,7 @@ def batch_memory(
                 f"num_devices {num_devices}: it does not divide the batch of {batch_size} clips "
                 f"at {shape}"
             )
-        near = _nearest(with_bytes, kind)
+        near = nearest_step(with_bytes, kind)
         step_bytes = (near.step_bytes or 0) / near.clips * batch_size
         most = math.floor(share * min(1, available_bytes / step_bytes) + 1e-9)
         micro_batch = _micro_batch(share, most, group=kind.norm_group or 1, num_devices=num_devices)

@@ -89,10 +89,13 @@ def rehearse(
             if warn_if_long and steps.on_cpu:
                 _warn_of_a_long_run(steps, config, activity=activity)
                 discard_statistics(network)
-            for number, shape in enumerate(plan.shapes, 1):
-                begin_count(activity, "checking", "shape", number, len(plan.shapes))
+            clip_kinds = dict.fromkeys((kind.shape, kind.token_share) for kind in kinds)
+            for number, (shape, token_share) in enumerate(clip_kinds, 1):
+                begin_count(activity, "checking", "shape", number, len(clip_kinds))
+                set_token_share(network, token_share)
                 check_model(network, [shape], num_classes=videos.num_classes, num_clips=clips)
                 _check_sizes(network, before)
+            set_token_share(network, 1.0)
             if config.compile:
                 compile_blocks(network, num_kinds=len(kinds))
             had_state = bool(optimizer.state)
@@ -184,6 +187,7 @@ def _warn_of_a_long_run(steps: RehearsedSteps, config: RunConfig, *, activity: A
     activity.begin(f"estimating how long {config.model.name} takes on a CPU")
     kinds = config.plan().mini_batches()
     smallest = min(kinds, key=lambda each: each.shape.num_pixels * each.token_share)
+    set_token_share(steps.network, smallest.token_share)
     check_model(steps.network, [smallest.shape], num_classes=steps.videos.num_classes, num_clips=2)
     pair = replace(smallest, batch_size=2, norm_group=None)
     pixels = sum(each.steps * Kind.of(each).num_pixels for each in kinds)
