@@ -156,6 +156,7 @@ ROW = {"shape": "8x158x158", "clips": 4, "seconds": 1.5}
     ("rows", "message"),
     [
         ({}, "give a list of rows with shape, clips, seconds and, for memory, bytes"),
+        (ROW, "give a list of rows with shape, clips, seconds and, for memory, bytes"),
         ([], "give a list of rows with shape, clips, seconds and, for memory, bytes"),
         ([3], "row 0: give shape, clips and seconds"),
         ([ROW, {"shape": "8x158"}], "row 1: give shape, clips and seconds"),
@@ -177,6 +178,14 @@ ROW = {"shape": "8x158x158", "clips": 4, "seconds": 1.5}
         ),
         ([{**ROW, "bytes": 0}], "bytes 0 at 8x158x158: give a positive number"),
         ([{**ROW, "norm_group": 0}], "norm_group 0 at 8x158x158: give a number of clips, or null"),
+        (
+            [{**ROW, "norm_group": 2.5}],
+            "norm_group 2.5 at 8x158x158: give a number of clips, or null",
+        ),
+        (
+            [{**ROW, "norm_group": "8"}],
+            "norm_group 8 at 8x158x158: give a number of clips, or null",
+        ),
         ([{**ROW, "clips": 0}], "clips 0 at 8x158x158: give a whole number from 1"),
         ([{**ROW, "clips": 2.5}], "clips 2.5 at 8x158x158: give a whole number from 1"),
     ],

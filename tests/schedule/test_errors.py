@@ -70,6 +70,15 @@ CASES: list[tuple[Callable[[], object], str]] = [
         "long_cycle.factors [[0.5, 1]]: a run ends on the full grid; make [1, 1] the last",
     ),
     (
+        lambda: LongCycle(()),
+        "long_cycle.factors []: a run ends on the full grid; make [1, 1] the last",
+    ),
+    (
+        lambda: LongCycle(((0.5, 0.5, 0.5), (1.0, 1.0))),  # type: ignore[arg-type]
+        "long_cycle.factors [0.5, 0.5, 0.5]: give one for the frames and one for the height and "
+        "width, each above 0 and at most 1",
+    ),
+    (
         lambda: LongCycle(((1.5, 1.0), (1.0, 1.0))),
         "long_cycle.factors [1.5, 1]: give one for the frames and one for the height and width, "
         "each above 0 and at most 1",
@@ -154,6 +163,7 @@ def test_message(action: Callable[[], object], message: str) -> None:
         (lambda: baseline(shape="8x64x64"), TypeError, "shape '8x64x64': give a vcycle.Shape, "),
         (lambda: baseline(rate=0.1), TypeError, "learning_rate 0.1: give a vcycle.LearningRate, "),
         (lambda: LearningRate("0.1"), TypeError, "base '0.1': give a number"),  # type: ignore[arg-type]
+        (lambda: LearningRate(True), TypeError, "base True: give a number"),
         (lambda: LearningRate(1, gamma=None), TypeError, "gamma None: give a number"),  # type: ignore[arg-type]
         (
             lambda: LearningRate(1, warmup_steps=2.5),

@@ -99,6 +99,7 @@ def test_at_least_one_token_is_kept(count: int, share: float, kept: int) -> None
     ("tokens", "message"),
     [
         ((0.5, 0.5), "long_cycle.tokens [0.5, 0.5]: a run ends with all tokens; make 1 the last"),
+        ((1.5, 1.0), "give a share above 0 and at most 1 for each of 2 shapes, or null"),
         ((0.0, 1.0), "give a share above 0 and at most 1 for each of 2 shapes, or null"),
         ((1.0,), "give a share above 0 and at most 1 for each of 2 shapes, or null"),
     ],
