@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,31 @@ def test_numbered_videos_of_a_class_are_not_nearly_the_same():
     rows.append(("a_005 (2).mp4", 0, "train"))
     (warning,) = split_warnings(manifest_of(("a", "b"), *rows), divided=True)
     assert "such as a_005 (2).mp4 and a_005.mp4" in warning
+
+
+def test_numbered_videos_of_several_names_are_not_nearly_the_same():
+    """Nor are those that are only numbered, beside others with names."""
+    rows = [
+        (f"{c} {k}.mp4", 0, "val" if k % 5 == 0 else "train") for c in "ab" for k in range(30)
+    ] + [(f"s/{k}.mp4", 1, "val" if k % 2 else "train") for k in range(30)]
+    assert split_warnings(manifest_of(("a", "b"), *rows), divided=True) == []
+    rows = [*FINE, ("0/1.mp4", 0, "train"), ("0/2.mp4", 0, "val")]
+    assert split_warnings(manifest_of(("run", "sit"), *rows), divided=True) == []
+
+
+def test_videos_of_one_shard_are_not_the_same():
+    """Its name is that of all of them; and a video of another split is on neither side."""
+    rows = [*FINE, ("x.tar", 0, "train"), ("x.tar", 0, "val"), ("y 1.tar", 0, "train")]
+    rows += [("y 2.tar", 0, "val"), ("t.mp4", 0, "test")]
+    manifest = manifest_of(("run", "sit"), *rows)
+    (warning, _) = split_warnings(manifest, divided=True)
+    assert warning.startswith("1 video in train and in val, such as x.tar")
+    in_shards = [
+        replace(video, num_bytes=9) if video.path.endswith("tar") else video
+        for video in manifest.videos
+    ]
+    manifest = replace(manifest, videos=tuple(in_shards))
+    assert split_warnings(manifest, divided=True) == []
 
 
 def test_a_video_on_both_sides_is_called_so():

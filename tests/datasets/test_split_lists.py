@@ -122,6 +122,8 @@ def test_another_number_of_frames_than_is_listed_is_said(put, tmp_path, listed, 
     ("text", "names", "message"),
     [
         ("a.mp4\n", None, "train.txt line 1: 'a.mp4' is one word; give a path and a class on"),
+        ("a.mp4,\n", None, "train.txt line 1: 'a.mp4,' is one word; give a path and a class on"),
+        ("gone\x1b.mp4 0\n", None, "line 1: path 'gone\\x1b.mp4' has a line break or another con"),
         ("\n", None, "train.txt: list no video; give a path and a class on each line"),
         ("a.mp4 0 1\n", None, "line 1: 'a.mp4 0 1' names several classes, which `vcycle data in"),
         ("path label\na.mp4 1\n", None, "class 'label' of path: others have numbers; give a num"),

@@ -107,6 +107,21 @@ def test_shares_that_leave_a_side_empty():
             Splitting(share)
 
 
+@pytest.mark.parametrize(("share", "side"), [(0, "train"), (1, "val")])
+def test_videos_all_of_one_side_have_no_group(share, side):
+    assert Splitting(share).divide(["a", "b"], [(0,), (0,)], ["p", "q"]) == [(side, None)] * 2
+
+
+def test_some_of_train_is_for_validation_by_its_own_groups():
+    splits = ["test", *["train"] * 4, "test"]
+    names, labels = [f"{k}.mp4" for k in range(6)], [(0,)] * 6
+    groups = ["p", "q", "q", "r", "r", "s"]
+    found, _ = Splitting(0.5).with_val(splits, names, labels, groups, reason="x")
+    assert [group for _, group in found] == [None, "q", "q", "r", "r", None]
+    assert dict(found[1:5]).keys() == {"train", "val"}
+    assert len(set(found[1:5])) == 2  # no group is on both sides
+
+
 @pytest.mark.parametrize("pattern", ["(g", "g[0-9]"])
 def test_a_wrong_pattern_is_refused_where_none_is_needed(pattern):
     with pytest.raises(ValueError, match=re.escape(f"group_pattern {pattern!r}")):
