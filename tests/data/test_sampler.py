@@ -71,6 +71,18 @@ def test_a_state_is_of_one_run_and_continues_it_once():
         PlanSampler(plan, 12, 1).load_state_dict(sampler.state_dict())
 
 
+def test_a_state_between_steps_goes_on_with_other_micro_batches():
+    plan = FakePlan([FakeStep(Shape(4, 32, 32), 8, 8 * index) for index in range(3)])
+    sampler = PlanSampler(plan, 12, 0, micro_batches=2)
+    batches, halves = iter(sampler), PlanSampler(plan, 12, 0, micro_batches=4)
+    assert [next(batches)[0].part.micro_batch for _ in range(2)] == [0, 1]
+    halves.load_state_dict(sampler.state_dict())
+    assert list(halves) == list(PlanSampler(plan, 12, 0, micro_batches=4, first_step=1))
+    next(batches)
+    with pytest.raises(ValueError, match="micro_batches 4: the state is within a step, after 1 of"):
+        halves.load_state_dict(sampler.state_dict())
+
+
 def test_a_state_of_another_plan_of_as_many_clips_is_refused():
     baseline = Baseline(Shape(8, 64, 64), 8, 100, 100, LearningRate(0.1), (50,))
     state = PlanSampler(Plan(baseline, Multigrid()), 100, 0).state_dict()
@@ -174,6 +186,13 @@ def test_what_cannot_be_shared_is_refused(arguments, message):
         PlanSampler(plan, 10, 0, rank="1", world_size="2")
     with pytest.raises(TypeError, match="world_size '2': give a whole number"):
         PlanSampler(plan, 10, 0, rank=1, world_size="2")
+
+
+def test_the_largest_batch_is_that_of_most_pixels_of_one_process():
+    plan = FakePlan([FakeStep(Shape(4, 32, 32), 16, 0), FakeStep(Shape(2, 40, 64), 24, 16)])
+    assert PlanSampler(plan, 12, 0).largest_batch_bytes == 3 * 2 * 40 * 64 * 24
+    half = PlanSampler(plan, 12, 0, rank=0, world_size=2, micro_batches=4)
+    assert half.largest_batch_bytes == 3 * 2 * 40 * 64 * 3
 
 
 def test_a_real_plan_drives_it():
