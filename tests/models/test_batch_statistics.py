@@ -121,9 +121,10 @@ def test_layers_that_a_model_keeps_in_evaluation_stay_as_they_are() -> None:
     assert precise_bn(model, iter(())) == 0
 
 
-def test_layers_of_other_dimensions() -> None:
+@pytest.mark.parametrize("num_clips", [2, 3, 50])
+def test_layers_of_other_dimensions(num_clips: int) -> None:
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(6))
-    x = torch.randn(50, 6, 1, 1, 1) * 3 + 2
+    x = torch.randn(num_clips, 6, 1, 1, 1) * 3 + 2
     assert precise_bn(model, [x]) == 1
     torch.testing.assert_close(model[1].running_var, x.flatten(1).var(0))
 

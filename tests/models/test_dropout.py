@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vcycle.data.randomness import indexed_seeds
 from vcycle.models import SampleDropout, build_model, convert_dropout, set_dropout_seeds
+from vcycle.models.dropout import hashed_words
 
 SEEDS = indexed_seeds(0, "dropout", np.arange(64))
 
@@ -46,6 +47,33 @@ def test_rows_of_a_clip_may_be_folded_into_the_batch() -> None:
     x = torch.randn(4, 6, 10)
     set_dropout_seeds(layer, SEEDS[:4])
     torch.testing.assert_close(layer(x.flatten(0, 1)).view(4, 6, 10), layer(x), rtol=0, atol=0)
+
+
+def test_words_are_those_of_the_hash_by_hand() -> None:
+    """A mask is the same on every machine, and in a run that a later version goes on with."""
+
+    def word(place: int, first: int, second: int) -> int:
+        value = place ^ first
+        value = (value ^ (value >> 16)) * 0x7FEB352D % 2**32 ^ second
+        value = (value ^ (value >> 15)) * 0x846CA68B % 2**32
+        return value ^ (value >> 16)
+
+    keys = torch.tensor([[0, 0], [2**32 - 1, 1], [0x12345678, 0x9ABCDEF0]])
+    by_hand = [[word(place, *key) for place in range(50)] for key in keys.tolist()]
+    assert hashed_words(keys, 50).tolist() == by_hand
+
+
+def test_keys_of_a_layer_are_those_of_the_generator_by_hand() -> None:
+    model = nn.ModuleList([SampleDropout(0.5) for _ in range(3)])
+    seeds = [0, 1234567, 2**64 - 1]
+    set_dropout_seeds(model, np.array(seeds, np.uint64))
+    for number, layer in enumerate(model):
+        for seed, key in zip(seeds, layer._keys.tolist(), strict=True):
+            value = (seed + (number + 1) * 0x9E3779B97F4A7C15) % 2**64
+            value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+            value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
+            value ^= value >> 31
+            assert key == [value % 2**32, value >> 32]
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
