@@ -85,6 +85,20 @@ def test_a_video_has_ten_clips_unless_one_covers_all_of_it(
     video = sorted((synthetic_videos / "val").rglob("*.mp4"))[0]
     (found,) = vcycle.predict(model, video)
     assert found.views == views
+    if segments:
+        with pytest.raises(ValueError, match="num_clips 2: with segment sampling every clip"):
+            vcycle.predict(model, video, num_clips=2)
+
+
+def test_clips_have_the_shape_that_is_given(trained_run: Path, synthetic_videos: Path) -> None:
+    model = vcycle.load_model(trained_run)
+    video = sorted((synthetic_videos / "val").rglob("*.mp4"))[0]
+    seen: list[tuple[int, ...]] = []
+    model.module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[2:]))
+    given = vcycle.Shape(4, 24, 40)
+    for shape in (None, given):
+        list(vcycle.predict(model, video, num_clips=1, shape=shape))
+    assert seen == [(each.frames, each.height, each.width) for each in (model.shape, given)]
 
 
 def test_a_window_sees_its_own_frames_only(
