@@ -123,6 +123,15 @@ def test_the_named_schedules_are_values() -> None:
         Multigrid.named("aneal")
 
 
+@pytest.mark.parametrize("name", ["paper", "pass", "anneal", "off"])
+def test_a_phase_is_listed_with_the_rates_of_its_first_and_last_step(name: str) -> None:
+    plan = Plan(KINETICS, Multigrid.named(name))
+    for phase in plan.to_dict()["phases"]:
+        for step, rate in (("first_step", "learning_rate"), ("last_step", "last_learning_rate")):
+            if phase[step] >= plan.warmup_steps:
+                assert phase[rate] == plan[phase[step]].learning_rate
+
+
 def test_another_schedule_for_the_same_model_and_data() -> None:
     rule = ShapeRule(frame_multiple=2, side_multiple=16)
     mine = Multigrid(
@@ -135,7 +144,11 @@ def test_another_schedule_for_the_same_model_and_data() -> None:
     # Each takes epochs of its own.
     assert chosen.epoch_factor == 3.5
     assert chosen.with_schedule("paper") == replace(mine, epoch_factor=1.5)
-    assert replace(mine, steps=70).with_schedule("anneal").steps == 70
+    for name in ("paper", "anneal", "off"):
+        assert replace(mine, steps=70).with_schedule(name).steps == 70
+    # A single pass's steps are few for anything but another.
+    steps = {name: replace(chosen, steps=70).with_schedule(name).steps for name in SCHEDULES}
+    assert steps == {"paper": None, "pass": 70, "anneal": 70, "off": None}
     # A baseline's epochs are its own; a schedule put in its place has the named one's.
     assert mine.with_schedule("off").epoch_factor == 1.0
     assert Multigrid(epoch_factor=2.0).with_schedule("off").epoch_factor == 1.0
