@@ -1,15 +1,14 @@
 """Running statistics that layers collect over a step, and that are applied once at its end.
 
 In: a model with norm groups whose global batch is spread over processes or micro-batches. Out: the
-running statistics of one plain layer over the global batch. All layers collect into one buffer,
-which is exchanged and applied at once, in as many operations for one layer as for all.
+running statistics of one plain layer over the global batch. What all layers collect is exchanged
+and applied as one tensor, in as many operations for one layer as for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import accumulate
 
 import torch
 import torch.distributed as dist
@@ -30,13 +29,9 @@ def defer_statistics(model: nn.Module, optimizer: Optimizer | None = None) -> No
     """
     if optimizer is not None:
         inner_optimizer(optimizer).register_step_post_hook(lambda *_: commit_statistics(model))
-    for layers in _alike(model):
-        sizes = [2 * layer.num_features + 2 for layer in layers]
-        running_mean = layers[0].running_mean
-        assert running_mean is not None
-        flat = running_mean.new_zeros(sum(sizes), dtype=torch.float64)
-        for layer, own in zip(layers, torch.split(flat, sizes), strict=True):
-            layer._pending = own
+    for layer in sub_batch_norms(model):
+        if (mean := layer.running_mean) is not None:
+            layer._pending = mean.new_zeros(2 * len(mean) + 2, dtype=torch.float64)
 
 
 def discard_statistics(model: nn.Module) -> None:
@@ -89,7 +84,7 @@ def _commit(layers: list[SubBatchNorm3d]) -> None:
         [x for x in column if x is not None] for column in zip(*buffers, strict=True)
     )
     sizes, dtype = [len(mean) for mean in means], means[0].dtype
-    flat = _flat(pending)
+    flat = torch.cat(pending)
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(flat)
     is_finite = flat.sum() * 0 == 0  # on the device, in fewer kernels than isfinite
@@ -106,23 +101,7 @@ def _commit(layers: list[SubBatchNorm3d]) -> None:
     seen.mul_(weight)
     to_mean, to_variance, weights = (torch.split(row, sizes) for row in sums[:3].to(dtype))
     torch._foreach_lerp_([*means, *variances], [*to_mean, *to_variance], [*weights, *weights])
-    if flat is pending[0]._base:
-        flat.zero_()
-    else:
-        torch._foreach_zero_(pending)
-
-
-def _flat(pending: list[Tensor]) -> Tensor:
-    """What layers collected, one after the other: the buffer that they share, or a copy.
-
-    A copy if the layers were moved or put in another order since they began to collect.
-    """
-    base = pending[0]._base
-    ends = list(accumulate(map(len, pending), initial=0))
-    shared = base is not None and ends[-1] == len(base)
-    for own, start in zip(pending, ends, strict=False):
-        shared = shared and own._base is base and own.storage_offset() == start
-    return base if shared and base is not None else torch.cat(pending)
+    torch._foreach_zero_(pending)
 
 
 @lru_cache(maxsize=16)
