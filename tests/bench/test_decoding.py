@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from vcycle.bench.decoding import clip_seconds, decoding_line
-from vcycle.data.loader_stats import workers_needed
+from vcycle.data.loader_stats import workers_for
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cost import measured_steps
 from vcycle.schedule.multigrid import Multigrid
@@ -47,7 +47,7 @@ def test_what_is_said_of_so_many_workers(workers: int, said: str) -> None:
 
 
 def test_few_clips_need_one_worker() -> None:
-    assert workers_needed(0.01, 1.0) == 1
+    assert workers_for(0.01, 1.0) == 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from vcycle.data.loader_stats import workers_needed
+from vcycle.data.loader_stats import workers_for
 from vcycle.schedule.cost import MeasuredStep, nearest_step
 from vcycle.schedule.messages import counted
 from vcycle.schedule.plan import Plan
@@ -51,7 +51,7 @@ def decoding_line(
     fastest = max(used, key=lambda each: each.clips / each.seconds)
     shape, speed = fastest.shape, fastest.clips / fastest.seconds
     needed = {
-        source: workers_needed(_nearest(clips[source], shape), 1 / speed)
+        source: workers_for(_nearest(clips[source], shape), 1 / speed)
         for source in ("raw", "prepared")
         if source in clips
     }

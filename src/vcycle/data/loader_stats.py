@@ -21,7 +21,7 @@ def limit_of(wait_share: float) -> Literal["compute-bound", "loader-bound"]:
     return "loader-bound" if wait_share > _WAIT_SHARE else "compute-bound"
 
 
-def workers_needed(work_seconds: float, use_seconds: float) -> int:
+def workers_for(work_seconds: float, use_seconds: float) -> int:
     """Workers on cores of their own that decode a little faster than clips are taken."""
     return max(1, math.ceil(SPARE_WORKERS * work_seconds / max(use_seconds, 1e-9)))
 
@@ -55,7 +55,7 @@ class LoaderStats:
     @property
     def workers_needed(self) -> int:
         """Workers that would decode 10% faster than the loop uses clips."""
-        return workers_needed(self.work_seconds, self.use_seconds)
+        return workers_for(self.work_seconds, self.use_seconds)
 
     def verdict(self) -> str:
         """One line for people: the limit, and what would raise it."""

@@ -38,14 +38,12 @@ def run_phases(baseline: Baseline, multigrid: Multigrid) -> tuple[Phase, ...]:
             return phases_of_steps(multigrid.steps, layout)
         return phases_of_clips(clips, layout, tolerance=baseline.batch_size)
     except ValueError as error:
-        raise ValueError(_too_few(str(error), baseline, multigrid, shapes)) from None
+        fewer = ", or fewer long-cycle shapes, or a larger share for it" if len(shapes) > 1 else ""
+        raise ValueError(_too_few(str(error), baseline, multigrid, layout) + fewer) from None
 
 
-def _too_few(
-    why: str, baseline: Baseline, multigrid: Multigrid, shapes: tuple[BaseShape, ...]
-) -> str:
+def _too_few(why: str, baseline: Baseline, multigrid: Multigrid, layout: Layout) -> str:
     """What was given, and more that gives every phase a step."""
-    layout = _layout(baseline, multigrid, shapes)
     steps, factor = multigrid.steps, multigrid.epoch_factor
     if steps is not None:
         given, more = f"steps {steps}", f"{enough_steps(layout, few=steps)}"
@@ -55,8 +53,7 @@ def _too_few(
         times = enough_steps(layout, few=few) * layout.mean_batch_size / clips
         given = f"epoch_factor {factor:g} of baseline.steps {baseline.steps}"
         more = f"an epoch_factor of {math.ceil(1e4 * factor * times) / 1e4:g}"
-    fewer = ", or fewer long-cycle shapes, or a larger share for it" if len(shapes) > 1 else ""
-    return f"{given}: {why}; give more, such as {more}{fewer}"
+    return f"{given}: {why}; give more, such as {more}"
 
 
 def _layout(baseline: Baseline, multigrid: Multigrid, shapes: tuple[BaseShape, ...]) -> Layout:

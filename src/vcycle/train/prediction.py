@@ -11,7 +11,7 @@ from dataclasses import replace
 from vcycle.config.fitting import smaller
 from vcycle.config.sizing import epochs_text
 from vcycle.data.decode.kept import decoded_bytes
-from vcycle.data.loader_stats import workers_needed
+from vcycle.data.loader_stats import workers_for
 from vcycle.evaluate.loaders import num_decoding
 from vcycle.schedule.messages import counted, duration
 from vcycle.train.activity import Activity
@@ -106,7 +106,7 @@ def _waiting_line(run: Run) -> str:
     share = f"{times.waiting_share(run.plan):.0%} of that"
     if times.shared_cores:
         return f"{share} goes into decoding, on the cores that the model computes on"
-    needed = workers_needed(1 / decoded, 1 / taken)
+    needed = workers_for(1 / decoded, 1 / taken)
     more = f"--data.num_workers {needed} on as many cores would keep up"
     if (kept := run.loader.dataset.kept) is not None:
         room = kept.max_bytes * num_decoding(run.config.data)

@@ -7,7 +7,7 @@ one line about the batch that does not fit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import median
 
@@ -35,27 +35,13 @@ _FEW_PIXELS = 400_000
 _REPEAT_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
 class RehearsedSteps:
     """Forward and backward passes on random clips."""
 
-    gradients: Gradients
-    videos: Manifest
-
-    @property
-    def config(self) -> RunConfig:
-        """The run's."""
-        return self.gradients.config
-
-    @property
-    def network(self) -> nn.Module:
-        """The module itself."""
-        return self.gradients.network
-
-    @property
-    def fabric(self) -> Fabric:
-        """What it runs on."""
-        return self.gradients.fabric
+    def __init__(self, gradients: Gradients, videos: Manifest) -> None:
+        self.gradients, self.videos = gradients, videos
+        self.config, self.network = gradients.config, gradients.network
+        self.fabric = gradients.fabric
 
     @property
     def on_cpu(self) -> bool:
