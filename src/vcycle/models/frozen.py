@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from vcycle.models.norm import sub_batch_norms
+from vcycle.models.norm import SubBatchNorm3d
 from vcycle.models.wrapped import unwrapped
 
 _MOST_NAMED = 12
@@ -63,9 +63,14 @@ def is_in_training(layer: nn.Module) -> bool:
     return layer.training and not (is_held and _is_frozen(layer))
 
 
+def training_norms(model: nn.Module) -> list[_BatchNorm]:
+    """The batch norms, of any kind, that take statistics of their clips in a forward pass."""
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and is_in_training(m)]
+
+
 def has_norm_groups(model: nn.Module) -> bool:
     """Whether a layer of a model in training takes statistics of groups; frozen ones take none."""
-    return any(map(is_in_training, sub_batch_norms(model)))
+    return any(isinstance(norm, SubBatchNorm3d) for norm in training_norms(model))
 
 
 def _is_frozen(layer: nn.Module) -> bool:

@@ -14,7 +14,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.config.run import RunConfig
 from vcycle.data.batch import Batch, normalize
@@ -27,7 +26,7 @@ from vcycle.models import (
     memory_format,
     set_dropout_seeds,
 )
-from vcycle.models.frozen import is_in_training
+from vcycle.models.frozen import training_norms
 from vcycle.models.out_of_memory import out_of_memory_by_name
 from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape
@@ -42,11 +41,7 @@ class Pieces:
 
     def __init__(self, network: nn.Module, config: RunConfig, *, world_size: int) -> None:
         self._parts = world_size * config.micro_batches
-        norms = [
-            each
-            for each in network.modules()
-            if isinstance(each, _BatchNorm) and is_in_training(each)
-        ]
+        norms = training_norms(network)
         self._has_groups = bool(norms)
         # Others would take their statistics from pieces, and undeferred ones more than once.
         self._may_cut = has_deferred_statistics(network) and all(

@@ -22,7 +22,7 @@ from vcycle.models import (
     num_plain_dropout,
     num_tokens_first,
 )
-from vcycle.models.frozen import has_norm_groups, is_in_training
+from vcycle.models.frozen import has_norm_groups, training_norms
 
 
 def check_batch(batch: object) -> None:
@@ -39,13 +39,12 @@ def check_batch_norms(model: nn.Module, norm_group: int | None) -> None:
     if norm_group is None:
         return
     others = [
-        module
-        for module in model.modules()
-        if isinstance(module, (nn.BatchNorm3d, nn.SyncBatchNorm))
-        and not isinstance(module, SubBatchNorm3d)
-        and is_in_training(module)
+        norm
+        for norm in training_norms(model)
+        if isinstance(norm, (nn.BatchNorm3d, nn.SyncBatchNorm))
+        and not isinstance(norm, SubBatchNorm3d)
     ]
-    plain = sum(type(module) is nn.BatchNorm3d for module in others)
+    plain = sum(type(norm) is nn.BatchNorm3d for norm in others)
     if plain:
         raise ValueError(
             f"model: {plain} nn.BatchNorm3d take statistics from whole batches, not from groups of "
@@ -126,13 +125,8 @@ def partial_norms(model: nn.Module, *, micro_batches: int) -> str | None:
 
     A batch has several parts, in ``micro_batches`` of as many processes, and no norm groups.
     """
-    norms = [
-        module
-        for module in model.modules()
-        if isinstance(module, (nn.BatchNorm3d, SubBatchNorm3d))
-        or (isinstance(module, nn.SyncBatchNorm) and micro_batches > 1)
-    ]
-    number = sum(map(is_in_training, norms))
+    kinds = (nn.BatchNorm3d, nn.SyncBatchNorm) if micro_batches > 1 else nn.BatchNorm3d
+    number = sum(isinstance(norm, kinds) for norm in training_norms(model))
     if not number:
         return None
     return (
