@@ -26,9 +26,6 @@ if TYPE_CHECKING:
         ClipKeys as ClipKeys,
         SampleDropout as SampleDropout,
         convert_dropout as convert_dropout,
-        num_attention_dropout as num_attention_dropout,
-        num_plain_dropout as num_plain_dropout,
-        num_tokens_first as num_tokens_first,
         set_dropout_seeds as set_dropout_seeds,
     )
     from vcycle.models.external import check_model as check_model
@@ -67,10 +64,7 @@ _MODULES = {
     "has_deferred_statistics": "deferred",
     "load_weights": "weights",
     "memory_format": "memory_layout",
-    "num_attention_dropout": "dropout",
     "num_commits": "deferred",
-    "num_plain_dropout": "dropout",
-    "num_tokens_first": "dropout",
     "parameter_groups": "optimizer_groups",
     "precise_bn": "batch_statistics",
     "set_dropout_seeds": "dropout",

@@ -79,7 +79,7 @@ class SampleChannelDropout(SampleDropout):
         return drop(input, self.p, True)
 
 
-_BY_SAMPLE: dict[type[nn.Module], type[nn.Module]] = {
+BY_SAMPLE: dict[type[nn.Module], type[nn.Module]] = {
     nn.Dropout: SampleDropout,
     **dict.fromkeys((nn.Dropout1d, nn.Dropout2d, nn.Dropout3d), SampleChannelDropout),
 }
@@ -109,32 +109,7 @@ def convert_dropout(model: nn.Module) -> nn.Module:
     Returns ``model``. Dropout that a model computes by functions (``F.dropout``, attention with
     ``dropout_p``, stochastic depth) is not replaced, and neither are subclasses.
     """
-    return replace_layers(model, _BY_SAMPLE)
-
-
-def num_plain_dropout(model: nn.Module) -> int:
-    """The layers that ``convert_dropout`` would replace and that drop something as they are."""
-    layers = (module for module in model.modules() if type(module) in _BY_SAMPLE)
-    return sum(bool(layer.training and layer.p) for layer in layers)
-
-
-def num_attention_dropout(model: nn.Module) -> int:
-    """The ``nn.MultiheadAttention`` that drop weights, which ``convert_dropout`` leaves alone."""
-    layers = (each for each in model.modules() if isinstance(each, nn.MultiheadAttention))
-    return sum(bool(layer.training and layer.dropout) for layer in layers)
-
-
-def num_tokens_first(model: nn.Module) -> int:
-    """The transformer layers whose dropout is not by clip, as their input has tokens first."""
-    transformers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-    layers = [each for each in model.modules() if isinstance(each, transformers)]
-    inside = [
-        layer.modules()
-        for layer in layers
-        if not getattr(layer.self_attn, "batch_first", True)  # it may be another's attention
-    ]
-    drops = ([m for m in each if isinstance(m, SampleDropout)] for each in inside)
-    return sum(any(layer.training and layer.p for layer in each) for each in drops)
+    return replace_layers(model, BY_SAMPLE)
 
 
 def set_dropout_seeds(model: nn.Module, seeds: NDArray[np.uint64] | None) -> None:

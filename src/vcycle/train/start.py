@@ -48,8 +48,8 @@ from vcycle.train.gradients import Gradients, Pieces
 from vcycle.train.measure.budget import Budget, fit_budget
 from vcycle.train.measure.measuring import Measured, measure
 from vcycle.train.measure.timing import RunSeconds, run_seconds
+from vcycle.train.model_checks import partial_norms
 from vcycle.train.optim import fuses, load_optimizer, make_optimizer
-from vcycle.train.own_loop.model_checks import partial_norms
 from vcycle.train.run_folder import RunFolder
 from vcycle.train.same_run import check_network, check_processes, check_state, identity
 

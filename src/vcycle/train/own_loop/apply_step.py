@@ -17,14 +17,14 @@ from vcycle.data.request import StepPart
 from vcycle.models import set_dropout_seeds, set_norm_group, set_token_share
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.plan import Plan, Step
-from vcycle.train.optimizer_watch import watch
-from vcycle.train.own_loop.model_checks import (
+from vcycle.train.model_checks import (
     check_batch,
     check_batch_norms,
     check_parts,
     compare_processes,
     warn_of_evaluation,
 )
+from vcycle.train.optimizer_watch import watch
 from vcycle.train.own_loop.place import (
     PLACE,
     check_commits,

@@ -20,13 +20,13 @@ from vcycle.models import commit_statistics, set_dropout_seeds, set_norm_group, 
 from vcycle.models.wrapped import inner_optimizer
 from vcycle.schedule.arguments import check_type
 from vcycle.schedule.plan import Plan, Step
-from vcycle.train.optimizer_watch import step_was_skipped, watch
-from vcycle.train.own_loop.model_checks import (
+from vcycle.train.model_checks import (
     check_batch,
     check_batch_norms,
     check_parts,
     warn_of_evaluation,
 )
+from vcycle.train.optimizer_watch import step_was_skipped, watch
 from vcycle.train.rates import rate_factors, set_rates, warn_of_rate
 
 

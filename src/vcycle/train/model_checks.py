@@ -15,13 +15,12 @@ from torch.optim import Optimizer
 from vcycle.data.batch import Batch
 from vcycle.data.request import StepPart
 from vcycle.models import (
+    SampleDropout,
     SubBatchNorm3d,
     check_norm_group,
     has_deferred_statistics,
-    num_attention_dropout,
-    num_plain_dropout,
-    num_tokens_first,
 )
+from vcycle.models.dropout import BY_SAMPLE
 from vcycle.models.frozen import has_norm_groups, training_norms
 
 
@@ -95,14 +94,14 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
             f"model: its running statistics would be those of one of {part.num_parts} parts of a "
             f"batch; call vcycle.defer_statistics(model, optimizer) once, before the first step"
         )
-    plain = num_plain_dropout(model)
+    plain = _num_plain_dropout(model)
     if plain:
         raise ValueError(
             f"model: {plain} nn.Dropout draw their masks by process and micro-batch, so that the "
             f"{part.num_parts} parts of a batch change the result; call "
             f"vcycle.convert_dropout(model) first"
         )
-    attention = num_attention_dropout(model)
+    attention = _num_attention_dropout(model)
     if attention:
         warnings.warn(
             f"model: {attention} nn.MultiheadAttention draw their dropout by process and "
@@ -110,7 +109,7 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
             f"them dropout=0 if that matters",
             stacklevel=3,
         )
-    tokens_first = num_tokens_first(model)
+    tokens_first = _num_tokens_first(model)
     if tokens_first:
         warnings.warn(
             f"model: {tokens_first} transformer layers take tokens first, so that their dropout is "
@@ -118,6 +117,31 @@ def check_parts(model: nn.Module, part: StepPart) -> None:
             f"batch_first=True, and clips in the first dimension",
             stacklevel=3,
         )
+
+
+def _num_plain_dropout(model: nn.Module) -> int:
+    """The layers that ``convert_dropout`` would replace and that drop something as they are."""
+    layers = (module for module in model.modules() if type(module) in BY_SAMPLE)
+    return sum(bool(layer.training and layer.p) for layer in layers)
+
+
+def _num_attention_dropout(model: nn.Module) -> int:
+    """The ``nn.MultiheadAttention`` that drop weights, which ``convert_dropout`` leaves alone."""
+    layers = (each for each in model.modules() if isinstance(each, nn.MultiheadAttention))
+    return sum(bool(layer.training and layer.dropout) for layer in layers)
+
+
+def _num_tokens_first(model: nn.Module) -> int:
+    """The transformer layers whose dropout is not by clip, as their input has tokens first."""
+    transformers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+    layers = [each for each in model.modules() if isinstance(each, transformers)]
+    inside = [
+        layer.modules()
+        for layer in layers
+        if not getattr(layer.self_attn, "batch_first", True)  # it may be another's attention
+    ]
+    drops = ([m for m in each if isinstance(m, SampleDropout)] for each in inside)
+    return sum(any(layer.training and layer.p for layer in each) for each in drops)
 
 
 def partial_norms(model: nn.Module, *, micro_batches: int) -> str | None:
