@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.cycles import LongCycle, ShortCycle
 from vcycle.schedule.multigrid import Anneal, Multigrid
+from vcycle.schedule.norm_groups import check_norm_group
 from vcycle.schedule.plan import MiniBatch, Plan, Step
 from vcycle.schedule.shape import Shape, ShapeRule
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         TokenDrop as TokenDrop,
         build_model as build_model,
         check_model as check_model,
-        check_norm_group as check_norm_group,
         commit_statistics as commit_statistics,
         convert_batch_norm as convert_batch_norm,
         convert_convolutions as convert_convolutions,
@@ -76,10 +76,9 @@ _NAMES = {
     "vcycle.evaluate.load_model": "load_model",
     "vcycle.evaluate.predict": "predict",
     "vcycle.models": """
-        SubBatchNorm3d TokenDrop build_model check_model check_norm_group commit_statistics
-        convert_batch_norm convert_convolutions convert_dropout defer_statistics freeze
-        load_weights parameter_groups precise_bn set_dropout_seeds set_norm_group
-        set_token_share
+        SubBatchNorm3d TokenDrop build_model check_model commit_statistics convert_batch_norm
+        convert_convolutions convert_dropout defer_statistics freeze load_weights
+        parameter_groups precise_bn set_dropout_seeds set_norm_group set_token_share
     """,
     "vcycle.train.augment": "augment",
     "vcycle.train.own_loop.apply_step": "apply_step check_finished",
@@ -100,6 +99,7 @@ __all__ = [
     "ShapeRule",
     "ShortCycle",
     "Step",
+    "check_norm_group",
 ]
 
 

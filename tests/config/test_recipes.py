@@ -17,8 +17,8 @@ from vcycle.config.run import Model, RunConfig
 from vcycle.config.schedule_choice import timed
 from vcycle.config.sizing import Asked
 from vcycle.data.sampler import PlanSampler
-from vcycle.models import check_norm_group
 from vcycle.schedule import cost
+from vcycle.schedule.norm_groups import check_norm_group
 from vcycle.schedule.shape import Shape, ShapeRule
 
 NAMES = [*FIXED_RECIPES, *USER_RECIPES]

@@ -22,7 +22,6 @@ from tests.models.norm_cases import GROUPS_OF_STEPS, clips, loop_over_groups, pa
 from vcycle.models import (
     SubBatchNorm3d,
     build_model,
-    check_norm_group,
     commit_statistics,
     convert_batch_norm,
     defer_statistics,
@@ -375,29 +374,6 @@ def test_micro_batches_give_the_statistics_of_the_whole_batch() -> None:
         torch.testing.assert_close(ours.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
     expected = loop_over_groups(plain, x, 2)
     torch.testing.assert_close(torch.cat(outs), expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("group", "batch", "parts", "fits"),
-    [
-        (8, 64, 1, True),
-        (8, 64, 8, True),
-        (16, 32, 4, True),
-        (32, 32, 4, True),
-        (8, 20, 1, False),
-        (8, 24, 2, False),
-        (0, 8, 1, False),
-        (12, 48, 6, False),
-    ],
-)
-def test_groups_are_checked_before_the_first_step(
-    group: int, batch: int, parts: int, fits: bool
-) -> None:
-    if fits:
-        check_norm_group(group, batch_clips=batch, num_parts=parts)
-        return
-    with pytest.raises(ValueError, match=f"norm_group {group}: it does not"):
-        check_norm_group(group, batch_clips=batch, num_parts=parts)
 
 
 def test_groups_that_span_processes(tmp_path: Path) -> None:

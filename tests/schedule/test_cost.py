@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from vcycle.data.grid import GridRange
-from vcycle.models import check_norm_group
 from vcycle.schedule import cost
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.multigrid import Multigrid
+from vcycle.schedule.norm_groups import check_norm_group
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 

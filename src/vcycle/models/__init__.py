@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     )
     from vcycle.models.norm import (
         SubBatchNorm3d as SubBatchNorm3d,
-        check_norm_group as check_norm_group,
         convert_batch_norm as convert_batch_norm,
         set_norm_group as set_norm_group,
     )
@@ -53,7 +52,6 @@ _MODULES = {
     "TokenDrop": "tokens",
     "build_model": "build",
     "check_model": "external",
-    "check_norm_group": "norm",
     "commit_statistics": "deferred",
     "convert_batch_norm": "norm",
     "convert_convolutions": "short_clips",

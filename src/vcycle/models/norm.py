@@ -20,6 +20,7 @@ from vcycle.models.norm_cpu import pooled
 from vcycle.models.norm_groups import normalise_across_ranks, normalise_groups
 from vcycle.models.norm_ops import collect, ops
 from vcycle.models.replace import replace_layers, traced_as_leaf
+from vcycle.schedule.norm_groups import check_norm_group
 
 
 class SubBatchNorm3d(nn.BatchNorm3d):
@@ -162,28 +163,6 @@ def ranks_per_group(norm_group: int, num_clips: int) -> int:
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     check_norm_group(norm_group, batch_clips=num_clips * world, num_parts=world)
     return norm_group // num_clips
-
-
-def check_norm_group(norm_group: int, *, batch_clips: int, num_parts: int = 1) -> None:
-    """Check before step 0 that norm groups of ``norm_group`` clips fit a global batch.
-
-    The batch of ``batch_clips`` is cut into ``num_parts`` contiguous equal parts, one a process.
-    The size of a part must be a multiple or a divisor of ``norm_group``. Successive micro-batches
-    of a process cannot share a group: let ``batch_clips`` then be the clips of all processes at
-    once.
-    Raises ValueError if they do not fit.
-    """
-    if norm_group < 1 or batch_clips % norm_group:
-        raise ValueError(
-            f"norm_group {norm_group}: it does not divide a batch of {batch_clips} clips; "
-            "choose a divisor of the batch size"
-        )
-    part = batch_clips / num_parts
-    if part % norm_group and norm_group % part:
-        raise ValueError(
-            f"norm_group {norm_group}: it does not fit {num_parts} processes with {part:g} clips "
-            "each; choose a number of processes that does not split groups, or splits them evenly"
-        )
 
 
 def convert_batch_norm(model: nn.Module) -> nn.Module:

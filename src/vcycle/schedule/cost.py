@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vcycle.schedule.norm_groups import fits_parts
 from vcycle.schedule.plan import MiniBatch, Plan
 from vcycle.schedule.shape import Shape, clip_name, stride_range
 
@@ -225,8 +226,8 @@ def _micro_batch(share: int, most: int, *, group: int, num_devices: int) -> int 
     Groups fill the clips of a device, or are split evenly over devices.
     """
     for clips in range(most, 0, -1):
-        whole = share % clips == 0 and clips * num_devices % group == 0
-        if whole and (clips % group == 0 or group % clips == 0):
+        at_once = clips * num_devices
+        if share % clips == 0 and fits_parts(group, batch_clips=at_once, num_parts=num_devices):
             return clips
     return None
 

@@ -17,11 +17,11 @@ from vcycle.data.request import StepPart
 from vcycle.models import (
     SampleDropout,
     SubBatchNorm3d,
-    check_norm_group,
     has_deferred_statistics,
 )
 from vcycle.models.dropout import BY_SAMPLE
 from vcycle.models.frozen import has_norm_groups, training_norms
+from vcycle.schedule.norm_groups import check_norm_group
 
 
 def check_batch(batch: object) -> None:

@@ -34,10 +34,11 @@ from vcycle.evaluate.loaders import (
 )
 from vcycle.evaluate.run_manifest import has_other_videos
 from vcycle.evaluate.setup import make_network, read_manifest
-from vcycle.models import check_norm_group, freeze
+from vcycle.models import freeze
 from vcycle.models.external import check_trained_precision
 from vcycle.models.frozen import has_norm_groups
 from vcycle.models.wrapped import inner_optimizer
+from vcycle.schedule.norm_groups import fits_parts
 from vcycle.schedule.plan import Plan
 from vcycle.train.activity import Activity
 from vcycle.train.augment import check_pairs
@@ -309,14 +310,12 @@ def check_batch_division(config: RunConfig, network: nn.Module, fabric: Fabric) 
                     f"{kind.shape} would split norm groups of {kind.norm_group}; give a smaller "
                     f"--accumulate or --multigrid.norm_group, or a larger --batch-size"
                 )
-            try:
-                check_norm_group(kind.norm_group, batch_clips=clips, num_parts=world)
-            except ValueError:
+            if not fits_parts(kind.norm_group, batch_clips=clips, num_parts=world):
                 raise ValueError(
                     f"{batch} would split norm groups of {kind.norm_group} unevenly; give "
                     f"--multigrid.norm_group, a divisor of {config.baseline.batch_size // parts}, "
                     f"or another number of processes"
-                ) from None
+                )
 
 
 def _say_partial_norms(config: RunConfig, network: nn.Module, fabric: Fabric) -> None:
