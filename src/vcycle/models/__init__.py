@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vcycle.models.batch_statistics import precise_bn as precise_bn
     from vcycle.models.build import build_model as build_model
+    from vcycle.models.check import check_model as check_model
     from vcycle.models.deferred import (
         commit_statistics as commit_statistics,
         defer_statistics as defer_statistics,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         convert_dropout as convert_dropout,
         set_dropout_seeds as set_dropout_seeds,
     )
-    from vcycle.models.external import check_model as check_model
     from vcycle.models.frozen import freeze as freeze
     from vcycle.models.memory_layout import (
         memory_format as memory_format,
@@ -51,7 +51,7 @@ _MODULES = {
     "SubBatchNorm3d": "norm",
     "TokenDrop": "tokens",
     "build_model": "build",
-    "check_model": "external",
+    "check_model": "check",
     "commit_statistics": "deferred",
     "convert_batch_norm": "norm",
     "convert_convolutions": "short_clips",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 
 def quoted(text: str) -> str:
     """The start of a text in quotes, for a one-line message."""
@@ -27,6 +30,15 @@ def one_line(error: BaseException) -> str:
     if not text:
         text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     return shortened(text)
+
+
+def raised_text(error: BaseException) -> str:
+    """What somebody's own code raised: its kind and text, or the line itself if it has no text."""
+    said = shortened(error)
+    if not said and error.__traceback__ is not None:  # as of a bare assert
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{place.line} ({Path(place.filename).name}, line {place.lineno})"
+    return f"{type(error).__name__}: {said}"
 
 
 def duration(seconds: float) -> str:

@@ -29,7 +29,7 @@ from vcycle.devices.fabric import Fabric
 from vcycle.evaluate.checkpoint import weights_bytes
 from vcycle.models import check_model, discard_statistics, memory_format, set_token_share
 from vcycle.models.buffers import restored_buffers
-from vcycle.models.external import TOO_FEW_VALUES
+from vcycle.models.check import TOO_FEW_VALUES
 from vcycle.models.pickled import load_pickled
 from vcycle.schedule.messages import duration
 from vcycle.schedule.plan import MiniBatch
