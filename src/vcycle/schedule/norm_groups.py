@@ -21,6 +21,12 @@ def check_norm_group(norm_group: int, *, batch_clips: int, num_parts: int = 1) -
     of a process cannot share a group: let ``batch_clips`` then be the clips of all processes at
     once.
     Raises ValueError if they do not fit.
+
+    >>> check_norm_group(8, batch_clips=64, num_parts=4)  # two groups in each part
+    >>> check_norm_group(8, batch_clips=64, num_parts=16)  # two parts to each group
+    >>> check_norm_group(8, batch_clips=20)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: norm_group 8: it does not divide a batch of 20 clips; choose ...
     """
     if norm_group < 1 or batch_clips % norm_group:
         raise ValueError(
