@@ -64,9 +64,6 @@ def moving_noise(num_frames: int) -> np.ndarray:
 @contextmanager
 def _same_priority() -> Iterator[None]:
     """SVT-AV1 makes its process a real-time one if it may, which starves all others."""
-    if not hasattr(os, "sched_getscheduler"):
-        yield
-        return
     before = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         yield

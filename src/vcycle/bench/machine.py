@@ -108,8 +108,7 @@ def measure_disk(folder: Path) -> Disk:
             file.write(block)
         os.fsync(file.fileno())
         written = time.perf_counter()
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         file.seek(0)
         opened = time.perf_counter()
         while file.read(len(block)):

@@ -44,7 +44,7 @@ class Data:
         cache_folder: where, shared by all processes; ``vcycle`` among the user's caches unless set.
         frames_gib: GiB of memory for the decoded frames of the training videos, a copy for each
             process of the machine that decodes: they are kept if all copies fit into it and into a
-            quarter of what is free, which is known on Linux alone; 0 keeps none.
+            quarter of what is free; 0 keeps none.
     """
 
     manifest: str = ""

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from vcycle.data.bad_videos import BadVideo, TooManyBadVideos, listed
+from vcycle.data.cache import VideoCache
 from vcycle.data.decode.kept import KeptFrames
 from vcycle.data.decode.remote import fetch
 from vcycle.data.decode.torchcodec import read_clip_torchcodec
@@ -27,9 +28,6 @@ from vcycle.data.metadata import Location, TookTooLong, UnreadableVideo, Video
 from vcycle.data.randomness import indexed_generator
 from vcycle.data.request import ClipRequest, check_request
 from vcycle.schedule.messages import one_line
-
-if TYPE_CHECKING:
-    from vcycle.data.cache import VideoCache  # which not every system can import
 
 _MAX_SUBSTITUTES = 20
 

@@ -27,9 +27,7 @@ def process_cores() -> int:
 
 def allowed_cores() -> int:
     """Cores that this process may be put on; under a quota it keeps fewer of them busy."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def default_workers() -> int:
@@ -55,7 +53,7 @@ class CoreUse:
 
     @classmethod
     def now(cls) -> CoreUse:
-        """Seconds by all are 0 where the system does not say (it is Linux's /proc that does)."""
+        """Seconds by all are 0 where the system does not say."""
         return cls(_busy_seconds(_STAT), time.process_time(), time.monotonic())
 
     def others_since(self, before: CoreUse) -> float:
@@ -70,7 +68,7 @@ def _busy_seconds(stat: Path) -> float:
         lines = stat.read_text().splitlines()
         allowed = {f"cpu{core}" for core in os.sched_getaffinity(0)}
         tick = os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError):
+    except OSError:
         return 0.0
     rows = [words for words in map(str.split, lines) if words[0] in allowed]
     # user, nice, system, (idle, iowait,) irq, softirq, steal

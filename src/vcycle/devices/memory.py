@@ -28,7 +28,7 @@ def memory_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """What is free or would be, if needed; 0 where the system does not say (Linux's /proc does)."""
+    """What is free or would be, if needed; 0 where the system does not say."""
     found = re.search(r"^MemAvailable: +(\d+) kB$", text_of(_MEMINFO), re.MULTILINE)
     free = 1024 * int(found[1]) if found else 0
     return max(0, min([free, *(limit - used for limit, used in _limits())]))

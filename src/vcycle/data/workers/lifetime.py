@@ -11,7 +11,6 @@ import gc
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,8 +30,8 @@ _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
 def process_context() -> Any:
-    """How to start processes: forking is cheap and shares memory, but is safe on Linux only."""
-    return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    """How to start processes: by forking, which is cheap and shares memory."""
+    return multiprocessing.get_context("fork")
 
 
 @contextmanager
@@ -117,7 +116,7 @@ def _end_with(parent: int, thread: int) -> None:
     ``thread`` is the native id of the parent's thread that started it. Linux sends the signal when
     that thread ends, so it is requested only if that is the main thread, whose id is the process's.
     """
-    if sys.platform == "linux" and thread == parent:
+    if thread == parent:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it ended before the request
             os._exit(1)

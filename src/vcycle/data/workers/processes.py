@@ -80,19 +80,14 @@ class WorkerPool:
         self.dataset = dataset
         self.bad_indices: dict[int, str] = {}
         self._deaths: Counter[int] = Counter()  # of workers, by the video that they were on
-        self._context = process_context()
-        self.memory: Tensor
+        context = process_context()
         with torch.inference_mode(False):  # a tensor made in that mode cannot be written outside it
-            if self._context.get_start_method() == "fork":
-                # Anonymous: not limited by the size of /dev/shm, 64 MB in many containers.
-                self.memory = torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8)
-            else:
-                self.memory = torch.empty(num_bytes, dtype=torch.uint8)
-                self.memory.share_memory_()  # type: ignore[no-untyped-call]
-        self._generation = self._context.RawValue("q", 0)
+            # Anonymous: not limited by the size of /dev/shm, 64 MB in many containers.
+            self.memory = torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8)
+        self._generation = context.RawValue("q", 0)
         # For each worker: the index of the video that it is on, or -1, and the time it began.
-        self._on_video = self._context.RawArray("q", [-1] * num_workers)
-        self._began = self._context.RawArray("d", num_workers)
+        self._on_video = context.RawArray("q", [-1] * num_workers)
+        self._began = context.RawArray("d", num_workers)
         self._looked = time.monotonic()
         self._next_number = 0
         self._restarts_in_a_row = 0
