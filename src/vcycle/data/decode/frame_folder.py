@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.decode.container import DECODER_OPTIONS, MOST_PIXELS
-from vcycle.data.decode.resample import Resampler, mirror, orientation, rotation
+from vcycle.data.decode.resample import Resampler, displayed_size, mirror, rotation
 from vcycle.data.grid import Grid
 from vcycle.data.metadata import IMAGE_SUFFIXES, TookTooLong, UnreadableVideo, VideoInfo
 from vcycle.schedule.messages import one_line
@@ -73,13 +73,13 @@ def probe_frames(folder: str, *, frame_rate: float) -> VideoInfo:
     first = _decode(files[0])
     with Path(files[0]).open("rb") as file:
         codec = _codec(file.read(4))
-    turned = orientation(first)[1] % 2 == 1  # as a camera's image may ask for
+    height, width = displayed_size(first)  # a camera's image may be turned
     return VideoInfo(
         num_frames=len(files),
         frame_rate=frame_rate,
         duration_seconds=len(files) / frame_rate,
-        width=first.height if turned else first.width,
-        height=first.width if turned else first.height,
+        width=width,
+        height=height,
         codec=codec,
         rotation=rotation(first),
         key_interval=1,

@@ -17,7 +17,7 @@ from vcycle.data.decode.clock import stream_clock, stream_frame_rate
 from vcycle.data.decode.container import is_folder, open_video
 from vcycle.data.decode.frame_folder import probe_frames
 from vcycle.data.decode.frame_search import intact_packets
-from vcycle.data.decode.resample import orientation, rotation
+from vcycle.data.decode.resample import displayed_size, rotation
 from vcycle.data.metadata import FOLDER_FRAME_RATE, Location, UnreadableVideo, VideoInfo
 
 _MIN_FRAME_BYTES = 8  # in the file for each frame; one that repeats the last takes about 20
@@ -45,13 +45,13 @@ def probe(place: Location, *, folder_frame_rate: float = FOLDER_FRAME_RATE) -> V
             or _num_until_end(place, container, stream)
             or _num_packets(place, container, stream)
         )
-        turned = orientation(first)[1] % 2 == 1
+        height, width = displayed_size(first)
         return VideoInfo(
             num_frames=num_frames,
             frame_rate=float(rate),
             duration_seconds=float(num_frames / rate),
-            width=first.height if turned else first.width,
-            height=first.width if turned else first.height,
+            width=width,
+            height=height,
             codec=stream.codec_context.name,
             rotation=rotation(first),
             key_interval=key_interval,

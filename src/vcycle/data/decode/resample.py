@@ -184,6 +184,12 @@ def orientation(frame: Any) -> tuple[bool, int]:
     return mirrored, (round(rotation(frame) / 90) + 2 * mirrored) % 4
 
 
+def displayed_size(frame: Any) -> tuple[int, int]:
+    """The height and width of a frame as it is displayed."""
+    is_turned = orientation(frame)[1] % 2 == 1
+    return (frame.width, frame.height) if is_turned else (frame.height, frame.width)
+
+
 def rotation(frame: Any) -> int:
     """The degrees, from 0 to 359, by which a frame says it is turned; 0 if they make no sense."""
     return frame.rotation % 360 if _determinant(frame) else 0
