@@ -6,7 +6,7 @@ on the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -79,21 +79,15 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device; from pinned memory the copy does not block."""
-        return replace(
-            self,
-            clips=self.clips.to(device, non_blocking=True),
-            labels=self.labels.to(device, non_blocking=True),
-            indices=self.indices.to(device, non_blocking=True),
-        )
+        return self._with(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory; a ``DataLoader`` with ``pin_memory`` calls it."""
-        return replace(
-            self,
-            clips=self.clips.pin_memory(),
-            labels=self.labels.pin_memory(),
-            indices=self.indices.pin_memory(),
-        )
+        return self._with(lambda tensor: tensor.pin_memory())
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        clips, labels, indices = change(self.clips), change(self.labels), change(self.indices)
+        return replace(self, clips=clips, labels=labels, indices=indices)
 
 
 def normalize(

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 from vcycle.data.atomic import write_atomic
-from vcycle.data.metadata import INTEGERS, Location, Video, VideoInfo, check_uri
+from vcycle.data.metadata import INTEGERS, Location, Video, check_uri
 from vcycle.data.tables import (
     check_line,
     parse_number,
@@ -47,11 +47,7 @@ _FOREIGN = (
 _FIX = "correct it, or index the videos again"
 _OPTIONAL = {"key_interval": "0", "spans": "", "offset": "0", "num_bytes": "0"}
 _OPTIONAL |= {"start_seconds": "0", "end_seconds": "0"}
-_COLUMNS = (
-    *_NEEDED,
-    *(field.name for field in fields(VideoInfo)),
-    *("spans", "offset", "num_bytes", "start_seconds", "end_seconds"),
-)
+_COLUMNS = (*_NEEDED, *(each.name for each in fields(Video) if each.name not in _NEEDED))
 
 
 @dataclass(frozen=True)

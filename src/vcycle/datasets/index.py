@@ -28,12 +28,13 @@ from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo
 from vcycle.datasets.balance import split_table, split_warnings
 from vcycle.datasets.choices import CHOICES_FILE, Choices
 from vcycle.datasets.folders import plain_path
-from vcycle.datasets.journal import Journal, file_stamp, frames_stamp
+from vcycle.datasets.journal import Journal
 from vcycle.datasets.listing import Entry, Listing, local_path
 from vcycle.datasets.mirroring import mirroring
 from vcycle.datasets.on_ray import check_shared, run_anywhere
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video
 from vcycle.datasets.splits import repaired_splits
+from vcycle.datasets.stamps import file_stamp, frames_stamp
 from vcycle.schedule.messages import counted
 
 JOURNAL = "probes.jsonl"

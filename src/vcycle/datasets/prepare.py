@@ -25,7 +25,6 @@ from vcycle.data.decode.resample import without_fields
 from vcycle.data.decode.video import iterate_frames
 from vcycle.data.manifest import Manifest, write_reasons
 from vcycle.data.metadata import Location, UnreadableVideo, Video, VideoInfo, check_uri
-from vcycle.datasets.journal import file_stamp, original_stamp
 from vcycle.datasets.on_ray import check_shared, run_anywhere
 from vcycle.datasets.parallel import Failed, check_num_workers, one_video
 from vcycle.datasets.prepared_folder import (
@@ -35,6 +34,7 @@ from vcycle.datasets.prepared_folder import (
     open_prepared_folder,
 )
 from vcycle.datasets.prepared_names import prepared_names
+from vcycle.datasets.stamps import file_stamp, original_stamp
 from vcycle.schedule.messages import counted
 
 _PRESETS = (

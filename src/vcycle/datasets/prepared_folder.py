@@ -19,8 +19,9 @@ from typing import Any
 from vcycle.data.atomic import remove_partials, write_atomic
 from vcycle.data.manifest import MANIFEST_FILES, PREPARED_FILE, check_path
 from vcycle.data.metadata import Video, VideoInfo
-from vcycle.datasets.journal import Journal, Row, file_stamp
+from vcycle.datasets.journal import Journal, Row
 from vcycle.datasets.shards import write_shard
+from vcycle.datasets.stamps import file_stamp
 
 _JOURNAL = "prepared.jsonl"
 Stamp = list[Any]
