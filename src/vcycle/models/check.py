@@ -245,7 +245,7 @@ def _in_bfloat16(scores: Tensor, clips: Tensor) -> str:
         return ""
     return (
         "; in bfloat16 on a CPU torch's convolutions of single frames are at fault: call "
-        "vcycle.models.convert_convolutions(model)"
+        "vcycle.convert_convolutions(model)"
     )
 
 

@@ -49,7 +49,7 @@ def set_token_share(model: nn.Module, share: float) -> None:
     if share < 1 and not layers:
         raise ValueError(
             f"multigrid.long_cycle.tokens: a phase keeps {share:g} of the tokens, and the model "
-            f"cannot drop any; give null, or a model with a layer vcycle.models.TokenDrop, such as "
+            f"cannot drop any; give null, or a model with a layer vcycle.TokenDrop, such as "
             f"video_vit_tiny"
         )
     for layer in layers:

@@ -16,7 +16,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -175,5 +174,4 @@ def _forget_cached(path: Path) -> None:
     """Have a file written to the disk, and read from there."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
-        with suppress(AttributeError):  # not on every system
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
