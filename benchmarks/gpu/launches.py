@@ -1,6 +1,6 @@
 """Count the operations of a SlowFast training step, with plain and with sub-batch norm.
 
-    python benchmarks/gpu/launches.py --json
+    python benchmarks/gpu/launches.py
 
 In: nothing; model and clips are on the meta device, which computes shapes only and takes the same
 path as a GPU. Out: ``plain``, ``grouped`` and their ``ratio``, at 128 clips of 8x112x112 with norm
@@ -13,7 +13,6 @@ kernel each (``vcycle.models.norm_triton``).
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from typing import Any
@@ -72,9 +71,6 @@ def count(norm_group: int | None) -> Counter[str]:
 
 def main() -> None:
     """Count and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print a JSON object, not a line")
-    as_json = parser.parse_args().json
     plain, grouped = count(None), count(NORM_GROUP)
     result = {
         "model": MODEL,
@@ -86,11 +82,7 @@ def main() -> None:
         "ratio": grouped.total() / plain.total(),
         "of_sub_batch_norm": {k: n for k, n in grouped.items() if k.startswith("vcycle.")},
     }
-    if as_json:
-        print(json.dumps(result, indent=1))
-    else:
-        ratio = grouped.total() / plain.total()
-        print(f"plain {plain.total()}, grouped {grouped.total()}, ratio {ratio:.2f}")
+    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":
