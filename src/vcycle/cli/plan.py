@@ -126,12 +126,12 @@ def _report(options: argparse.Namespace) -> PlanReport:
         )
     use_model_of_weights(options)
     config = run_config(options)
-    plan, flags = config.plan(), options.given
+    plan, flags, videos = config.plan(), options.given, _videos_note(config)
     if "data.short_side" in options.fields:
         config.grid_range()  # which takes numpy, as a plan does not
     if options.step_seconds is None:
         hint = _DECODING_HINT if config.data.manifest else ""
-        return PlanReport(config, flags, hint=hint, videos=_videos_note(config))
+        return PlanReport(config, flags, hint=hint, videos=videos)
     num_devices = 1 if options.num_devices is None else options.num_devices
     if num_devices < 1:
         raise ValueError(f"--num-devices {num_devices}: give at least 1")
@@ -157,7 +157,6 @@ def _report(options: argparse.Namespace) -> PlanReport:
             # By default they are the cores of a machine, however many processes share them.
             workers=process_cores() if workers == "auto" else workers * num_devices,
         )
-    videos = _videos_note(config)
     return PlanReport(config, flags, seconds, memory, decoding, timed=timed, videos=videos)
 
 

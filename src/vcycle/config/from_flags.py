@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
@@ -18,7 +17,7 @@ from vcycle.config.fitting import fitted_cycle, fitted_span, noted_grids, noted_
 from vcycle.config.flags import check_flags
 from vcycle.config.recipes import FIXED_RECIPES, USER_RECIPES, recipe
 from vcycle.config.run import RunConfig
-from vcycle.config.sizing import Asked, other_notes, rescaled, reshaped
+from vcycle.config.sizing import Asked, other_notes, rate_exponent, rescaled, reshaped
 from vcycle.data.manifest import Manifest
 from vcycle.schedule.multigrid import COARSE_TO_FINE, Multigrid
 
@@ -87,7 +86,7 @@ def _config(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
     # What was asked for has no reason of the recipe's; a baseline has no length or batches to ask.
     kept = _CYCLES if read.multigrid.long_cycle is None else (*_CYCLES, *_SIZES)
     is_named = options.schedule is not None or _is_baseline(options)
-    is_alike = _is_alike(config.multigrid, read.multigrid, kept)
+    is_alike = all(getattr(config.multigrid, x) == getattr(read.multigrid, x) for x in kept)
     if is_named or not is_alike or _trained(config) != _trained(read):
         config = replace(config, schedule_notes=())
     cycle = config.multigrid.long_cycle
@@ -104,10 +103,6 @@ def _trained(config: RunConfig) -> tuple[str, str, int]:
 
 def _is_baseline(options: argparse.Namespace) -> bool:
     return options.baseline or options.baseline_steps is not None
-
-
-def _is_alike(one: Multigrid, other: Multigrid, fields: Iterable[str]) -> bool:
-    return all(getattr(one, name) == getattr(other, name) for name in fields)
 
 
 def _check_epochs(config: RunConfig, options: argparse.Namespace, videos: Manifest | None) -> None:
@@ -189,7 +184,7 @@ def _read(options: argparse.Namespace, videos: Manifest | None) -> RunConfig:
         )
     if name in USER_RECIPES and num_videos is None and videos is not None:
         num_videos = len(videos)
-    if name in FIXED_RECIPES and num_videos is None and num_gpus is None:
+    if name in FIXED_RECIPES and num_videos is None:
         size = options.fields.get("baseline.num_videos")
         return rescaled(recipe(name), _asked(options), num_videos=size)
     return recipe(
@@ -246,7 +241,8 @@ def _check_rate(config: RunConfig, fields: dict[str, Any], *, from_file: bool) -
         )
     if name == own:
         return
-    rule = ", and --multigrid.rate_exponent 0.5" if name in ("adamw", "muon", "lamb") else ""
+    exponent = rate_exponent(name)
+    rule = f", and --multigrid.rate_exponent {exponent:g}" if exponent != 1 else ""
     raise ValueError(
         f"--optimizer.name {name}: {config.baseline.learning_rate.base:g} is a rate for {own}; "
         f"give {name} its own with --lr{rule}"

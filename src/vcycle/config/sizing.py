@@ -37,6 +37,17 @@ def other_notes(notes: Iterable[str], *beginnings: str) -> tuple[str, ...]:
     return tuple(note for note in notes if not note.startswith(beginnings))
 
 
+def rate_exponent(optimizer: str) -> float:
+    """The power of the batch that an optimizer's rate follows: the linear or square-root rule."""
+    return 0.5 if optimizer in ("adamw", "muon", "lamb") else 1.0
+
+
+def rate_rule(exponent: float) -> str:
+    """How a rate follows the batch, in words."""
+    rules = {1.0: "in proportion to the batch", 0.5: "by the square root of the batch"}
+    return rules.get(exponent, f"by the batch to the power {exponent:g}")
+
+
 def clips_in(epochs: float, num_videos: int) -> Fraction:
     """Clips of so many epochs as they are written: 2.2 of 50 videos are 110, no more."""
     return Fraction(str(epochs)) * num_videos
@@ -63,11 +74,10 @@ class Asked:
     def __post_init__(self) -> None:
         if self.epochs is not None and self.steps is not None:
             raise ValueError("epochs and steps: both fix the steps; leave one out")
-        flags = {"batch_size": "--batch-size", "epochs": "--epochs", "rate": "--lr"}
-        for name in ("batch_size", "epochs", "steps", "rate"):
-            value = getattr(self, name)
+        flags = ("--batch-size", "--epochs", "--baseline.steps", "--lr")
+        values = (self.batch_size, self.epochs, self.steps, self.rate)
+        for flag, value in zip(flags, values, strict=True):
             if value is not None and not 0 < value < math.inf:
-                flag = flags.get(name, "--baseline.steps")
                 raise ValueError(f"{flag} {value:g}: give a positive number")
 
     def steps_of(self, num_videos: int, batch_size: int, *, num_clips: Fraction) -> int:
@@ -97,13 +107,8 @@ def rescaled(config: RunConfig, asked: Asked, *, num_videos: int | None = None) 
     if batch_size != old.batch_size:
         notes.append(f"batch size {batch_size:,} instead of {old.batch_size:,}")
     if rate != old.learning_rate.base:
-        power = config.multigrid.rate_exponent
-        rules = {1.0: "in proportion to the batch", 0.5: "by the square root of the batch"}
-        why = rules.get(power, f"by the batch to the power {power:g}")
-        notes.append(
-            f"learning rate {rate:g} instead of {old.learning_rate.base:g}, "
-            f"{why if asked.rate is None else 'as asked'}"
-        )
+        why = rate_rule(config.multigrid.rate_exponent) if asked.rate is None else "as asked"
+        notes.append(f"learning rate {rate:g} instead of {old.learning_rate.base:g}, {why}")
     if steps != old.steps:
         ask = asked.steps is not None or asked.epochs is not None
         steps_note = (

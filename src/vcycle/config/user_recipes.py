@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from vcycle.config.evidence import Evidence, from_other_weights, from_random_weights
 from vcycle.config.run import Model, Optimizer, RunConfig
 from vcycle.config.schedule_choice import planned
-from vcycle.config.sizing import Asked, clips_in, epochs_text, stage_ends
+from vcycle.config.sizing import Asked, clips_in, epochs_text, rate_exponent, rate_rule, stage_ends
 from vcycle.schedule.baseline import Baseline, LearningRate
 from vcycle.schedule.shape import Shape
 
@@ -130,8 +130,7 @@ def scratch(
         stage_ends=stage_ends(steps, (44, 72, 92), of=112),
     )
     steps_note = _epochs_note(baseline, asked) or "239 epochs of the baseline, as on Kinetics"
-    by = optimizer or training.optimizer.name
-    evidence = from_random_weights(Model(model), size.num_videos, optimizer=by)
+    evidence = from_random_weights(Model(model), size.num_videos, optimizer=training.optimizer.name)
     config = _run("scratch", baseline, model, size, training, evidence, asked, steps_note)
     has_weights = config.model.entry is not None and config.model.entry.kinetics_file is not None
     if size.num_videos >= 50_000 or not has_weights:
@@ -189,7 +188,7 @@ def _training(
     known = {} if entry is None else entry.rates
     rates = {each: known[each] for each in preferred if each in known}
     name = optimizer or next(iter(rates), "sgd")
-    exponent = 0.5 if name in ("adamw", "muon", "lamb") else 1.0
+    exponent = rate_exponent(name)
     base, clips, run = paper
     rate, why = base * size.batch_size / clips, f"the paper's {base:g} at {clips} clips on {run}"
     if name in rates:
@@ -200,11 +199,10 @@ def _training(
             f"optimizer.name {name}: no learning rate is known for {model}; give one with --lr"
         )
     chosen = _DECAYED.get(name, Optimizer(name))  # type: ignore[arg-type]
-    why += ", in proportion to the batch" if exponent == 1 else ", by the square root of the batch"
     if asked.rate is not None:
         rate, note = asked.rate, f"learning rate {asked.rate:g}, as asked"
     else:
-        note = f"learning rate {rate:g}: {why}"
+        note = f"learning rate {rate:g}: {why}, {rate_rule(exponent)}"
     return _Training(chosen, rate, exponent, name in rates, note)
 
 
