@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from markdown_table import table
-from update import fill
+from marked_pages import update_pages
 
 from vcycle.cli.plan import PlanReport, plan_text, plan_values
 from vcycle.config.flag_parser import FlagParser
@@ -195,24 +195,27 @@ def main(arguments: list[str]) -> int:
     """Update the files, or only check them."""
     plans = {run: values_of(run) for run in (*RUNS, *ABLATIONS, *NAMED, OWN_VIDEOS)}
     notes = "\n".join(f"    - {note}" for note in plans[OWN_VIDEOS]["notes"])
-    page, results = DOCS / "plans.md", DOCS / "results" / "plans.json"
-    text = fill(page.read_text(), "recipes", recipe_table(plans))
-    text = fill(text, "ablations", ablation_table(plans))
-    text = fill(text, "finetune", f"    vcycle plan {OWN_VIDEOS}\n\n{notes}")
-    text = fill(text, "schedules", schedule_table(plans))
     printed = textwrap.indent(plan_text(report_of(PRINTED_PLAN)), "    ", lambda _: True)
     printed = "\n".join(line.rstrip() for line in printed.splitlines())
-    text = fill(text, "anneal", f"    $ vcycle plan {PRINTED_PLAN}\n\n{printed}")
+    contents = {
+        "recipes": recipe_table(plans),
+        "ablations": ablation_table(plans),
+        "finetune": f"    vcycle plan {OWN_VIDEOS}\n\n{notes}",
+        "schedules": schedule_table(plans),
+        "anneal": f"    $ vcycle plan {PRINTED_PLAN}\n\n{printed}",
+    }
     files = {
-        page: text,
-        results: json.dumps(plans, indent=1) + "\n",
+        DOCS / "results" / "plans.json": json.dumps(plans, indent=1) + "\n",
         FIGURE: _figure_text(figure2()),
         SCHEDULES_FIGURE: _figure_text(schedules()),
     }
-    if "--check" in arguments:
+    check = "--check" in arguments
+    outdated = update_pages({DOCS / "plans.md": contents}, check=check)
+    if check:
         if sys.version_info < (3, 11):  # whose last matplotlib lays the same figure out differently
             del files[FIGURE]
-        return int(any(not file.exists() or file.read_text() != files[file] for file in files))
+        outdated += any(not file.exists() or file.read_text() != files[file] for file in files)
+        return int(outdated > 0)
     for file, content in files.items():
         file.parent.mkdir(exist_ok=True)
         file.write_text(content)

@@ -18,10 +18,10 @@ import savings_tables as savings
 import study_tables as tables
 import task_tables
 import yaml
+from marked_pages import update_pages
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 from savings_tables import Row
-from update import fill
 
 DOCS = Path(__file__).parent
 STUDIES = DOCS.parent / "benchmarks" / "study"
@@ -212,13 +212,7 @@ def main(arguments: list[str]) -> int:
             "in_all": tables.in_all(end_to_end),
         },
     }
-    for page, contents in pages.items():
-        before = after = page.read_text()
-        for mark, content in contents.items():
-            after = fill(after, mark, content)
-        outdated += after != before
-        if not check:
-            page.write_text(after)
+    outdated += update_pages(pages, check=check)
     return int(check and outdated > 0)
 
 

@@ -39,32 +39,33 @@ _CLIPS = 8
 """Of the full shape, that the GPU took."""
 
 
-def gpu_parts(folder: Path) -> list[tuple[str, str]]:
+def gpu_parts(folder: Path) -> dict[str, str]:
     """Each mark of the page with its content."""
     gpu = json.loads((folder / "gpu.json").read_text())
     on_cpu = _lines(folder / "recipe_steps.jsonl")
     on_gpu = _lines(folder / "recipe_steps_gpu.jsonl")
     on_h200 = _lines(folder / "recipe_steps_h200.jsonl")
     study = json.loads((folder / "study.json").read_text())
-    return [
-        ("gpu-about", gpu_about(gpu)),
-        ("gpu-steps", gpu_steps_table(gpu)),
-        ("gpu-profile", gpu_profile(gpu)),
-        ("gpu-equality", gpu_equality_table(gpu)),
-        ("gpu-networks", gpu_networks_table(gpu)),
-        ("gpu-decoding", gpu_decoding_table(_lines(folder / "gpu_decoding.jsonl"))),
-        ("gpu-runs", gpu_runs_table(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
-        ("gpu-pairs", gpu_pairs(_pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"]))),
-        ("gpu-compiled", gpu_compiled_table({"H100": on_gpu, "H200": on_h200})),
-        ("gpu-whole-runs", gpu_whole_runs_table(_lines(folder / "gpu_whole_runs.jsonl"))),
-        ("recipe-speedups", recipe_speedups_table(on_cpu, on_gpu, on_h200)),
-        ("recipe-steps", recipe_steps_about(on_cpu)),
-        ("recipe-gpu-steps", recipe_gpu_steps_table(on_gpu, "bf16-mixed")),
-        ("recipe-gpu-tf32", recipe_gpu_steps_table(on_gpu, "tf32")),
-        ("recipe-gpu-float32", recipe_gpu_steps_table(on_gpu, "32-true")),
-        ("recipe-gpu-about", recipe_steps_about(on_gpu)),
-        ("recipe-h200-about", recipe_steps_about(on_h200)),
-    ]
+    pairs = _pairs(_lines(folder / "gpu_runs.jsonl"), study["rows"])
+    return {
+        "gpu-about": gpu_about(gpu),
+        "gpu-steps": gpu_steps_table(gpu),
+        "gpu-profile": gpu_profile(gpu),
+        "gpu-equality": gpu_equality_table(gpu),
+        "gpu-networks": gpu_networks_table(gpu),
+        "gpu-decoding": gpu_decoding_table(_lines(folder / "gpu_decoding.jsonl")),
+        "gpu-runs": gpu_runs_table(pairs),
+        "gpu-pairs": gpu_pairs(pairs),
+        "gpu-compiled": gpu_compiled_table({"H100": on_gpu, "H200": on_h200}),
+        "gpu-whole-runs": gpu_whole_runs_table(_lines(folder / "gpu_whole_runs.jsonl")),
+        "recipe-speedups": recipe_speedups_table(on_cpu, on_gpu, on_h200),
+        "recipe-steps": recipe_steps_about(on_cpu),
+        "recipe-gpu-steps": recipe_gpu_steps_table(on_gpu, "bf16-mixed"),
+        "recipe-gpu-tf32": recipe_gpu_steps_table(on_gpu, "tf32"),
+        "recipe-gpu-float32": recipe_gpu_steps_table(on_gpu, "32-true"),
+        "recipe-gpu-about": recipe_steps_about(on_gpu),
+        "recipe-h200-about": recipe_steps_about(on_h200),
+    }
 
 
 def _lines(file: Path) -> list[Row]:

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from gpu_tables import gpu_parts
 from markdown_table import table
+from marked_pages import update_pages
 
 from vcycle.config.evidence import (
     MANY_VIDEOS,
@@ -276,57 +276,41 @@ def _dims(shape: list[int]) -> str:
     return " x ".join(str(size) for size in shape)
 
 
-def fill(text: str, mark: str, content: str) -> str:
-    """``text`` with what stands between the two marks replaced."""
-    pattern = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
-    if not pattern.search(text):
-        raise ValueError(f"no marks <!-- {mark} --> in the text")
-    return pattern.sub(lambda match: f"{match[1]}{content}\n{match[2]}", text)
-
-
 def main(arguments: list[str]) -> int:
     """Update the pages, or only check them."""
-    tables = [
-        (ROOT / "README.md", "demo", demo_table(_result("demo"))),
-        (
-            ROOT / "README.md",
-            "demo-elsewhere",
-            demo_elsewhere(_result("demo_elsewhere"), _result("demo")),
-        ),
-        (ROOT / "docs" / "demo.md", "demo-rates", demo_rates_table(_result("demo_rates"))),
-        (
-            ROOT / "docs" / "demo.md",
-            "demo-half",
-            demo_half(_result("demo_rates"), _result("demo_elsewhere")),
-        ),
-        (ROOT / "docs" / "data.md", "loader", loader_table(_result("loader"))),
-        (ROOT / "docs" / "data.md", "slices", slices_table(_result("slices"))),
-        (ROOT / "docs" / "data.md", "kept", kept_table(_result("kept_frames"))),
-        *((ROOT / "docs" / "gpu.md", mark, content) for mark, content in gpu_parts(RESULTS)),
-        (ROOT / "docs" / "models.md", "launches", launches_text(_result("launches"))),
-        (ROOT / "docs" / "models.md", "models", models_table()),
-        (ROOT / "docs" / "models.md", "weights", weights_table()),
-        (ROOT / "docs" / "which_schedule.md", "choices", choices_table()),
-        (
-            ROOT / "docs" / "models.md",
-            "short_clips",
-            short_clips_table(_result("short_clips")),
-        ),
-        (ROOT / "docs" / "models.md", "norm", norm_table(_result("models"))),
-    ]
     videos = _result("your_videos")
-    page = ROOT / "docs" / "your_videos.md"
-    tables += [(page, mark, transcript(run)) for mark, run in videos["runs"].items()]
-    tables.append((page, "kills", kills_text(_result("kills"))))
-    tables.append((page, "about", f"Here it is on {videos['about']}:"))
-    outdated = 0
-    for page, mark, content in tables:
-        before = page.read_text()
-        after = fill(before, mark, content)
-        outdated += after != before
-        if "--check" not in arguments:
-            page.write_text(after)
-    return int("--check" in arguments and outdated > 0)
+    pages = {
+        ROOT / "README.md": {
+            "demo": demo_table(_result("demo")),
+            "demo-elsewhere": demo_elsewhere(_result("demo_elsewhere"), _result("demo")),
+        },
+        ROOT / "docs" / "demo.md": {
+            "demo-rates": demo_rates_table(_result("demo_rates")),
+            "demo-half": demo_half(_result("demo_rates"), _result("demo_elsewhere")),
+        },
+        ROOT / "docs" / "data.md": {
+            "loader": loader_table(_result("loader")),
+            "slices": slices_table(_result("slices")),
+            "kept": kept_table(_result("kept_frames")),
+        },
+        ROOT / "docs" / "gpu.md": gpu_parts(RESULTS),
+        ROOT / "docs" / "models.md": {
+            "launches": launches_text(_result("launches")),
+            "models": models_table(),
+            "weights": weights_table(),
+            "short_clips": short_clips_table(_result("short_clips")),
+            "norm": norm_table(_result("models")),
+        },
+        ROOT / "docs" / "which_schedule.md": {"choices": choices_table()},
+        ROOT / "docs" / "your_videos.md": {
+            **{mark: transcript(run) for mark, run in videos["runs"].items()},
+            "kills": kills_text(_result("kills")),
+            "about": f"Here it is on {videos['about']}:",
+        },
+    }
+    check = "--check" in arguments
+    outdated = update_pages(pages, check=check)
+    return int(check and outdated > 0)
 
 
 def _result(name: str) -> Any:
