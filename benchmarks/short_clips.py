@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from models import GROUP_CLIPS, best_seconds, processor, train_step
+from norms import GROUP_CLIPS, best_seconds, train_step
+from study_provenance import processor
 from vcycle.models import build_model, convert_batch_norm, convert_convolutions, set_norm_group
 from vcycle.schedule.shape import Shape
 
@@ -40,10 +41,8 @@ def timed(name: str, num_clips: int, text: str) -> dict[str, Any]:
     models = {"plain": plain, "short_clips": convert_convolutions(copy.deepcopy(plain))}
     clips = torch.randn(num_clips, 3, shape.frames, shape.height, shape.width)
     clips = clips.contiguous(memory_format=torch.channels_last_3d)
-    steps: dict[str, Callable[[], object]] = {
-        kind: train_step(model, clips, "cpu") for kind, model in models.items()
-    }
-    seconds = best_seconds(steps, device="cpu", repeats=REPEATS)
+    steps = {kind: partial(train_step, model, clips) for kind, model in models.items()}
+    seconds = best_seconds(steps, repeats=REPEATS)
     ratio = seconds["short_clips"] / seconds["plain"]
     return {"model": name, "clips": num_clips, "shape": text, **seconds, "ratio": ratio}
 

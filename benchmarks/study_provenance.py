@@ -14,11 +14,15 @@ def machine(*, on_gpu: bool) -> str:
     """This machine's GPU, or one thread of its processor."""
     if on_gpu:
         return torch.cuda.get_device_name()
+    return f"{processor()}, one thread, {platform.system()} {platform.machine()}"
+
+
+def processor() -> str:
+    """The name of this machine's CPU."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    processor = names[0] if names else platform.processor()
-    return f"{processor}, one thread, {platform.system()} {platform.machine()}"
+    return names[0] if names else platform.processor()
 
 
 def is_of_cpu(row: dict[str, Any]) -> bool:

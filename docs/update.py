@@ -7,8 +7,8 @@
 its ``curves.png``: ``make published-demo``. ``demo_elsewhere.json`` is the summary of another
 machine. ``docs/results/demo_rates.json`` is what
 ``benchmarks/demo_rates.py`` writes, ``docs/results/loader.json`` what
-``vcycle bench loader --json`` prints, and ``docs/results/models.json`` what
-``benchmarks/models.py``, ``slices.json`` what ``benchmarks/slices.py`` and ``kept_frames.json``
+``vcycle bench loader --json`` prints, and ``docs/results/norms.json`` what
+``benchmarks/norms.py``, ``slices.json`` what ``benchmarks/slices.py`` and ``kept_frames.json``
 what ``benchmarks/kept_frames.py`` does.
 ``docs/gpu_tables.py`` says where its own come from.
 ``docs/results/your_videos.json`` is what ``docs/run_your_videos.py`` writes. The table of models
@@ -299,7 +299,7 @@ def main(arguments: list[str]) -> int:
             "models": models_table(),
             "weights": weights_table(),
             "short_clips": short_clips_table(_result("short_clips")),
-            "norm": norm_table(_result("models")),
+            "norm": norm_table(_result("norms")),
         },
         ROOT / "docs" / "which_schedule.md": {"choices": choices_table()},
         ROOT / "docs" / "your_videos.md": {
