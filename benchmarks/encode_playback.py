@@ -10,6 +10,7 @@ What is there stays.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,6 +22,24 @@ from vcycle.data.decode.encode import encode_video_frames
 PLAYED = {"forwards": slice(None), "backwards": slice(None, None, -1), "fast": slice(None, None, 2)}
 """The frames of a video, by class."""
 _SUFFIXES = (".avi", ".mp4")
+
+
+def encode_once(
+    out: Path, frames: Iterable[av.VideoFrame], *, frame_rate: int, quality: int
+) -> None:
+    """Encode frames, each a key frame, unless the file is there."""
+    if out.exists():
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(out) as partial:
+        encode_video_frames(
+            partial,
+            frames,
+            frame_rate=Fraction(frame_rate),
+            key_interval=1,
+            quality=quality,
+            preset="veryfast",
+        )
 
 
 def main() -> None:
@@ -41,18 +60,7 @@ def main() -> None:
             frames = [*container.decode(video=0)]
         for name, played in PLAYED.items():
             out = options.out / name / f"{video.stem}.mp4"
-            if out.exists():
-                continue
-            out.parent.mkdir(parents=True, exist_ok=True)
-            with atomic(out) as partial:
-                encode_video_frames(
-                    partial,
-                    frames[played],
-                    frame_rate=Fraction(25),
-                    key_interval=1,
-                    quality=18,
-                    preset="veryfast",
-                )
+            encode_once(out, frames[played], frame_rate=25, quality=18)
     print(f"{len(PLAYED) * len(videos)} clips in {options.out}")
 
 

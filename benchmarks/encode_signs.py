@@ -13,15 +13,13 @@ import argparse
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 from PIL import Image
 
-from vcycle.data.atomic import atomic
-from vcycle.data.decode.encode import encode_video_frames
+from encode_playback import encode_once
 
 _NAME = re.compile(r"colored_([a-z]+)_(\d+)_(\d+)_(\d+)_image\.png")
 _SIZE = (128, 128)
@@ -57,19 +55,7 @@ def main() -> None:
     if not clips:
         parser.error(f"{options.images}: no images SIGN/colored_SIGN_PERSON_TAKE_FRAME_image.png")
     for clip, paths in clips.items():
-        out = options.out / clip
-        if out.exists():
-            continue
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(out) as partial:
-            encode_video_frames(
-                partial,
-                frames_of(paths),
-                frame_rate=Fraction(5),
-                key_interval=1,
-                quality=23,
-                preset="veryfast",
-            )
+        encode_once(options.out / clip, frames_of(paths), frame_rate=5, quality=23)
     print(f"{len(clips)} clips in {options.out}")
 
 
