@@ -24,6 +24,7 @@ from vcycle.config.flags import add_config_flags
 from vcycle.config.from_flags import run_config
 from vcycle.config.paper_recipes import PAPER_RECIPES, k400_slowfast_r50
 from vcycle.report.plan_plot import draw_plans
+from vcycle.report.plan_table import times_less
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.plan import Plan
 
@@ -102,16 +103,11 @@ def recipe_table(plans: dict[str, Any]) -> str:
                 PRINTED.get(run, ""),
                 f"{plans[run]['compute_reduction']:.2f}x",
                 f"{plans[run]['frame_reduction']:.2f}x",
-                _times_less(plans[run]["span_reduction"]),
+                times_less(plans[run]["span_reduction"]),
             )
             for run in RUNS
         ],
     )
-
-
-def _times_less(reduction: float) -> str:
-    """As ``vcycle plan`` prints it."""
-    return f"{reduction:.2f}x" if reduction >= 1 else f"{1 / reduction:.2f}x as many"
 
 
 def ablation_table(plans: dict[str, Any]) -> str:

@@ -88,7 +88,7 @@ def _totals(plan: Plan, costs: Mapping[str, Cost]) -> str:
     rows = [
         ("steps", f"{len(plan):,}", f"{plan.baseline.steps:,}", f"{plan.step_reduction:.2f}x"),
         *(
-            (name, _large(each.plan), _large(each.baseline), _reduction(each))
+            (name, _large(each.plan), _large(each.baseline), times_less(each.reduction))
             for name, each in costs.items()
         ),
         ("epochs", f"{plan.epochs:.1f}", f"{plan.baseline.epochs:.1f}", _more(plan)),
@@ -97,11 +97,9 @@ def _totals(plan: Plan, costs: Mapping[str, Cost]) -> str:
     return _align(("total", "plan", "baseline", "reduction"), rows, left=(0,))
 
 
-def _reduction(total: Cost) -> str:
+def times_less(reduction: float) -> str:
     """How many times less, or as many if it is more, such as frames to decode."""
-    if total.plan > total.baseline:
-        return f"{total.plan / total.baseline:.2f}x as many"
-    return f"{total.reduction:.2f}x"
+    return f"{reduction:.2f}x" if reduction >= 1 else f"{1 / reduction:.2f}x as many"
 
 
 def _more(plan: Plan) -> str:
