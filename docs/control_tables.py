@@ -1,4 +1,4 @@
-"""What of the anneal's gain is its rate's: baselines that have its rate, and none of its grids.
+"""What of the anneal's gain is its rate's: baselines that have its rate, a pass that has its grids.
 
 In: the values of docs/results/study.json. Out: a text for each mark, which docs/draw_results.py
 writes into the pages.
@@ -114,6 +114,30 @@ def _at_equal_time(values: Row) -> str:
         f"At equal time, beside the curve through two lengths of such baselines, it was ahead at "
         f"{above} of {len(gains)} lengths, and of {len(beyond)} longer ones, which took more time, "
         f"{below} ended below the whole one"
+    )
+
+
+def pass_beside(values: Row) -> str:
+    """Where the pass, at each length, ended above the anneal and where below."""
+    every, gains = finals(values), {}
+    for (task, method, length), runs in every.items():
+        if method == "pass":
+            anneals = every.get((task, "anneal", length), {})
+            shared = runs.keys() & anneals.keys()
+            own, other = (mean_scores(each, shared) for each in (runs, anneals))
+            if own and other:
+                gains[task, length] = own[0] - other[0], len(shared)
+    others = [
+        f"{task} at {length:g} ({100 * gain:+.1f} points, {runs} runs)"
+        for (task, length), (gain, runs) in gains.items()
+        if gain >= 0
+    ]
+    most = -100 * min(gain for gain, _ in gains.values())
+    return (
+        f"`pass` has the same shapes and one rate along a cosine: simpler. On the same seeds and "
+        f"folds its top-1 was below the anneal's at {len(gains) - len(others)} of {len(gains)} "
+        f"lengths of {len({task for task, _ in gains})} tasks, by up to {most:.0f} points; not so, "
+        f"in shares of the baseline's steps, of {', '.join(others)}."
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import control_tables
 import matplotlib
+import muon_tables
 import savings_tables as savings
 import study_tables as tables
 import task_tables
@@ -130,11 +131,9 @@ def _update(
     return is_outdated
 
 
-def _methods(study: str) -> dict[str, dict[str, str]]:
-    methods: dict[str, dict[str, str]] = yaml.safe_load((STUDIES / f"{study}.yaml").read_text())[
-        "methods"
-    ]
-    return methods
+def _study(name: str) -> Row:
+    study: Row = yaml.safe_load((STUDIES / f"{name}.yaml").read_text())
+    return study
 
 
 def main(arguments: list[str]) -> int:
@@ -144,9 +143,11 @@ def main(arguments: list[str]) -> int:
     lines = (DOCS / "results" / "noise_scale.jsonl").read_text().splitlines()
     end_to_end = json.loads((DOCS / "results" / "end_to_end.json").read_text())
     playback = json.loads((DOCS / "results" / "playback.json").read_text())
-    methods = _methods("proof")
+    proof = _study("proof")
+    methods = proof["methods"]
+    with_norms = muon_tables.with_norms(values, proof["config"]["evaluation"]["precise_bn"])
     titles = {name: fields["title"] for name, fields in methods.items()}
-    of_trial = {name: fields["title"] for name, fields in _methods("playback").items()}
+    of_trial = {name: fields["title"] for name, fields in _study("playback")["methods"].items()}
     # Variants, which have another's rate, have a table: here they would lie on one another.
     drawn = {name: title for name, title in titles.items() if "rate_of" not in methods[name]}
     outdated = 0
@@ -176,7 +177,9 @@ def main(arguments: list[str]) -> int:
             "quiet": tables.quiet_table(values, titles),
             "rows": tables.rows_table(values),
         },
+        DOCS / "study.md": {"norms": with_norms},
         DOCS / "which_schedule.md": {
+            "pass": control_tables.pass_beside(values),
             "headline": task_tables.headline(values),
             "study": task_tables.main_table(values),
             "longer": task_tables.longer_table(values),
@@ -195,8 +198,8 @@ def main(arguments: list[str]) -> int:
             "controls": savings.equal_table(values, titles, methods=savings.CONTROLS),
             "parts": control_tables.parts_table(values),
             "parts_in_all": control_tables.parts_in_all(values),
-            "muon": task_tables.muon_table(values),
-            "muon_savings": task_tables.muon_savings(values),
+            "muon": muon_tables.muon_table(values),
+            "muon_savings": muon_tables.muon_savings(values),
             "bfloat16": tables.bfloat16_table(values),
             "same_length": tables.same_length_table(values),
             "noise": tables.noise_table([json.loads(line) for line in lines]),
@@ -204,6 +207,7 @@ def main(arguments: list[str]) -> int:
             "playback": tables.trial_table(playback, of_trial),
         },
         DOCS.parent / "README.md": {
+            "norms": f"- **Norm statistics**: {with_norms}",
             "equal": savings.equal_in_short(values),
             "cycles": task_tables.cycles_in_short(values),
             "short": task_tables.savings_in_short(values),

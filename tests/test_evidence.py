@@ -828,23 +828,6 @@ def test_bfloat16_in_the_same_seconds() -> None:
     assert 0.195 < min(shares) < max(shares) < 0.25
 
 
-def test_where_the_pass_was_ahead_of_the_anneal() -> None:
-    """In as many steps as the baseline's, and in twice as many."""
-    text = pages()
-    long = {
-        (p["dataset"], p["length"], p["method"]): round(100 * p["top1"], 1)
-        for p in POINTS
-        if p["regime"] == "scratch" and p["length"] >= 1 and p["method"] in ("pass", "anneal")
-    }
-    passes = [(name, length) for name, length, method in long if method == "pass"]
-    ahead = [each for each in passes if long[(*each, "pass")] > long[(*each, "anneal")]]
-    assert (len(passes), ahead) == (5, [("isl_emergency8", 1), ("weizmann10", 2)])
-    assert "in two of the five comparisons of the baseline's steps or more, one seed each" in text
-    for each in ahead:
-        assert str(long[(*each, "pass")]) in text
-        assert str(long[(*each, "anneal")]) in text
-
-
 def test_what_is_said_in_short_of_a_gpu() -> None:
     """Of the first recipe: its steps in three precisions, and compiled."""
     text = " ".join((RESULTS.parents[1] / "gpu.md").read_text().split())

@@ -279,6 +279,46 @@ def test_what_a_baseline_with_the_anneals_rate_leaves_of_its_saving(
     assert "; 1 of these 2 by intervals above zero" in text
 
 
+def test_where_the_pass_was_not_below_the_anneal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every task and length that both ran, by the runs that both have."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    pass_beside = runpy.run_path(str(DOCS / "control_tables.py"))["pass_beside"]
+
+    def run(name: str, method: str, length: float, top1: float, seed: int = 0) -> dict:
+        own = {"dataset": name, "regime": "r", "role": "final", "fold": 0, "loss": 1}
+        return {**own, "method": method, "length": length, "seed": seed, "top1": top1}
+
+    rows = [run("a", "anneal", 0.5, 0.9), run("a", "pass", 0.5, 0.8), run("a", "pass", 1, 0.9)]
+    rows += [run("a", "anneal", 2, 0.9), run("a", "pass", 2, 0.6), run("b", "anneal", 0.5, 0.7)]
+    rows += [run("b", "pass", 0.5, 0.72), run("b", "pass", 0.5, 0.1, seed=1)]
+    text = pass_beside({"rows": rows})
+    assert "below the anneal's at 2 of 3 lengths of 2 tasks, by up to 30 points; not so" in text
+    assert text.endswith("of b/r at 0.5 (+2.0 points, 1 runs).")
+
+
+def test_what_muon_and_the_anneal_save_beside_the_aim_and_with_norm_statistics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    tables = runpy.run_path(str(DOCS / "muon_tables.py"))
+    rows = []
+    for name, over_adamw, over_muon in (("isl_emergency8", 8.0, None), ("weizmann10", 4.0, 2.0)):
+        row = {**iso_row(name, over_adamw, 1.5, None, 1.0), "regime": "scratch"}
+        rows += [{**row, "method": method} for method in ("anneal-muon", "baseline-muon")]
+        against = {**iso_row(name, over_muon, None, None, 0.5), "regime": "scratch"}
+        rows.append({**against, "method": "anneal-muon", "against": "baseline-muon"})
+    names = ("isl_emergency8", "weizmann10")
+    points = [point(name, "baseline", 800, 0.8, length=1, regime="scratch") for name in names]
+    values = {"iso": rows, "points": points, "steps": []}
+    text = tables["muon_savings"](values)
+    assert "met it on 1 of 2 (8.0x on isl_emergency8, 4.0x on weizmann10); over Muon's" in text
+    assert text.endswith("on 0 of 2 (not reached on isl_emergency8, 2.0x on weizmann10).")
+    text = tables["with_norms"](values, 24)
+    # (800 + 8) / (100 + 8) and (800 + 8) / (200 + 8); with all 24, 824 / 124 and 824 / 224.
+    assert "7.5x (in place of 8.0x) on isl_emergency8, 3.9x (in place of 4.0x) on weizm" in text
+    assert "6.6x (in place of 8.0x) on isl_emergency8, 3.7x (in place of 4.0x) on weizm" in text
+
+
 def test_a_trial_apart_has_a_row_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(DOCS))
     tables = runpy.run_path(str(DOCS / "study_tables.py"))
