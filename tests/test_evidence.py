@@ -23,6 +23,7 @@ from vcycle.config.schedule_choice import (
     FEWEST_STEPS,
     LEAST_OF_CYCLES,
     LEAST_OF_SLOWFAST,
+    LEAST_OF_TRANSFORMER,
     LEAST_SHARE,
     LEVEL_STEPS,
     MOST_BASELINE_STEPS,
@@ -44,8 +45,9 @@ LONG = Asked(steps=4000)
 
 
 def pages() -> str:
-    """What docs/which_schedule.md and docs/what_was_tried.md say, in one line."""
-    files = (RESULTS.parents[1] / f"{name}.md" for name in ("which_schedule", "what_was_tried"))
+    """What the study's pages say, in one line."""
+    names = ("which_schedule", "what_was_tried", "study")
+    files = (RESULTS.parents[1] / f"{name}.md" for name in names)
     return " ".join(" ".join(page.read_text().split()) for page in files)
 
 
@@ -310,6 +312,15 @@ def test_in_less_than_the_least_share_passes_mostly_fell_short() -> None:
     assert sum(reached) <= len(reached) / 5
     long = [p for p in slowfast if p not in short]
     assert all(point["top1"] >= point["whole_baseline"]["top1"] for point in long)
+    transformer = [p for p in passes if p["regime"] == "transformer" and p["whole_baseline"]]
+    reached = [
+        (point["length"] < LEAST_OF_TRANSFORMER, point["top1"] >= point["whole_baseline"]["top1"])
+        for point in transformer
+        if point["length"] < LEAST_OF_SLOWFAST
+    ]
+    shorter, longer = ([is_there for each, is_there in reached if each == k] for k in (True, False))
+    assert sum(shorter) < len(shorter) / 2
+    assert sum(longer) > len(longer) / 2
     whole = {(p["dataset"], p["regime"]): p["steps"] for p in POINTS if p["length"] == 1}
     cycles = [p for p in POINTS if p["method"] == "paper" and p["whole_baseline"]]
     short = [p for p in cycles if p["steps"] < LEAST_OF_CYCLES * whole[p["dataset"], p["regime"]]]
@@ -603,6 +614,17 @@ def test_passes_from_other_starts() -> None:
     assert 0.03 < own - coarser < 0.045
     assert own - frames > 0.15
     assert abs(own - full) < 0.02
+    points, gains = (("pass", end), ("pass-more-full", end)), []
+    for name in ("isl_emergency8", "weizmann10", "generated"):
+        default, full = means(f"{name}/scratch", "top1", *points)
+        gains.append(f"{100 * abs(full - default):.1f} {'above' if full > default else 'below'}")
+    first, second, third = gains
+    assert (
+        f"with 35% the pass ended {first.replace(' ', ' points ')} its default on sign language, "
+        f"{second} on Weizmann, at a lower loss, and {third} on the generated clips"
+    ) in pages()
+    default, full = means("weizmann10/scratch", "loss", *points)
+    assert full < default
     shorter, root = means(task, "top1", ("pass", 0.184), ("pass-root-batch", 0.433))
     assert 0.04 < shorter - root < 0.055
     paper, anneal = means(task, "top1", ("paper", 1.0), ("anneal", 0.184))
@@ -1279,3 +1301,190 @@ def test_what_helps_the_anneal_together_was_ahead_in_one_seed_and_behind_in_two(
         )
         gains[steps] = (len(both), round(100 * (with_help - without)))
     assert gains == {207: (1, 8), 276: (2, -2), 414: (2, -2), 833: (1, 2)}
+
+
+def test_what_the_folds_of_weizmann_come_to() -> None:
+    folds = by_fold("weizmann10/scratch", "top1", ("anneal", 0.555), ("baseline", 1))
+    texts = ["{:.0f}, {:.0f} and {:.0f}%".format(*(100 * x for x in each)) for each in folds]
+    assert "the anneal has {} in them, the whole baseline {}".format(*texts) in pages()
+
+
+def test_what_one_rate_for_all_lengths_costs() -> None:
+    """Where the search ran again, at another length than the first."""
+    lengths = {(task_of(p), p["method"], p["length"]) for p in POINTS}
+    gains: dict[str, list[int]] = {"anneal": [], "anneal-muon": []}
+    for task, method, length in sorted(lengths):
+        plain = method.removesuffix("-retuned")
+        if plain != method and (task, plain, length) in lengths and length != 0.167:
+            own, of_plain = means(task, "top1", (method, length), (plain, length))
+            gains[plain].append(round(100 * (own - of_plain)))
+    assert "two to four points where it was looked at under AdamW, of whole runs" in pages()
+    assert (min(gains["anneal"]), max(gains["anneal"])) == (2, 4)
+    assert "under Muon five on Weizmann and none on sign language" in pages()
+    assert gains["anneal-muon"] == [0, 5]
+    points = ("anneal-muon", 0.167), ("anneal-muon-retuned", 0.167)
+    plain_top1, again = means("weizmann10/scratch", "top1", *points)
+    assert "its nine runs, on another kind of CPU, ended five points lower" in pages()
+    assert round(100 * (plain_top1 - again)) == 5
+
+
+def test_what_weizmanns_runs_of_a_gpu_were_ahead_by() -> None:
+    lines = (RESULTS.parent / "gpu_runs.jsonl").read_text().splitlines()
+    scores: list[dict[tuple[str, float], dict[tuple[int, int], float]]] = []
+    for rows in (map(json.loads, lines), (r for r in VALUES["rows"] if r["role"] == "final")):
+        of_rows: dict[tuple[str, float], dict[tuple[int, int], float]] = {}
+        for row in rows:
+            if task_of(row) == "weizmann10/scratch":
+                runs = of_rows.setdefault((row["method"], row["length"]), {})
+                runs[row["seed"], row["fold"]] = row["top1"]
+        scores.append(of_rows)
+    on_gpu, on_cpu = scores
+    ahead = {
+        key: statistics.mean(top1 - on_cpu[key][run] for run, top1 in on_gpu[key].items())
+        for key in on_gpu
+    }
+    assert "took eight points from the whole baseline and four to six from the anneal" in pages()
+    assert round(100 * ahead["baseline", 1]) == 8
+    of_anneal = sorted(round(100 * gain) for (name, _), gain in ahead.items() if name == "anneal")
+    assert (of_anneal[0], of_anneal[-1]) == (4, 6)
+
+
+def test_what_is_said_in_short_of_a_slowfast() -> None:
+    points, gains = (("anneal", 0.555), ("baseline", 1)), []
+    for dataset in ("isl_emergency8", "weizmann10"):
+        anneal, whole = means(f"{dataset}/slowfast", "top1", *points)
+        gains.append(round(100 * (anneal - whole)))
+    assert "by a point on sign language and by nine on 60 to 70 videos, five seeds" in pages()
+    assert gains == [1, 9]
+
+
+def test_how_long_the_anneals_are_that_compare_with_decoding_counted() -> None:
+    steps = [p["steps"] for p in POINTS if p["method"] == "anneal" and p["gain_with_decoding"]]
+    assert f"at every length that compares, of {min(steps):,} to {max(steps):,} steps" in pages()
+
+
+def test_how_many_clips_the_anneal_draws() -> None:
+    factors: dict[float, set[str]] = {}
+    for point in POINTS:
+        if point["method"] == "anneal":
+            factors.setdefault(point["length"], set()).add(f"{point['epoch_factor']:.1f}")
+    (few,), (more,), (most,) = (factors[length] for length in (0.369, 0.555, 1))
+    text = pages()
+    assert f"In three eighths of the steps the anneal draws {few} times the baseline's" in text
+    assert f"in five ninths {more} times" in text
+    assert "decodes nearly nine times the clips" in text
+    assert 8.5 < float(most) < 9
+
+
+def test_in_221_of_800_steps_it_was_ahead_at_equal_time_in_each_fold() -> None:
+    of_few = [p for p in ANNEALS if (p["dataset"], p["steps"]) == ("weizmann10", 221)]
+    assert {p["runs"] for p in of_few} == {15}
+    assert "ahead of a baseline of as many seconds in each fold, on the average of five" in pages()
+    assert all(min(point["gain"]["top1"]["folds"]) > 0 for point in of_few)
+    ahead = []
+    for task in ("sgd", "finetune", "transformer"):
+        anneal, once = means(f"weizmann10/{task}", "top1", ("anneal", 0.276), ("pass", 0.276))
+        ahead.append(100 * (anneal - once))
+    said = f"of a transformer the anneal is {min(ahead):.0f} to {max(ahead):.0f} points ahead"
+    assert said in pages()
+
+
+def test_beside_baselines_with_its_rate_it_was_ahead_at_equal_time_mostly_by_less() -> None:
+    over_cosine = {(task_of(p), p["method"], p["length"]): p["gain_with_decoding"] for p in POINTS}
+    less = [
+        gain["top1"]["mean"] < beside["top1"]["mean"]
+        for row in VALUES["iso_controls"]
+        for gain in row["gains"]
+        if row["method"] == "anneal"
+        and (beside := over_cosine[task_of(row), "anneal", gain["length"]])
+    ]
+    assert "[ahead at equal time, too](what_was_tried.md#controls), mostly by less" in pages()
+    assert sum(less) > len(less) / 2
+
+
+def test_what_bfloat16_costs_under_muon() -> None:
+    scores = {
+        (task_of(row), row["method"], row["length"], row["seed"], row["fold"]): row
+        for row in VALUES["rows"]
+        if row["role"] == "final"
+    }
+    costs: dict[str, list[float]] = {}
+    for (task, method, *run), row in scores.items():
+        other = scores.get((task, method.removesuffix("-bfloat16"), *run))
+        if method == "anneal-muon-bfloat16" and other is not None:
+            is_alike = row["machine"] == other["machine"]
+            for name in (task, "alike") if is_alike else (task,):
+                costs.setdefault(name, []).append(100 * (other["top1"] - row["top1"]))
+    text = pages()
+    cost = {name: statistics.mean(each) for name, each in costs.items()}
+    of_sign_language = cost["isl_emergency8/scratch"]
+    assert f"by {of_sign_language:.1f} points on sign language and four on Weizmann" in text
+    assert round(cost["weizmann10/scratch"]) == 4
+    assert "two higher in three pairs on the generated clips" in text
+    assert (round(cost["generated/scratch"]), len(costs["generated/scratch"])) == (-2, 3)
+    error = statistics.stdev(costs["alike"]) / math.sqrt(len(costs["alike"]))
+    assert f"of one kind it is lower by {cost['alike']:.1f} ± {error:.1f}," in text
+    assert "in the twelve pairs of one kind" in text
+    assert len(costs["alike"]) == 12
+
+
+def test_end_to_end_without_the_fold_of_a_busy_machine() -> None:
+    rows = json.loads((RESULTS.parent / "end_to_end.json").read_text())["rows"]
+    seconds: dict[str, dict[int, float]] = {}
+    for row in rows:
+        seconds.setdefault(row["form"], {})[row["fold"]] = row["seconds"]
+    plain, lower = seconds.pop("plain"), []
+    for own in seconds.values():
+        every, rest = (
+            sum(plain[fold] for fold in folds) / sum(own[fold] for fold in folds)
+            for folds in ((0, 1, 2), (1, 2))
+        )
+        lower.append(100 * (1 - rest / every))
+    said = f"without that fold the factors are {min(lower):.0f} to {max(lower):.0f}% lower"
+    assert said in pages()
+
+
+def test_t_intervals_of_an_anneal_beside_muons_whole_baseline() -> None:
+    reached = []
+    for dataset in ("isl_emergency8", "generated", "weizmann10"):
+        points = ("anneal-muon", 1), ("baseline-muon", 1)
+        folds = by_fold(f"{dataset}/scratch", "top1", *points)
+        gains = [anneal - whole for anneal, whole in zip(*folds, strict=True)]
+        reached.append(round(100 * 4.303 * statistics.stdev(gains) / math.sqrt(3)))
+    assert (
+        "reaches three points to either side on sign language, five on the generated clips and "
+        "fourteen on Weizmann"
+    ) in pages()
+    assert reached == [3, 5, 14]
+
+
+def test_what_a_step_of_muon_costs() -> None:
+    seconds = {
+        (row["regime"], row["method"]): row["seconds"]
+        for row in VALUES["steps"]
+        if (row["dataset"], row["shape"], row["token_share"]) == ("isl_emergency8", "8x96x96", 1)
+    }
+    more = [
+        seconds[regime, "baseline-muon"] / seconds[regime, "baseline"] - 1
+        for regime in ("scratch", "slowfast", "transformer")
+    ]
+    text = pages()
+    assert "three hundredths of a step of `resnet3d_tiny`, six of `slowfast_tiny` and" in text
+    assert [round(100 * each) for each in more[:2]] == [3, 6]
+    assert "nearly a third of `video_vit_tiny`" in text
+    assert 0.28 < more[2] < 1 / 3
+    (saved,) = (
+        row["top1"]
+        for row in VALUES["iso"]
+        if (task_of(row), row["method"]) == ("isl_emergency8/transformer", "anneal-muon")
+        and "against" not in row
+    )
+    factors = (saved["multiply_adds"]["factor"], saved["seconds"]["factor"])
+    assert "saves {:.1f} times in multiply-adds and {:.1f} in seconds".format(*factors) in text
+
+
+def test_small_clips_alone_beside_the_anneal_on_the_generated_clips() -> None:
+    folds = by_fold("generated/scratch", "top1", ("small", 0.276), ("anneal", 0.276))
+    above = [small > anneal for small, anneal in zip(*folds, strict=True)]
+    assert "in 414 steps (above it in one fold, below in two)" in pages()
+    assert sum(above) == 1
