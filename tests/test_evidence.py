@@ -573,7 +573,9 @@ def test_beside_a_baseline_of_twice_the_steps() -> None:
         and (row["method"], row["baseline_length"]) == ("anneal-retuned", 2)
     )
     found = row["top1"]
-    assert f"saves {found['factor']:.1f} times there, in {found['reached']:.0%} of the" in text
+    said = f"saves {found['factor']:.1f} times there, in fewer than two thirds of the resamples"
+    assert said in text
+    assert 0.6 < found["reached"] < 2 / 3
 
 
 def test_three_schedules_of_five_ninths_of_the_steps() -> None:
