@@ -262,7 +262,7 @@ def _can_go_on(path: Path, config: RunConfig) -> bool:
 
 
 def costs(config: RunConfig, baseline_clips: int) -> dict[str, Any]:
-    """Steps, clips over the baseline's, and multiply-adds of the steps' forward passes, of a run."""
+    """A run's steps, clips over the baseline's, and multiply-adds of its steps' forward passes."""
     plan = config.plan()
     with torch.device("meta"):
         model = build_model(config.model.name, num_classes=10, **config.model.options)
