@@ -145,7 +145,7 @@ def main(arguments: list[str]) -> int:
     playback = json.loads((DOCS / "results" / "playback.json").read_text())
     proof = _study("proof")
     methods = proof["methods"]
-    with_norms = muon_tables.with_norms(values, proof["config"]["evaluation"]["precise_bn"])
+    num_norm_batches = proof["config"]["evaluation"]["precise_bn"]
     titles = {name: fields["title"] for name, fields in methods.items()}
     of_trial = {name: fields["title"] for name, fields in _study("playback")["methods"].items()}
     # Variants, which have another's rate, have a table: here they would lie on one another.
@@ -177,7 +177,7 @@ def main(arguments: list[str]) -> int:
             "quiet": tables.quiet_table(values, titles),
             "rows": tables.rows_table(values),
         },
-        DOCS / "study.md": {"norms": with_norms},
+        DOCS / "study.md": {"norms": muon_tables.with_norms(values, num_norm_batches)},
         DOCS / "which_schedule.md": {
             "pass": control_tables.pass_beside(values),
             "headline": task_tables.headline(values),
@@ -207,7 +207,7 @@ def main(arguments: list[str]) -> int:
             "playback": tables.trial_table(playback, of_trial),
         },
         DOCS.parent / "README.md": {
-            "norms": f"- **Norm statistics**: {with_norms}",
+            "norms": muon_tables.with_norms_in_short(values, num_norm_batches),
             "equal": savings.equal_in_short(values),
             "cycles": task_tables.cycles_in_short(values),
             "short": task_tables.savings_in_short(values),

@@ -68,19 +68,14 @@ def _beside_the_aim(values: Row) -> str:
 
 
 def with_norms(values: Row, batches: int) -> str:
-    """What the shortest runs save if the estimate of norm statistics is counted on both sides.
-
-    For a baseline's cost that is that of all its steps.
-    """
-    saved, wholes = _savings(values, None), baselines_of(values)
-    texts = []
-    for share in (1 / _FORWARDS, 1):
-        counted = []
-        for name, found in saved.items():
-            more = share * batches / wholes[f"{name}/scratch", 1]["steps"]
-            factor = (1 + more) / (1 / found["factor"] + more)
-            counted.append(f"{factor:.1f}x (in place of {found['factor']:.1f}x) on {name}")
-        texts.append(", ".join(counted))
+    """What the shortest runs save if the estimate of norm statistics is counted on both sides."""
+    texts = [
+        ", ".join(
+            f"{factor:.1f}x (in place of {found:.1f}x) on {name}"
+            for name, (factor, found) in _with_norms(values, batches, share).items()
+        )
+        for share in (1 / _FORWARDS, 1)
+    ]
     return (
         f"No cost counts the estimate of norm statistics after the last step, {batches} batches of "
         f"full clips, forward only, in every run with batch norm. It weighs most in the shortest "
@@ -88,6 +83,31 @@ def with_norms(values: Row, batches: int) -> str:
         f"{texts[0]} in multiply-adds beside AdamW's baseline; at a whole step a batch, as forward "
         f"passes alone would have it, {texts[1]}."
     )
+
+
+def with_norms_in_short(values: Row, batches: int) -> str:
+    """The same for the README: the savings beside AdamW's baseline, set by set."""
+    counted = _with_norms(values, batches, 1 / _FORWARDS).values()
+    with_them, without = (
+        ", ".join(f"{factor:.1f}x" for factor in factors) for factors in zip(*counted, strict=True)
+    )
+    return (
+        f"- **Norm statistics** are estimated after the last step from {batches} batches of full "
+        f"clips, forward only, which no cost has: with them *both* would save {with_them} in "
+        f"multiply-adds, in place of {without} ([how they count](docs/study.md#the-measure))."
+    )
+
+
+def _with_norms(values: Row, batches: int, share: float) -> dict[str, tuple[float, float]]:
+    """By data set, the saving with a share of a step for each batch, and without.
+
+    For a baseline's cost that is that of all its steps.
+    """
+    wholes, counted = baselines_of(values), {}
+    for name, found in _savings(values, None).items():
+        more = share * batches / wholes[f"{name}/scratch", 1]["steps"]
+        counted[name] = ((1 + more) / (1 / found["factor"] + more), found["factor"])
+    return counted
 
 
 def _savings(values: Row, against: str | None) -> dict[str, Row]:

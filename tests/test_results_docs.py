@@ -317,6 +317,8 @@ def test_what_muon_and_the_anneal_save_beside_the_aim_and_with_norm_statistics(
     # (800 + 8) / (100 + 8) and (800 + 8) / (200 + 8); with all 24, 824 / 124 and 824 / 224.
     assert "7.5x (in place of 8.0x) on isl_emergency8, 3.9x (in place of 4.0x) on weizm" in text
     assert "6.6x (in place of 8.0x) on isl_emergency8, 3.7x (in place of 4.0x) on weizm" in text
+    text = tables["with_norms_in_short"](values, 24)
+    assert "*both* would save 7.5x, 3.9x in multiply-adds, in place of 8.0x, 4.0x (" in text
 
 
 def test_a_trial_apart_has_a_row_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
