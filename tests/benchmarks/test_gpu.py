@@ -102,7 +102,7 @@ def test_kinds_of_a_lot_are_timed_in_turn(
     timing = steps.Timing({}, recipe("demo"), plan.mini_batches()[0], clips=1)
     assert pickle.loads(pickle.dumps(timing)) == timing
     context = process_context()
-    monkeypatch.setattr(steps.multiprocessing, "get_context", lambda _: context)
+    monkeypatch.setattr(steps.multiprocessing, "get_context", {"spawn": context}.get)
     run("steps", *size, "--shapes", first, second)
     timed = rows(out.read_text())
     assert sorted(row["shape"] for row in timed) == sorted([first, second])

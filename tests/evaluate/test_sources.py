@@ -235,7 +235,7 @@ def test_a_shape_that_the_model_does_not_take_is_refused(
     save_file(weights, file, {"vcycle": json.dumps(values)})
     words = [str(file), "--data", str(synthetic_videos), "--data.num_workers", "0"]
     shapes = ["--model", "picky:build", "--shapes", "8x32x32,4x32x32"]
-    said = "4x32x32: the model does not take it (eight frames)"
+    said = "4x32x32: the model does not take it (AssertionError: eight frames)"
     assert f"--shapes {said}" in error_of([*words, *shapes], capsys)
     video = next((synthetic_videos / "val").rglob("*.mp4"))
     predicted = ["predict", str(file), str(video), "--trust-code", "--shape", "4x32x32"]

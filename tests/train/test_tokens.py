@@ -157,3 +157,24 @@ def test_a_model_that_needs_all_of_its_tokens_is_told_of_before_the_first_step(
     message = "at shape 2x32x32@0.5 it fails: .* all places of a frame; after vcycle.TokenDrop a"
     with pytest.raises(ValueError, match=message):
         train(asked, tmp_path / "run")
+
+
+def test_other_faults_are_not_blamed_on_dropped_tokens(
+    synthetic_videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fixed_net.py").write_text(
+        "from torch import nn\n"
+        "from vcycle import TokenDrop\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self, num_classes):\n"
+        "        super().__init__()\n"
+        "        self.drop, self.head = TokenDrop(), nn.Linear(3, num_classes)\n"
+        "    def forward(self, clips):\n"
+        "        assert clips.shape[2] == 4, 'four frames'\n"
+        "        return self.head(self.drop(clips.flatten(2).transpose(1, 2)).mean(1))\n"
+        "def build(num_classes): return Net(num_classes)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = replace(config(synthetic_videos), model=Model("fixed_net:build"))
+    with pytest.raises(ValueError, match="AssertionError: four frames; multigrid needs a model th"):
+        train(asked, tmp_path / "run")

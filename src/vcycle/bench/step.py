@@ -24,6 +24,7 @@ from vcycle.devices.fabric import Fabric
 from vcycle.devices.launch import make_fabric
 from vcycle.evaluate.setup import make_network
 from vcycle.models import (
+    check_model,
     commit_statistics,
     freeze,
     memory_format,
@@ -32,9 +33,9 @@ from vcycle.models import (
     set_token_share,
 )
 from vcycle.models.out_of_memory import out_of_memory_by_name
-from vcycle.schedule.messages import counted, shortened
+from vcycle.schedule.messages import counted
 from vcycle.schedule.plan import MiniBatch, Plan
-from vcycle.schedule.shape import Shape, clip_name
+from vcycle.schedule.shape import Shape
 from vcycle.train.clock import Clock, clock_of
 from vcycle.train.compiling import compile_blocks
 from vcycle.train.measure.rehearsed_steps import random_pixels
@@ -128,12 +129,22 @@ class StepBench:
         fused = fuses(self._fabric.device, config.precision)
         optimizer = make_optimizer(network, config.optimizer, fused=fused)
         set_learning_rate(optimizer, 1e-6)  # weights stay finite, however long they are timed
-        if config.compile:
-            compile_blocks(network, num_kinds=_MOST_KINDS)
         self.network = network
         self._model, self._optimizer = self._fabric.setup(network, optimizer)
+        if config.model.entry is None:
+            self._check_own_model(config.plan())
+        if config.compile:
+            compile_blocks(network, num_kinds=_MOST_KINDS)
         self._config = config
         self._recorder: Recorder | None = None
+
+    def _check_own_model(self, plan: Plan) -> None:
+        """Raise ValueError if a user's model cannot train on clips of the plan."""
+        clip_kinds = dict.fromkeys((kind.shape, kind.token_share) for kind in step_kinds(plan))
+        for shape, token_share in clip_kinds:
+            set_token_share(self.network, token_share)
+            with self._fabric.autocast():
+                check_model(self.network, shape, num_classes=self._num_classes)
 
     @property
     def device(self) -> torch.device:
@@ -254,12 +265,6 @@ class StepBench:
             ) from error
         except torch.OutOfMemoryError:
             pass
-        except Exception as error:  # of the model's code, which may be a user's
-            where = clip_name(kind.shape, kind.token_share)
-            raise ValueError(
-                f"shape {where}: the model does not take it ({shortened(error, 150)}); mend the "
-                f"model, or give shapes and shares of tokens that it takes"
-            ) from error
         # Out here the tensors of the failed step are gone.
         self._optimizer.zero_grad(set_to_none=True)
         torch.cuda.empty_cache()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vcycle.models.out_of_memory import out_of_memory_by_name
-from vcycle.schedule.messages import shortened
+from vcycle.schedule.messages import raised_text
 
 
 @contextmanager
@@ -31,6 +31,8 @@ def refused_shape(
         raise ValueError(
             f"{flag}: {number} not fit into the memory of {clips.device}; {of_memory}"
         ) from None
+    except (OSError, MemoryError):  # the machine's
+        raise
     except Exception as error:  # of the model's code, which may be a user's
-        reason = shortened(error, 150)
+        reason = raised_text(error)
         raise ValueError(f"{flag}: the model does not take it ({reason}); {fix}") from error

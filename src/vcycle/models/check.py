@@ -19,7 +19,7 @@ from vcycle.models.buffers import as_it_was
 from vcycle.models.memory_layout import memory_format
 from vcycle.models.norm import sub_batch_norms
 from vcycle.models.out_of_memory import out_of_memory_by_name
-from vcycle.models.tokens import TokenDrop
+from vcycle.models.tokens import TokenDrop, set_token_share
 from vcycle.models.wrapped import unwrapped
 from vcycle.schedule.messages import raised_text
 from vcycle.schedule.shape import Shape, clip_name
@@ -60,7 +60,7 @@ def check_model(
             _check_gradient(model, scores, clips, where, num_classes)
             model.eval()
             with torch.no_grad():
-                _check_evaluation(model, clips.detach(), where, num_classes)
+                _check_evaluation(model, clips.detach(), f"at shape {shape}", num_classes)
 
 
 def _random_clips(model: nn.Module, shape: Shape, num_clips: int) -> Tensor:
@@ -95,7 +95,7 @@ def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
                 "it takes clips on a GPU alone; build the model with nn.BatchNorm3d, whose "
                 "groups span processes once vcycle.convert_batch_norm has converted it"
             )
-        if _token_share(model) < 1:
+        if _needs_all_tokens(model, clips):
             fix = (
                 "after vcycle.TokenDrop a clip has fewer tokens than its grid has places: let the "
                 "layers take any number, or give --multigrid.long_cycle.tokens null"
@@ -114,6 +114,21 @@ def _run(model: nn.Module, clips: Tensor, where: str) -> Any:
 
 def _token_share(model: nn.Module) -> float:
     return min((m.share for m in model.modules() if isinstance(m, TokenDrop)), default=1.0)
+
+
+def _needs_all_tokens(model: nn.Module, clips: Tensor) -> bool:
+    """Whether a model that failed passes with all of its tokens."""
+    share = _token_share(model)
+    if share == 1 or not model.training:
+        return False
+    set_token_share(model, 1.0)
+    try:
+        model(clips.clone())
+    except Exception:
+        return False
+    finally:
+        set_token_share(model, share)
+    return True
 
 
 def _failing_layer(model: nn.Module, clips: Tensor) -> str:
