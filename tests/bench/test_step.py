@@ -427,7 +427,9 @@ def test_a_model_that_fails_is_told_of_in_one_line(
     )
     monkeypatch.syspath_prepend(tmp_path)
     config = replace(CONFIG, model=Model("square_net:build"))
-    with pytest.raises(ValueError, match=r"^model: at shape 1x16x16 it fails: AssertionError: a si"):
+    with pytest.raises(
+        ValueError, match=r"^model: at shape 1x16x16 it fails: AssertionError: a si"
+    ):
         StepBench(config, num_classes=3)
     config = replace(config, multigrid=Multigrid.off())
     assert StepBench(config, num_classes=3).network.training
