@@ -1500,8 +1500,8 @@ def test_where_414_steps_fell_short() -> None:
     lengths = (0.276, 0.369, 0.555)
 
     def short_of(task: str) -> list[float]:
-        *anneals, whole = means(task, "top1", *(("anneal", each) for each in lengths), WHOLE)
-        return [100 * (top1 - whole) for top1 in anneals]
+        pairs = [means(task, "top1", ("anneal", each), WHOLE) for each in lengths]
+        return [100 * (anneal - whole) for anneal, whole in pairs]
 
     assert short_of("isl_emergency8/scratch")[0] > 0
     for regime in ("finetune", "slowfast"):
