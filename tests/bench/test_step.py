@@ -250,6 +250,15 @@ def test_mistakes_are_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("what", [("step", "demo"), ("loader", "videos")])
+def test_several_processes_would_time_each_other(
+    what: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["bench", *what]) == 2
+    assert "one process; start it without torchrun" in capfd.readouterr().err
+
+
 def test_the_papers_figure_is_of_its_own_schedule() -> None:
     assert {recipe(name).recipe for name in PAPER_SPEEDUPS} == set(PAPER_SPEEDUPS)
     config = recipe("ssv2-slowfast-r50")

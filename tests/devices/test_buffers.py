@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import nn
 
 from vcycle.devices import buffers
@@ -17,6 +18,7 @@ class Wrapper(nn.Module):
         super().__init__()
         self.module = module
         self.broadcast_buffers = True
+        self.parameters_to_ignore = {"given"}
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,17 @@ def test_buffers_that_processes_have_alike_are_not_broadcast(
     model = Wrapper(network)
     stop_broadcasting_buffers(nn.Sequential(model))
     assert model.broadcast_buffers == expected
+
+
+def test_buffers_that_no_checkpoint_keeps_are_not_broadcast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a table of positions, of another size in a process that has just scored clips."""
+    monkeypatch.setattr(buffers, "DistributedDataParallel", Wrapper)
+    network = nn.Sequential(nn.BatchNorm1d(2), nn.Sequential(nn.Identity()))
+    network[1][0].register_buffer("table", torch.zeros(3), persistent=False)
+    network.register_buffer("clock", torch.zeros(1), persistent=False)
+    model = Wrapper(network)
+    stop_broadcasting_buffers(model)
+    assert model.broadcast_buffers
+    assert model.parameters_to_ignore == {"given", "1.0.table", "clock"}

@@ -286,6 +286,23 @@ def test_the_steps_before_too_many_bad_videos_are_kept(config: RunConfig, tmp_pa
     assert train(more, tmp_path / "run", resume=True)["bad_videos"] == 2
 
 
+def test_the_steps_before_too_many_bad_videos_of_all_processes_are_kept(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each accepts its own; together they are too many, which all know after the step."""
+    copy = tmp_path / "videos"
+    shutil.copytree(config.data.manifest, copy)
+    (copy / "train" / "00003.mp4").unlink()
+    data = replace(config.data, manifest=str(copy), max_bad_share=0.05)
+    config = replace(config, data=data, multigrid=Multigrid.off(norm_group=4))
+    of_another = {"train/00017.mp4": "not there"}
+    monkeypatch.setattr(loop, "united", lambda own, _: {**own, **of_another} if own else own)
+    with pytest.raises(TooManyBadVideos, match="2 of 24 videos cannot be read"):
+        train(config, tmp_path / "run")
+    steps = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"] == len(steps) > 0
+
+
 def test_a_run_begun_anew_forgets_the_bad_videos_of_before(
     config: RunConfig, tmp_path: Path
 ) -> None:

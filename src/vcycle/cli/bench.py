@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from vcycle.cli.bench_step import add_bench_step_flags
+from vcycle.cli.launched import is_one_of_several
 from vcycle.cli.waiting import starting_pytorch
 from vcycle.config.flag_parser import FlagParser
 from vcycle.config.flags import FIELDS_HELP
@@ -44,6 +45,8 @@ def add_bench_flags(parser: FlagParser) -> None:
 
 def run_bench_loader(options: argparse.Namespace) -> None:
     """Measure the loader and print a row for each source and shape."""
+    if is_one_of_several():
+        raise ValueError("bench loader: it runs in one process; start it without torchrun")
     with starting_pytorch():
         from vcycle.bench.loader import bench_loader
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcycle.bench.paper_speedups import paper_speedup
+from vcycle.cli.launched import is_one_of_several
 from vcycle.cli.own_weights import use_model_of_weights
 from vcycle.cli.precision import in_fastest_precision, is_left_to_machine
 from vcycle.config.fields import check_own_code
@@ -77,6 +78,8 @@ def _check_out(file: Path) -> None:
 
 def run_bench_step(options: argparse.Namespace) -> None:
     """Measure, write the rows, and say how long the run would take."""
+    if is_one_of_several():
+        raise ValueError("bench step: it runs in one process; start it without torchrun")
     use_model_of_weights(options)
     config = run_config(options)
     if options.config is not None:

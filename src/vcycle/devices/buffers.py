@@ -20,11 +20,18 @@ from vcycle.models import SubBatchNorm3d
 def stop_broadcasting_buffers(model: nn.Module) -> None:
     """Let a DDP model, or one that holds it, exchange buffers only if the processes' may differ.
 
-    The running statistics of ``SubBatchNorm3d`` are committed alike in all of them.
+    The running statistics of ``SubBatchNorm3d`` are committed alike in all of them, and buffers
+    that no checkpoint keeps are each process's own, and may be of other sizes.
     """
     for module in model.modules():
         if isinstance(module, DistributedDataParallel):
             module.broadcast_buffers = has_other_buffers(module.module)
+            own = {
+                f"{name}.{each}" if name else each
+                for name, layer in module.module.named_modules()
+                for each in layer._non_persistent_buffers_set
+            }
+            module.parameters_to_ignore = {*module.parameters_to_ignore, *own}
 
 
 def has_other_buffers(network: nn.Module) -> bool:
@@ -36,7 +43,7 @@ def has_other_buffers(network: nn.Module) -> bool:
 def share_buffers(network: nn.Module, fabric: Fabric) -> None:
     """Let all processes have those of the first, which its checkpoints keep, where they may differ.
 
-    Buffers that no checkpoint keeps are each process's own, and may be of other sizes.
+    Buffers that no checkpoint keeps stay as they are.
     """
     if fabric.world_size == 1:
         return

@@ -58,14 +58,21 @@ class WeightAverage(AveragedModel):
             is_whole = not (each[0].is_floating_point() or each[0].is_complex())
             (copied if is_whole or not before else moved).append(each)
         weight = 1 - min(self.decay, (1 + before) / (10 + before))
-        if moved:
-            torch._foreach_lerp_([ours for ours, _ in moved], [new for _, new in moved], weight)
-        if copied:
-            torch._foreach_copy_([ours for ours, _ in copied], [new for _, new in copied])
-        for ours, new in zip(
+        if any(hasattr(ours, "device_mesh") for ours, _ in (*moved, *copied)):
+            # Tensors of fully_shard and whole ones cannot be together in one operation.
+            for ours, new in moved:
+                ours.lerp_(new, weight)
+            for ours, new in copied:
+                ours.copy_(new)
+        else:
+            if moved:
+                torch._foreach_lerp_([ours for ours, _ in moved], [new for _, new in moved], weight)
+            if copied:
+                torch._foreach_copy_([ours for ours, _ in copied], [new for _, new in copied])
+        for own, other in zip(
             _with_extra_state(self.module), _with_extra_state(network), strict=True
         ):
-            ours.set_extra_state(copy.deepcopy(new.get_extra_state()))
+            own.set_extra_state(copy.deepcopy(other.get_extra_state()))
         self.n_averaged += 1
 
     def state(self) -> dict[str, Any]:

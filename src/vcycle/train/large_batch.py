@@ -191,7 +191,15 @@ def _orthogonal_steps(
     (means,) = _state(optimizer, params, ("momentum_buffer",))
     torch._foreach_lerp_(means, grads, 1 - beta)
     ahead = torch._foreach_lerp(grads, means, beta)
-    return [_orthogonal(each.flatten(1)).view(each.shape) for each in ahead]
+    steps = [_orthogonal(each.flatten(1)).view(each.shape) for each in ahead]
+    return [_placed_as(step, param) for step, param in zip(steps, params, strict=True)]
+
+
+def _placed_as(step: Any, param: Any) -> Tensor:
+    """As ``fully_shard`` places the parameter, if it does."""
+    is_dtensor = hasattr(param, "device_mesh")
+    placed: Tensor = step.redistribute(param.device_mesh, param.placements) if is_dtensor else step
+    return placed
 
 
 def _orthogonal(matrix: Tensor) -> Tensor:

@@ -170,7 +170,13 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             for each in log.take_times():
                 display.step(each)
             if found_bad:
-                share_bad_videos(run, *loaders)
+                try:
+                    share_bad_videos(run, *loaders)
+                except TooManyBadVideos:  # in all processes alike, after the step
+                    nonfinite.account(log.flush(waits=True))
+                    nonfinite.check_weights(next_step=next_step)
+                    save(run, next_step=next_step, seconds=log.seconds)
+                    raise
                 num_bad = sum(len(each.bad_videos) for each in loaders)
             if ends_phase:
                 clips, took, waited = log.take_phase()

@@ -7,7 +7,7 @@ the step at which it starts or goes on. No phase rebuilds any of it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -177,7 +177,9 @@ def start(
             val_videos=len(val_videos),
             spent=budget.seconds - seconds,
         )
-        config = from_first(fabric, fit)
+        # What processes may differ in stays each one's own.
+        own = {name: getattr(config, name) for name in ("data", "model", "threads", "log")}
+        config = replace(from_first(fabric, fit), **own)
         kept = _kept(config, train_videos, first_step, fabric)  # of another number of clips
     loader = make_train_loader(
         config, config.plan(), train_videos, fabric, kept=kept, first_step=first_step
