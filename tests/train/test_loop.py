@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -30,6 +31,7 @@ from vcycle.data.grid import Grid
 from vcycle.data.json_lines import read_rows
 from vcycle.data.manifest import Manifest
 from vcycle.data.metadata import Video
+from vcycle.devices.fabric import Fabric
 from vcycle.devices.processes import Stopped
 from vcycle.evaluate.checkpoint import load_checkpoint
 from vcycle.evaluate.metrics import VideoScores
@@ -38,7 +40,7 @@ from vcycle.models.tiny import TinyResNet3d
 from vcycle.schedule.cycles import LongCycle
 from vcycle.schedule.multigrid import Multigrid
 from vcycle.schedule.shape import Shape, ShapeRule
-from vcycle.train import loop, stop
+from vcycle.train import loop, start, stop
 from vcycle.train.gradients import Pieces
 from vcycle.train.run import train
 from vcycle.train.run_folder import RunFolder
@@ -301,6 +303,26 @@ def test_the_steps_before_too_many_bad_videos_of_all_processes_are_kept(
         train(config, tmp_path / "run")
     steps = read_rows(tmp_path / "run" / "metrics.jsonl")
     assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")["next_step"] == len(steps) > 0
+
+
+def test_a_fitted_plan_leaves_a_process_its_own_workers_and_disks(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_first(fabric: Fabric, make: Callable[[], Any]) -> Any:
+        found = make()
+        if isinstance(found, RunConfig):
+            found = replace(found, data=replace(found.data, cache_folder="elsewhere"), threads=9)
+        return found
+
+    def asked(config: RunConfig, *_: Any, **__: Any) -> None:
+        raise RuntimeError(f"{config.data.cache_folder}, {config.threads}")
+
+    monkeypatch.setattr(start, "from_first", of_first)
+    monkeypatch.setattr(start, "make_train_loader", asked)
+    config = replace(config, multigrid=Multigrid.off(norm_group=4))
+    own = f"^{re.escape(str(config.data.cache_folder))}, {config.threads}$"
+    with pytest.raises(RuntimeError, match=own):
+        train(config, tmp_path / "run", budget_seconds=20.0)
 
 
 def test_a_run_begun_anew_forgets_the_bad_videos_of_before(
