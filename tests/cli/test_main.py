@@ -304,7 +304,9 @@ def test_ctrl_c_leaves_a_readable_demo(
     interrupt_after(2, monkeypatch)
     assert main(["demo", "--quick", "--folder", str(folder)]) == 130
     error = capsys.readouterr().err
-    assert error.strip().splitlines()[-1].startswith("vcycle: stopped after step")
+    last = error.strip().splitlines()[-1]
+    assert last.startswith("vcycle: stopped after step")
+    assert last.endswith("; the same command goes on")
     assert "Traceback" not in error
     rows = read_rows(folder / "baseline" / "metrics.jsonl")
     assert len(rows) > 2
@@ -371,3 +373,14 @@ def test_a_signal_ends_a_command_without_a_traceback(
         finally:
             process.kill()
     assert (process.returncode, error) == (code, said)
+
+
+def test_the_home_folder_is_found_where_shells_leave_its_sign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for words in (["plan", "scratch", "--data=~/none"], ["eval", "~/none"]):
+        assert main(words) == 2
+        assert str(tmp_path / "none") in capsys.readouterr().err
+    assert main(["plan", "demo", "--plot=~/plan.svg"]) == 0
+    assert (tmp_path / "plan.svg").is_file()

@@ -54,6 +54,7 @@ def test_onnx_round_trip_from_pixels(model: LoadedModel, tmp_path: Path) -> None
     assert [each.name for each in session.get_inputs()] == ["clips"]
     facts = json.loads(session.get_modelmeta().custom_metadata_map["vcycle"])
     assert TrainedModel.from_dict(facts) == model.trained
+    assert facts["input"] == "pixels from 0 to 255"
     assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
 
 
@@ -135,7 +136,9 @@ def test_torch_round_trip(
     assert "Unable to load" not in caplog.text  # what was checked is what can be loaded
     extra = {"vcycle.json": ""}
     program = torch.export.load(file, extra_files=extra).module(check_guards=False)
-    assert TrainedModel.from_dict(json.loads(extra["vcycle.json"])) == model.trained
+    facts = json.loads(extra["vcycle.json"])
+    assert TrainedModel.from_dict(facts) == model.trained
+    assert facts["input"] == "(pixels / 255 - mean) / std"
     clips = torch.randn(3, 3, 5, 40, 33)
     with torch.no_grad():
         torch.testing.assert_close(program(clips), model.module(clips), rtol=1e-4, atol=1e-5)

@@ -14,6 +14,7 @@ from vcycle.cli.main import main
 from vcycle.config.paper_recipes import PAPER_RECIPES
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Evaluation, RunConfig
+from vcycle.data.loader import Loader
 from vcycle.devices.agreement import Votes
 from vcycle.report.html import write_report
 from vcycle.schedule.baseline import LearningRate
@@ -67,18 +68,20 @@ def test_a_run_that_was_killed_in_its_final_evaluation_does_it_again(
     assert after["final"] == before["final"]
 
 
+@pytest.mark.parametrize(("kind", "name"), [(Display, "validation"), (Loader, "close")])
 def test_a_run_that_is_stopped_after_its_last_step_keeps_its_final_evaluation_for_later(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type, name: str, config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(config, evaluation=Evaluation(times=1, batch_size=6, final_clips=2))
     with monkeypatch.context() as patch:
-        original = Display.validation
+        original = getattr(kind, name)
 
-        def stopped(display: Display, row: dict[str, float]) -> None:
-            original(display, row)
-            signal.raise_signal(signal.SIGTERM)
+        def stopped(*given: Any) -> None:
+            original(*given)
+            if (tmp_path / "run" / "scores.csv").exists():  # after the last validation
+                signal.raise_signal(signal.SIGTERM)
 
-        patch.setattr(Display, "validation", stopped)
+        patch.setattr(kind, name, stopped)
         with pytest.raises(KeyboardInterrupt, match=r"before its final evaluation"):
             train(config, tmp_path / "run")
     assert not (tmp_path / "run" / "result.json").exists()

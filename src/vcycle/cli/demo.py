@@ -25,4 +25,8 @@ def run_demo_command(options: argparse.Namespace) -> None:
     with starting_pytorch():
         from vcycle.demo.comparison import run_demo
 
-    run_demo(options.folder, quick=options.quick)
+    try:
+        run_demo(options.folder, quick=options.quick)
+    except KeyboardInterrupt as stop:
+        said = str(stop) or "interrupted"
+        raise KeyboardInterrupt(f"{said}; the same command goes on") from None

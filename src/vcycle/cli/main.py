@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     with lasting_output() as check_output:
         try:
-            words = list(sys.argv[1:] if arguments is None else arguments)
+            words = list(map(_at_home, sys.argv[1:] if arguments is None else arguments))
             _check_no_word_is_empty(words)
             options = make_parser().parse_args(words)
             options.words = words
@@ -85,6 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt as stop:
             print(f"vcycle: {str(stop) or 'interrupted'}", file=sys.stderr)
             return 130
+
+
+def _at_home(word: str) -> str:
+    """A word with the home folder for ``~/``, which shells leave within quotes and after ``=``."""
+    flag, sign, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    return flag + sign + (str(Path(value).expanduser()) if value.startswith("~/") else value)
 
 
 def _check_no_word_is_empty(words: Sequence[str]) -> None:

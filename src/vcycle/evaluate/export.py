@@ -91,7 +91,8 @@ def export_model(
     if format == "onnx":
         _require_onnx()
     mean = model.trained.mean if normalise else None
-    facts = json.dumps(model.trained.to_dict())
+    takes = "pixels from 0 to 255" if normalise else "(pixels / 255 - mean) / std"
+    facts = json.dumps({**model.trained.to_dict(), "input": takes})
     own = _on_cpu(model.module)
     with as_it_was(own), atomic(Path(file)) as partial:
         module = Exported(own, mean=mean, std=model.trained.std).eval()

@@ -118,6 +118,8 @@ def train(
             finally:
                 files.add_bad_videos({**run.loader.bad_videos, **run.val_loader.bad_videos})
             share_bad_videos(run, run.loader, run.val_loader)
+            for loader in (run.loader, run.val_loader):  # which may take long enough to be stopped
+                loader.close()
             if run.config.final is not None and any(gathered(bool(requests), fabric)):
                 steps = len(run.plan)
                 raise Stopped(f"stopped after step {steps} of {steps}, before its final evaluation")
