@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from itertools import pairwise
+from pathlib import Path
 
 from vcycle.cli.bench import add_bench_flags
 from vcycle.cli.compare import add_compare_flags
