@@ -89,7 +89,9 @@ def test_many_videos(optimizer: str, name: str, tasks: list[str]) -> None:
 def test_many_videos_of_a_transformer() -> None:
     config = scratch(num_videos=300, model=TRANSFORMER, asked=LONG)
     share = share_of(
-        config, "it came to the baseline's top-1 on average, on one of two sets at a higher loss"
+        config,
+        "it passed the baseline's accuracy on average on one set, and ended a point below on "
+        "another",
     )
     assert share == pytest.approx(5 / 9, abs=1e-3)
     assert "under AdamW, 300 and 400 videos" in config.schedule_notes[0]
@@ -97,7 +99,8 @@ def test_many_videos_of_a_transformer() -> None:
     assert anneal["top1"] > baseline["top1"]
     assert anneal["loss"] < baseline["loss"]
     anneal, baseline = anneal_of("generated/transformer", share)
-    assert anneal["top1"] >= baseline["top1"]
+    assert anneal["runs"] == 9
+    assert round(100 * (anneal["top1"] - baseline["top1"])) == -1
     assert anneal["loss"] > baseline["loss"]
     shorter, baseline = anneal_of("generated/transformer", 3 / 8)
     assert shorter["steps"] == 554
@@ -364,6 +367,7 @@ def test_the_longest_baselines_that_it_came_to_and_stayed_below() -> None:
     # the mean of five seeds lies above it.
     assert sorted(below) == [
         (800, "weizmann10", "slowfast"),
+        (1500, "generated", "transformer"),
         (MOSTLY_STEPS, "isl_emergency8", "scratch"),
     ]
     there, whole = means("weizmann10/slowfast", "top1", ("anneal", 0.555), ("baseline", 1))
@@ -506,7 +510,10 @@ def test_what_is_said_of_a_share_of_the_steps_was_found(
     config = recipe(num_videos=num_videos, model=model, optimizer=optimizer, asked=LONG)
     share = len(config.plan()) / config.baseline.steps
     anneal, baseline = anneal_of(task, share)
-    assert anneal["top1"] >= baseline["top1"]
+    if task == "generated/transformer":
+        assert "ended a point below on another" in config.schedule_notes[0]
+    else:
+        assert anneal["top1"] >= baseline["top1"]
     (row,) = (r for r in VALUES["iso"] if (r["method"], task_of(r)) == ("anneal", task))
     is_sure = (row["top1"]["steps"]["low"] or 0) >= 1 / share
     assert is_sure or "on average" in config.schedule_notes[0]
@@ -1509,13 +1516,14 @@ def test_where_414_steps_fell_short() -> None:
     first, second, _ = short_of("generated/scratch")
     assert first < -10
     assert second > 0
-    for regime in ("slowfast", "transformer"):
+    for regime, third_is in (("slowfast", 7), ("transformer", -1)):
         first, second, third = short_of(f"generated/{regime}")
         assert max(first, second) < -3
-        assert third > -1e-9
+        assert round(third) == third_is
     first, second, _ = short_of("generated/sgd")
     assert round(first) == -1
     assert second > 0
     seeds = {p["runs"] for p in ANNEALS if task_of(p) == "generated/sgd" and p["length"] in lengths}
     assert seeds == {9}
+    assert "A transformer ended a point below it there in 833, three seeds." in pages()
     assert "under SGD it ended a point below it there, and above it in 554, three seeds" in pages()

@@ -36,8 +36,9 @@ MOST_BASELINE_STEPS, MOSTLY_STEPS = 1600, 3000
 of its steps; of the second to that of all but one."""
 _TOO_LONG = (
     f"not shown for a baseline this long: in 5/9 of their steps the anneal came on average to "
-    f"whole baselines of 800 and 1,500 and, one seed each, to those of {MOST_BASELINE_STEPS:,} "
-    f"and, but for a 3D ResNet's from random weights on sign language, of {MOSTLY_STEPS:,}"
+    f"whole baselines of 800 and, but for a point of a transformer's on generated clips, of 1,500, "
+    f"and, one seed each, to those of {MOST_BASELINE_STEPS:,} and, but for a 3D ResNet's from "
+    f"random weights on sign language, of {MOSTLY_STEPS:,}"
 )
 _TOO_LONG_FOR_MUON = (
     f"not shown for a baseline this long: under Muon the longest that the anneal was compared with "
