@@ -47,7 +47,9 @@ def test_buffers_that_no_checkpoint_keeps_are_not_broadcast(
     network = nn.Sequential(nn.BatchNorm1d(2), nn.Sequential(nn.Identity()))
     network[1][0].register_buffer("table", torch.zeros(3), persistent=False)
     network.register_buffer("clock", torch.zeros(1), persistent=False)
-    model = Wrapper(network)
-    stop_broadcasting_buffers(model)
+    model, without_norms = Wrapper(network), Wrapper(network[1])
+    for each in (model, without_norms):
+        stop_broadcasting_buffers(each)
     assert model.broadcast_buffers
+    assert not without_norms.broadcast_buffers
     assert model.parameters_to_ignore == {"given", "1.0.table", "clock"}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vcycle.devices.fabric import Fabric
@@ -35,8 +35,8 @@ def stop_broadcasting_buffers(model: nn.Module) -> None:
 
 
 def has_other_buffers(network: nn.Module) -> bool:
-    """Whether a network has buffers beside those of ``SubBatchNorm3d``."""
-    return any(True for layer in _other_layers(network) for _ in layer.buffers(recurse=False))
+    """Whether a network has buffers that a checkpoint keeps beside those of ``SubBatchNorm3d``."""
+    return any(True for _ in _other_buffers(network))
 
 
 @torch.no_grad()
@@ -47,16 +47,18 @@ def share_buffers(network: nn.Module, fabric: Fabric) -> None:
     """
     if fabric.world_size == 1:
         return
-    for layer in _other_layers(network):
-        for name, buffer in layer.named_buffers(recurse=False):
-            if name not in layer._non_persistent_buffers_set:
-                of_first = buffer.contiguous()
-                torch.distributed.broadcast(of_first, src=0)
-                buffer.copy_(of_first)
+    for buffer in _other_buffers(network):
+        of_first = buffer.contiguous()
+        torch.distributed.broadcast(of_first, src=0)
+        buffer.copy_(of_first)
 
 
-def _other_layers(network: nn.Module) -> Iterator[nn.Module]:
-    return (layer for layer in network.modules() if not isinstance(layer, SubBatchNorm3d))
+def _other_buffers(network: nn.Module) -> Iterator[Tensor]:
+    for layer in network.modules():
+        if not isinstance(layer, SubBatchNorm3d):
+            for name, buffer in layer.named_buffers(recurse=False):
+                if name not in layer._non_persistent_buffers_set:
+                    yield buffer
 
 
 def buffer_senders(model: nn.Module) -> list[DistributedDataParallel]:

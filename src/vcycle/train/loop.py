@@ -95,6 +95,13 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
         return batch
 
     with StepLog(run.folder, fabric=fabric, clock=clock, first_seconds=run.first_seconds) as log:
+
+        def keep_steps() -> None:
+            """Write a checkpoint before the run ends in an error of its videos."""
+            nonfinite.account(log.flush(waits=True))
+            nonfinite.check_weights(next_step=next_step)
+            save(run, next_step=next_step, seconds=log.seconds)
+
         began = clock.now()
         while next_step < len(plan):
             # Step: the plan says which rate and norm group; its shape comes with the clips.
@@ -112,9 +119,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
             except TooManyBadVideos:  # of this process: others may not know yet
                 is_whole = fabric.world_size == config.micro_batches == 1
                 if is_whole and next_step > run.first_step:
-                    nonfinite.account(log.flush(waits=True))
-                    nonfinite.check_weights(next_step=next_step)
-                    save(run, next_step=next_step, seconds=log.seconds)
+                    keep_steps()
                 raise
             records = _still_records(gradients, records, display)
 
@@ -173,9 +178,7 @@ def loop(run: Run, display: Display, stop_requests: Sequence[float]) -> None:
                 try:
                     share_bad_videos(run, *loaders)
                 except TooManyBadVideos:  # in all processes alike, after the step
-                    nonfinite.account(log.flush(waits=True))
-                    nonfinite.check_weights(next_step=next_step)
-                    save(run, next_step=next_step, seconds=log.seconds)
+                    keep_steps()
                     raise
                 num_bad = sum(len(each.bad_videos) for each in loaders)
             if ends_phase:
