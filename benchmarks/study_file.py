@@ -39,6 +39,8 @@ class Method:
         joins: a method whose first length, tuned alike, belongs to its curve, too.
         controls: a method whose saving is counted over this one, too, which has a part of it.
         config: further fields of a run's configuration.
+        coarse_steps: a share of the baseline's steps that coarse grids have at every length, in the
+            schedule's proportions; the full grid has the others.
         full_shape: those that change for a second evaluation, at the full shape.
         trial: what no configuration has (study_trials).
     """
@@ -54,6 +56,7 @@ class Method:
     joins: str | None = None
     controls: str | None = None
     config: Values = field(default_factory=dict)
+    coarse_steps: float | None = None
     full_shape: Values | None = None
     trial: Trial | None = None
 
@@ -65,6 +68,8 @@ class Method:
             raise ValueError(f"unit {self.unit!r}: give steps or epochs")
         if not 0 < self.rate_factor < math.inf or (self.rate_factor != 1 and self.rate_of is None):
             raise ValueError(f"rate_factor {self.rate_factor}: give a positive number, of rate_of")
+        if self.coarse_steps is not None and self.schedule not in ("pass", "anneal"):
+            raise ValueError(f"coarse_steps of {self.schedule}: give them to a pass or an anneal")
         if self.trial not in (None, *get_args(Trial)):
             raise ValueError(f"trial {self.trial!r}: give one of {', '.join(get_args(Trial))}")
 
@@ -298,6 +303,10 @@ class Study:
         """The configuration of one run; ValueError for a field that no run has."""
         schedule = {"multigrid": asdict(Multigrid.named(run.method.schedule))}
         values = _merged(schedule, self.config, run.task.config, run.method.config)
+        if run.method.coarse_steps is not None:
+            long_cycle = values["multigrid"]["long_cycle"]
+            shares = _with_coarse(long_cycle["shares"], run.method.coarse_steps / run.length)
+            values = _merged(values, {"multigrid": {"long_cycle": {"shares": shares}}})
         if run.method.unit == "epochs":
             length: dict[str, Any] = {"epoch_factor": run.length}
         else:
@@ -314,6 +323,12 @@ class Study:
             },
         )
         return config_from(values, {})
+
+
+def _with_coarse(shares: Sequence[float], coarse: float) -> list[float]:
+    """``shares`` of phases of which all but the last have ``coarse`` of the steps in all."""
+    *others, _ = shares
+    return [*(share * coarse / sum(others) for share in others), 1 - coarse]
 
 
 def at_full_shape(run: Run, config: RunConfig) -> RunConfig | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,26 @@ def test_small_clips_are_evaluated_once_more_at_the_full_shape(proof):
     assert at_full_shape(proof.runs()[0], whole) is None
 
 
+def test_coarse_grids_have_as_many_steps_at_each_length_if_the_full_grid_share_grows(proof):
+    method = method_of(proof, "anneal-growing-full")
+    plans = [
+        proof.config_of(Run(proof.tasks[0], method, length, 0, 0), rate=0.01).plan()
+        for length in (0.276, 0.555, 1)
+    ]
+    counts = [Counter(str(step.shape) for step in plan) for plan in plans]
+    assert [len(plan) for plan in plans] == [414, 833, 1500]
+    for count in counts:
+        assert count["2x48x48"] == 186
+        assert count["4x68x68"] == pytest.approx(124, abs=1)
+    assert plans[1].anneal_start == pytest.approx(0.207 / 0.555, abs=2 / 833)
+
+
+def test_a_length_below_its_coarse_steps_is_refused(proof):
+    run = Run(proof.tasks[0], method_of(proof, "anneal-growing-full"), 0.2, 0, 0)
+    with pytest.raises(ValueError, match="shares"):
+        proof.config_of(run, rate=0.01)
+
+
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"none.yaml: No such file .*; name a study's file$"):
         read_study(tmp_path / "none.yaml")
@@ -154,6 +175,7 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
         (("methods", "pass", "schedule"), "pas", "schedule 'pas'"),
         (("tasks", 0, "methods", "pass"), {-1: 1}, "pass {-1: 1}: give lengths, each with its"),
         (("tasks", 0, "methods", "pass"), {1: 0}, "pass {1: 0}: give lengths, each with its"),
+        (("methods", "paper", "coarse_steps"), 0.2, "coarse_steps of paper: give them to a pass"),
         (("methods", "pass", "tuned"), "never", "tuned 'never': give each or first"),
         (
             ("methods", "pass", "trial"),
