@@ -180,6 +180,7 @@ def main(arguments: list[str]) -> int:
         DOCS / "study.md": {"norms": muon_tables.with_norms(values, num_norm_batches)},
         DOCS / "which_schedule.md": {
             "pass": control_tables.pass_beside(values),
+            "norms": muon_tables.with_norms_in_short(values, num_norm_batches),
             "headline": task_tables.headline(values),
             "study": task_tables.main_table(values),
             "longer": task_tables.longer_table(values),
@@ -207,7 +208,6 @@ def main(arguments: list[str]) -> int:
             "playback": tables.trial_table(playback, of_trial),
         },
         DOCS.parent / "README.md": {
-            "norms": muon_tables.with_norms_in_short(values, num_norm_batches),
             "equal": savings.equal_in_short(values),
             "cycles": task_tables.cycles_in_short(values),
             "short": task_tables.savings_in_short(values),

@@ -86,7 +86,7 @@ def with_norms(values: Row, batches: int) -> str:
 
 
 def with_norms_in_short(values: Row, batches: int) -> str:
-    """The same for the README: the savings beside AdamW's baseline, set by set."""
+    """The same in short: the savings beside AdamW's baseline, set by set."""
     counted = _with_norms(values, batches, 1 / _FORWARDS).values()
     with_them, without = (
         ", ".join(f"{factor:.1f}x" for factor in factors) for factors in zip(*counted, strict=True)
@@ -94,7 +94,7 @@ def with_norms_in_short(values: Row, batches: int) -> str:
     return (
         f"- **Norm statistics** are estimated after the last step from {batches} batches of full "
         f"clips, forward only, which no cost has: with them *both* would save {with_them} in "
-        f"multiply-adds, in place of {without} ([how they count](docs/study.md#the-measure))."
+        f"multiply-adds, in place of {without} ([how they count](study.md#the-measure))."
     )
 
 
