@@ -81,7 +81,7 @@ def gpu_about(results: Row) -> str:
         f"`{results['model']}`, a GPU's share of {full['clips']} clips of {full['shape']}, "
         f"`{results['precision']}`, channels last, random clips: an {results['device']}, torch "
         f"{results['torch']}, Triton {results['triton']}. The plan of `{results['recipe']}` has "
-        f"{saving:.2f} times fewer steps than its baseline; the paper's runs were "
+        f"{saving:.2f} times fewer steps than its baseline. The paper's runs were "
         f"{PAPER_SPEEDUPS[results['recipe']][plan.multigrid.epoch_factor]:g} times faster."
     )
 
@@ -109,10 +109,11 @@ def gpu_profile(results: Row) -> str:
     step = results["profile"]
     convolutions = step["convolution_ms"] + step["convolution_backward_ms"]
     return (
-        f"Of the {step['total_ms']:.1f} ms that the GPU computes in a step of {step['clips']} "
-        f"clips of {step['shape']}, no kernels tried, convolutions take {convolutions:.1f}, "
-        f"{step['stem_of_fast_pathway_ms']:.1f} of these the fast pathway's first one, whose "
-        f"three channels fill no matrix unit; sub-batch norm takes {step['norm_ms']:.1f}."
+        f"In a step of {step['clips']} clips of {step['shape']}, no kernels tried, the GPU "
+        f"computes for {step['total_ms']:.1f} ms. Convolutions take {convolutions:.1f} of these; "
+        f"the fast pathway's first one, whose three channels fill no matrix unit, takes "
+        f"{step['stem_of_fast_pathway_ms']:.1f} by itself. Sub-batch norm takes "
+        f"{step['norm_ms']:.1f}."
     )
 
 
@@ -175,7 +176,8 @@ def _pairs(on_gpu: list[Row], study: list[Row]) -> dict[tuple[Any, ...], list[tu
 def gpu_pairs(pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]]) -> str:
     """How often the GPU's run of a pair has the higher top-1, of baselines and of schedules."""
     texts = []
-    for kind, is_baseline in (("baselines", True), ("multigrid runs", False)):
+    kinds = ("Over all tasks, of", "baselines", True), ("Of", "multigrid runs", False)
+    for start, kind, is_baseline in kinds:
         gains = [
             theirs["top1"] - ours["top1"]
             for (_, _, method, _), found in pairs.items()
@@ -184,10 +186,10 @@ def gpu_pairs(pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]]) -> str:
         ]
         higher, lower = (sum(sign * gain > 1e-6 for gain in gains) for sign in (1, -1))
         texts.append(
-            f"of {len(gains)} pairs of {kind} the GPU's top-1 is higher in {higher}, lower in "
-            f"{lower}, and by {100 * statistics.mean(gains):+.1f} points on average"
+            f"{start} {len(gains)} pairs of {kind} the GPU's top-1 is higher in {higher} and lower "
+            f"in {lower}; the mean difference is {100 * statistics.mean(gains):+.1f} points."
         )
-    return f"Over all tasks, {'; '.join(texts)}."
+    return " ".join(texts)
 
 
 def gpu_runs_table(pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]]) -> str:
