@@ -26,13 +26,16 @@ PAGE = Path(__file__).parent / "configuration.md"
 HEAD = """\
 # Configuration
 
-Every field of a run's configuration, as `config.yaml` in a run folder has them. Each is a flag of
-`vcycle plan` and `vcycle train` by its dotted name, such as `--data.stride 4`, and of `vcycle eval`
-unless it is about training alone; lists and mappings are written as in YAML:
-`--data.short_side '[128, 170]'`. A section that may be null is
-made by setting one of its fields. A recipe sets the fields without a default, and others too:
-`vcycle plan RECIPE` prints what it makes of them. Some flags move other fields along, such as
-that of the batch size the rate and the steps ([which ones](plans.md#the-papers-runs)).
+This page lists every field of a run's configuration, as `config.yaml` in a run folder has them.
+
+- Each field is a flag of `vcycle plan` and `vcycle train` by its dotted name, such as
+  `--data.stride 4`, and of `vcycle eval` unless it is about training alone.
+- Lists and mappings are written as in YAML: `--data.short_side '[128, 170]'`.
+- To make a section that may be null, set one of its fields.
+- A recipe sets the fields without a default, and others too. `vcycle plan RECIPE` prints what it
+  makes of them.
+- Some flags change other fields as well: that of the batch size, for example, the rate and the
+  steps ([which ones](plans.md#change-a-recipe-by-flags)).
 """
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
