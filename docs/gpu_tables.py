@@ -187,7 +187,7 @@ def gpu_pairs(pairs: dict[tuple[Any, ...], list[tuple[Row, Row]]]) -> str:
         higher, lower = (sum(sign * gain > 1e-6 for gain in gains) for sign in (1, -1))
         texts.append(
             f"{start} {len(gains)} pairs of {kind} the GPU's top-1 is higher in {higher} and lower "
-            f"in {lower}; the mean difference is {100 * statistics.mean(gains):+.1f} points."
+            f"in {lower}; on average it differs by {100 * statistics.mean(gains):+.1f} points."
         )
     return " ".join(texts)
 
