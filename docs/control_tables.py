@@ -44,12 +44,8 @@ def parts_table(values: Row) -> str:
 
 def parts_in_all(values: Row) -> str:
     """How far the three lie apart, by length and optimizer; and the anneal at equal time."""
-    texts = []
-    for length, steps in zip(
-        (short for short, _ in _LENGTHS),
-        ("0.294 of the baseline's steps", "all of its steps"),
-        strict=True,
-    ):
+    lines = []
+    for length, steps in zip((short for short, _ in _LENGTHS), ("0.294", "1"), strict=True):
         for is_muon, name in ((False, "AdamW or SGD"), (True, "Muon")):
             found = [
                 [top1 for top1, _ in scores]
@@ -60,19 +56,23 @@ def parts_in_all(values: Row) -> str:
                 of_rate = [line - cosine for cosine, line, _ in found]
                 of_grids = [anneal - line for _, line, anneal in found]
                 above = sum(gain > 0 for gain in of_grids)
-                texts.append(
-                    f"In {steps} under {name} the line ended {_range(of_rate)} points from the "
-                    f"cosine, and the anneal {_range(of_grids)} from the line, above it in "
-                    f"{above} of {len(found)} cases."
+                lines.append(
+                    f"{steps} | {name} | {_range(of_rate)} | {_range(of_grids)} "
+                    f"| {above} of {len(found)}"
                 )
     gains = [gain for row in values["iso_controls"] for gain in row["gains"]]
     above, surely = ahead(gain["top1"] for gain in gains)
-    texts.append(
-        f"{_at_equal_time(values)}; {surely} of these {above} by intervals above zero, which know "
-        f"nothing of how far [such a curve](study.md#the-measure) may lie from baselines of the "
-        f"lengths between."
+    points = table(
+        "share of the steps | optimizer | line less cosine | anneal less line | anneal above it",
+        "rlrrr",
+        lines,
     )
-    return " ".join(texts)
+    return (
+        f"From the least to the most of these tasks, in points of top-1:\n\n{points}\n\n"
+        f"{_at_equal_time(values)}. {surely} of these {above} are ahead by intervals above zero, "
+        f"which know nothing of how far [such a curve](study.md#the-measure) may lie from "
+        f"baselines of the lengths between."
+    )
 
 
 def control_in_short(values: Row) -> str:
@@ -91,14 +91,13 @@ def control_in_short(values: Row) -> str:
         }
         saved = [f"{saving_text(row)} on {name}" for name, row in found.items() if row["factor"]]
         short = [name for name, row in found.items() if not row["factor"]]
-        said = [f"saves {', '.join(saved)}"] if saved else []
-        said += [f"did not come to it on {', '.join(short)}"] if short else []
-        texts.append(f"under {optimizer} it {' and '.join(said)}")
+        said = [*saved, *([f"not reached on {', '.join(short)}"] if short else [])]
+        texts.append(f"under {optimizer} {', '.join(said)}")
     of_runs = runs_text({"fewest": min(runs), "cells": max(runs)})
     return (
         f"- **Its rate or its grids?** The anneal's rate is constant and then falls in a line, the "
-        f"baselines' along a cosine. At the top-1 of a whole baseline with the anneal's rate, of "
-        f"{of_runs} runs, in multiply-adds: {'; '.join(texts)}. "
+        f"baselines' falls along a cosine. At the top-1 of a whole baseline with the anneal's "
+        f"rate, of {of_runs} runs, the anneal saves in multiply-adds: {'; '.join(texts)}. "
         f"{_at_equal_time(values)} ([each of them](docs/what_was_tried.md#controls))."
     )
 
@@ -111,9 +110,9 @@ def _at_equal_time(values: Row) -> str:
     ]
     below = sum(longest["top1"] > each["top1"] for each, longest in beyond)
     return (
-        f"At equal time, beside the curve through two lengths of such baselines, it was ahead at "
-        f"{above} of {len(gains)} lengths, and of {len(beyond)} longer ones, which took more time, "
-        f"{below} ended below the whole one"
+        f"At equal time, beside the curve through two lengths of such baselines, the anneal was "
+        f"ahead at {above} of {len(gains)} lengths; of {len(beyond)} longer ones, which took more "
+        f"time, {below} ended below the whole baseline"
     )
 
 
@@ -134,10 +133,11 @@ def pass_beside(values: Row) -> str:
     ]
     most = -100 * min(gain for gain, _ in gains.values())
     return (
-        f"`pass` has the same shapes and one rate along a cosine: simpler. On the same seeds and "
-        f"folds its top-1 was below the anneal's at {len(gains) - len(others)} of {len(gains)} "
-        f"lengths of {len({task for task, _ in gains})} tasks, by up to {most:.0f} points; not so, "
-        f"in shares of the baseline's steps, of {', '.join(others)}."
+        f"`pass` has the anneal's shapes and one rate along a cosine, which is simpler. On the "
+        f"same seeds and folds its top-1 was below the anneal's at {len(gains) - len(others)} of "
+        f"{len(gains)} lengths of {len({task for task, _ in gains})} tasks, by up to {most:.0f} "
+        f"points. It was level or above at the other {len(others)}, here in shares of the "
+        f"baseline's steps: {', '.join(others)}."
     )
 
 

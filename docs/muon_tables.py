@@ -43,8 +43,9 @@ def muon_savings(values: Row) -> str:
             f"- in seconds of steps, Muon and the anneal in bfloat16: {', '.join(in_bfloat16)}"
             f"{_of_bfloat16(values)}",
             "",
-            f"Muon's own whole baseline comes to a top-1 of {', '.join(ends)}. To that the anneal "
-            f"came, under Muon, with: {', '.join(found['anneal-muon', 'baseline-muon'])}.",
+            f"Muon's own whole baseline comes to a top-1 of {', '.join(ends)}. What the anneal "
+            f"saves at that top-1, under Muon: "
+            f"{', '.join(found['anneal-muon', 'baseline-muon'])}.",
             "",
             _beside_the_aim(values),
         ]
@@ -77,11 +78,12 @@ def with_norms(values: Row, batches: int) -> str:
         for share in (1 / _FORWARDS, 1)
     ]
     return (
-        f"No cost counts the estimate of norm statistics after the last step, {batches} batches of "
+        f"No cost counts the estimate of norm statistics after the last step: {batches} batches of "
         f"full clips, forward only, in every run with batch norm. It weighs most in the shortest "
-        f"runs, those of Muon and the anneal: with it, at a third of a step a batch, they save "
-        f"{texts[0]} in multiply-adds beside AdamW's baseline; at a whole step a batch, as forward "
-        f"passes alone would have it, {texts[1]}."
+        f"runs, those of Muon and the anneal. With it, these save in multiply-adds beside AdamW's "
+        f"baseline:\n\n"
+        f"- at a third of a step a batch: {texts[0]}\n"
+        f"- at a whole step a batch, as forward passes alone would have it: {texts[1]}"
     )
 
 
@@ -93,8 +95,9 @@ def with_norms_in_short(values: Row, batches: int) -> str:
     )
     return (
         f"- **Norm statistics** are estimated after the last step from {batches} batches of full "
-        f"clips, forward only, which no cost has: with them *both* would save {with_them} in "
-        f"multiply-adds, in place of {without} ([how they count](study.md#the-measure))."
+        f"clips, forward only. No cost has these. With them the anneal under Muon (*both* in "
+        f"README) would save {with_them} in multiply-adds, in place of {without} ([how they "
+        f"count](study.md#the-measure))."
     )
 
 
@@ -135,7 +138,7 @@ def _of_bfloat16(values: Row) -> str:
         return ""
     low, high = (f"{end:.1f}" for end in (min(ratios), max(ratios)))
     times = low if low == high else f"{low} to {high}"
-    return f", beside a baseline in float32, whose full clips bfloat16 alone makes {times}x faster"
+    return f". The baseline is in float32; bfloat16 alone makes its full clips {times}x faster"
 
 
 def muon_table(values: Row) -> str:

@@ -120,37 +120,39 @@ def equal_table(
 
 def equal_with_decoding(values: Row) -> str:
     """How often the anneal is ahead of a baseline of as many seconds, decoding counted."""
-    parts, chances, one_seed, two_lengths = [], [], 0, 0
+    lines, one_seed, two_lengths = [], 0, 0
     for method, optimizer in (("anneal", "AdamW or SGD"), ("anneal-muon", "Muon")):
         compared = _compared(values, method)
         gains = [each["gain_with_decoding"]["top1"] for each in compared]
         above, surely = ahead(gains)
-        parts.append(
-            f"{above} of {len(gains)} lengths under {optimizer} "
-            f"({len({task_name(each) for each in compared})} tasks; the 95% interval is above zero "
-            f"in {surely}; the least gain is {100 * min(gain['mean'] for gain in gains):+.1f} "
-            f"points)"
+        in_all, by_t, in_hundred = _chances(compared)
+        lines.append(
+            f"{optimizer} | {len({task_name(each) for each in compared})} "
+            f"| {above} of {len(gains)} | {100 * min(gain['mean'] for gain in gains):+.1f} points "
+            f"| {surely} | {in_all} | {by_t} | {in_hundred} in 100"
         )
         one_seed += sum(each["runs"] <= 3 for each in compared)
         two_lengths += sum(gain["lengths"] == 2 for gain in gains)
-        chances.append(_chances(compared))
     beyond = _beyond_their_baselines(values)
     times = [_with_decoding(each) / _with_decoding(longest) for each, longest in beyond]
     behind = [100 * (longest["top1"] - each["top1"]) for each, longest in beyond]
     below = [f"{points:.1f}" for points in behind if points > 0]
-    in_all, by_t, in_hundred = zip(*chances, strict=True)
+    lengths = table(
+        "optimizer | tasks | lengths with the higher mean top-1 | least gain "
+        "| of these, 95% interval above zero | ahead in each of the three folds "
+        "| t interval over the folds above zero | all ahead by chance",
+        "lrrrrrrr",
+        lines,
+    )
     return (
-        f"Beside a baseline of as many seconds, decoding of frames that stay in memory counted on "
-        f"both sides, the anneal had the higher mean top-1 in {' and in '.join(parts)}. Of these "
-        f"{one_seed} have one seed, {two_lengths} a baseline of two lengths only, and those of "
-        f"a task share it. In {in_all[0]} and in {in_all[1]} it was ahead in each of the three "
-        f"folds, and in {by_t[0]} and in {by_t[1]} a t interval over these is above zero. These "
-        f"lengths share their folds, and so are fewer findings than that: if each fold's gain "
-        f"were as likely to be a loss, in all tasks of a set together, chance alone would put all "
-        f"of them ahead {in_hundred[0]} times in a hundred under AdamW or SGD, and "
-        f"{in_hundred[1]} under Muon. {len(beyond)} lengths cost {min(times):.2f} to "
-        f"{max(times):.2f} times as much as the longest baseline: {len(below)} of them ended "
-        f"below it, by {' and '.join(below)} points."
+        f"How often the anneal was ahead of a baseline of as many seconds, decoding of frames that "
+        f"stay in memory counted on both sides:\n\n{lengths}\n\n"
+        f"Of these lengths {one_seed} have one seed, {two_lengths} have a baseline of two lengths "
+        f"only, and those of a task share it. They share their folds, too, and so are fewer "
+        f"findings than lengths. The last column is how often chance alone would put all of them "
+        f"ahead, if each fold's gain were as likely to be a loss, in all tasks of a set together."
+        f"\n\n{len(beyond)} lengths cost {min(times):.2f} to {max(times):.2f} times as much as the "
+        f"longest baseline: {len(below)} of them ended below it, by {' and '.join(below)} points."
     )
 
 
@@ -167,9 +169,9 @@ def equal_in_short(values: Row) -> str:
     below = sum(longest["top1"] > each["top1"] for each, longest in beyond)
     return (
         f"- **Equal time**: beside the line through baselines of other lengths, decoding counted, "
-        f"the anneal's mean was ahead at {' and '.join(texts)}; they share folds and baselines "
-        f"([each of them](docs/which_schedule.md#at-equal-time)). {len(beyond)} longer ones took "
-        f"more time than any baseline: {below} of them ended below it."
+        f"the anneal's mean was ahead at {' and '.join(texts)}. These lengths share folds and "
+        f"baselines ([each of them](docs/which_schedule.md#at-equal-time)). {len(beyond)} longer "
+        f"ones took more time than any baseline: {below} of them ended below it."
     )
 
 

@@ -90,18 +90,24 @@ def in_all(values: Row) -> str:
         for name in ("plain", "plain-fast", "baseline", "anneal", "anneal-muon", "muon")
     )
     below = [round(100 * ours[1], 1) - round(100 * each[1], 1) for each in (anneal, both)]
+    titles = {
+        "plain PyTorch loop": plain,
+        "the same in channels-last bfloat16": fast,
+        "vcycle's baseline": ours,
+        "half of it under Muon": muon,
+        "`anneal`": anneal,
+        "both": both,
+    }
+    lines = [f"{title} | {own[0]:.0f} | {100 * own[1]:.1f}" for title, own in titles.items()]
     return (
         f"In wall-clock, decoding included, on {len(forms['plain'])} folds of sign language, one "
-        f"seed: a plain PyTorch loop took {plain[0]:.0f} s to a top-1 of {100 * plain[1]:.1f} "
-        f"({fast[0]:.0f} s to {100 * fast[1]:.1f} in channels-last bfloat16), vcycle's baseline "
-        f"{ours[0]:.0f} s to {100 * ours[1]:.1f}, half of it under Muon {muon[0]:.0f} s to "
-        f"{100 * muon[1]:.1f}, `anneal` {anneal[0]:.0f} s to {100 * anneal[1]:.1f}, and both "
-        f"{both[0]:.0f} s to {100 * both[1]:.1f} ([each "
-        f"form](docs/what_was_tried.md#end-to-end)). Of the {plain[0] / anneal[0]:.1f} times by "
-        f"which `anneal` is faster than the plain loop and the {plain[0] / both[0]:.1f} of both, a "
-        f"factor of {plain[0] / fast[0]:.1f} is channels-last bfloat16's; beside vcycle's own "
-        f"baseline they are {ours[0] / anneal[0]:.1f} and {ours[0] / both[0]:.1f} times as fast, "
-        f"and ended {below[0]:.1f} and {below[1]:.1f} points lower."
+        f"seed ([each form](docs/what_was_tried.md#end-to-end)):\n\n"
+        f"{table('form | seconds | top-1', 'lrr', lines)}\n\n"
+        f"`anneal` is {plain[0] / anneal[0]:.1f} times as fast as the plain loop, and both "
+        f"{plain[0] / both[0]:.1f} times; of either, a factor of {plain[0] / fast[0]:.1f} is "
+        f"channels-last bfloat16's. Beside vcycle's own baseline they are "
+        f"{ours[0] / anneal[0]:.1f} and {ours[0] / both[0]:.1f} times as fast, and ended "
+        f"{below[0]:.1f} and {below[1]:.1f} points lower."
     )
 
 

@@ -57,20 +57,21 @@ def headline(values: Row) -> str:
     tuned = [row for row in values["iso"] if row["method"] == "anneal-retuned"]
     retuned = [each for each in _within(tuned, longest, "factor") if each in short]
     lines = [
-        f"In {_SHARES[longest]} of a tuned baseline's steps or fewer, `anneal` came to its top-1",
+        f"`anneal` reached a tuned baseline's top-1 in {_SHARES[longest]} of its steps or fewer, "
+        f"which is to save {1 / longest:.1f}x in steps or more,",
         "",
-        f"- in {len(surely)} of {len(anneals)} tasks ({_by_set(anneals, surely)}) by more than 97% "
-        f"of the resamples, their interval beginning at {1 / longest:.1f}x in steps or above"
+        f"- in {len(surely)} of {len(anneals)} tasks ({_by_set(anneals, surely)}) in more than 97% "
+        f"of the resamples, so that the interval begins there or above"
         + (f": {', '.join(surely)}" if surely else "")
-        + f" (in {_SHARES[shorter]} or fewer in {_number(anneals, shorter, surely)} of these, "
-        f"by the CPUs' runs alone in {_number(on_cpu, shorter, surely)})",
+        + f". In {_SHARES[shorter]} or fewer it did in {_number(anneals, shorter, surely)} of "
+        f"these, by the CPUs' runs alone in {_number(on_cpu, shorter, surely)}",
     ]
     if once:
-        lines.append(f"- by as many, but of one seed, in {', '.join(once)}")
+        lines.append(f"- in as many resamples, but of one seed, in {', '.join(once)}")
     if average:
         lines.append(f"- on average, but in fewer resamples, in {', '.join(average)}")
     if fewer:
-        lines.append(f"- saving less than {1 / longest:.1f}x in steps, in {', '.join(fewer)}")
+        lines.append(f"- not so, but with a smaller saving in steps, in {', '.join(fewer)}")
     if short:
         lines.append(f"- not in {', '.join(short)}")
     if retuned:
@@ -146,7 +147,7 @@ def _shortest_there(values: Row, task: str) -> Row | None:
 
 def longer_baselines(values: Row) -> str:
     """What a baseline of twice the steps gains, and whether the anneal came to that, in short."""
-    texts, factors, sure = [], [], 0
+    gains, short, texts, factors, sure = [], [], [], [], 0
     for task, (point, saving) in _twice_as_long(values).items():
         dataset, _, regime = task.partition("/")
         if regime != "scratch":
@@ -154,20 +155,23 @@ def longer_baselines(values: Row) -> str:
             sure += (saving["low"] or 0) > 1
             continue
         gained = 100 * (point["top1"] - point["whole_baseline"]["top1"])
-        reached = "which no length of the anneal that ran in as many folds came to"
+        gains.append(f"{gained:.1f} points on {dataset}")
         if saving["factor"]:
             times, _, interval = saving_text(saving).partition("x ")
             interval, _, reached_in = interval.partition(" in ")
             interval += f" in {reached_in} of the resamples" if reached_in else ""
-            reached = f"which the anneal came to with {times} times fewer multiply-adds {interval}"
-        texts.append(f"{gained:.1f} points on {dataset}, {reached}")
+            texts.append(f"on {dataset} with {times} times fewer multiply-adds {interval}")
+        else:
+            short.append(dataset)
     there = [factor for factor in factors if factor]
     return (
         f"- **The baselines had not levelled off**: one of [twice the "
-        f"steps](docs/which_schedule.md#what-the-recipes-plan) gained "
-        f"{'; '.join(texts)}; one seed each. In {len(there)} of {len(factors)} other tasks the "
-        f"anneal came to such a baseline with {min(there):.1f} to {max(there):.1f} times fewer; "
-        f"the intervals of {len(there) - sure} of these include that it saves nothing."
+        f"steps](docs/which_schedule.md#what-the-recipes-plan), one seed each, gained "
+        f"{', '.join(gains)}. The anneal reached that {', and '.join(texts)}"
+        + (f"; on {', '.join(short)} no length that ran in as many folds did" if short else "")
+        + f". In {len(there)} of {len(factors)} other tasks it reached such a baseline with "
+        f"{min(there):.1f} to {max(there):.1f} times fewer; the intervals of {len(there) - sure} "
+        f"of these include that it saves nothing."
     )
 
 
@@ -260,13 +264,18 @@ def cycles_beside(values: Row) -> str:
                 cycles.append(there[0] >= whole[0])
                 anneals += [] if beside is None else [beside[0] >= whole[0]]
         texts.append(
-            f"in {sum(cycles)} of {len(cycles)} tasks with {epochs:g} times its epochs "
-            f"(an anneal of as many steps, of the same seeds and folds, in {sum(anneals)} of "
-            f"{len(anneals)})"
+            f"{epochs:g} | {sum(cycles)} of {len(cycles)} | {sum(anneals)} of {len(anneals)}"
         )
+    number = f"{_CYCLES_BESIDE[0][0]:g}"
+    rows = table(
+        "times the baseline's epochs | the paper's cycles | an anneal of as many steps",
+        "rrr",
+        texts,
+    )
     return (
-        f"On these small networks the paper's cycles came to the whole baseline's top-1 "
-        f"{texts[0]}, which are the paper's number, and {texts[1]}."
+        f"The paper's cycles take {number} times the baseline's epochs. In so many tasks of these "
+        f"small networks they, and an anneal of as many steps, of the same seeds and folds, "
+        f"reached the whole baseline's top-1:\n\n{rows}"
     )
 
 
@@ -276,7 +285,7 @@ def cycles_in_short(values: Row) -> str:
     cycles = [p for p in values["points"] if (p["method"], p["length"]) == ("paper", epochs)]
     there = sum(point["top1"] >= point["whole_baseline"]["top1"] for point in cycles)
     return (
-        f"- **The paper's cycles**, at their {epochs:g} times the epochs, came to the whole "
+        f"- **The paper's cycles**, at their {epochs:g} times the epochs, reached the whole "
         f"baseline in {there} of {len(cycles)} tasks of [these small "
         f"networks](docs/what_was_tried.md#what-failed)."
     )
