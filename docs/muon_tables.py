@@ -95,7 +95,7 @@ def with_norms_in_short(values: Row, batches: int) -> str:
     )
     return (
         f"- **Norm statistics** are estimated after the last step from {batches} batches of full "
-        f"clips, forward only. No cost has these. With them the anneal under Muon (*both* in "
+        f"clips, forward only. No cost counts that. With it the anneal under Muon (*both* in "
         f"README) would save {with_them} in multiply-adds, in place of {without} ([how they "
         f"count](study.md#the-measure))."
     )
