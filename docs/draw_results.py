@@ -189,6 +189,8 @@ def main(arguments: list[str]) -> int:
             "equal_decoded": savings.equal_with_decoding(values),
         },
         DOCS / "what_was_tried.md": {
+            "growing": task_tables.growing_table(values),
+            "tokens": task_tables.tokens_table(values),
             "cycles": task_tables.cycles_beside(values),
             "equal_muon": savings.equal_table(
                 values,

@@ -32,8 +32,14 @@ _MOST_LEFT = 2.0
 not only to fall short."""
 _FOLDS = 3
 """Runs of one seed."""
-_CYCLES_BESIDE = ((1.5, 0.276), (3, 0.555))
-"""Epochs of the paper's cycles, its own (section 4.1) and twice those; an anneal of their steps."""
+_CYCLES_BESIDE = ((1.5, 0.276), (3, 0.555), (5.42, 1.0))
+"""Epochs of the paper's cycles, its own (section 4.1), twice those, and those of all the baseline's
+steps; an anneal of their steps."""
+_OF_TOKENS = {
+    "multiply-adds": (("anneal", 0.276), ("tokens", 0.153), ("tokens-and-grids", 0.191)),
+    "steps": (("anneal", 0.276), ("tokens", 0.276), ("tokens-and-grids", 0.276)),
+}
+"""Ways to coarsen a transformer's clips, at lengths that have as many of these."""
 
 
 def headline(values: Row) -> str:
@@ -263,9 +269,10 @@ def cycles_beside(values: Row) -> str:
             if whole is not None and there is not None:
                 cycles.append(there[0] >= whole[0])
                 anneals += [] if beside is None else [beside[0] >= whole[0]]
-        texts.append(
-            f"{epochs:g} | {sum(cycles)} of {len(cycles)} | {sum(anneals)} of {len(anneals)}"
-        )
+        if cycles:
+            texts.append(
+                f"{epochs:g} | {sum(cycles)} of {len(cycles)} | {sum(anneals)} of {len(anneals)}"
+            )
     number = f"{_CYCLES_BESIDE[0][0]:g}"
     rows = table(
         "times the baseline's epochs | the paper's cycles | an anneal of as many steps",
@@ -288,6 +295,40 @@ def cycles_in_short(values: Row) -> str:
         f"- **The paper's cycles**, at their {epochs:g} times the epochs, reached the whole "
         f"baseline in {there} of {len(cycles)} tasks of [these small "
         f"networks](docs/what_was_tried.md#what-failed)."
+    )
+
+
+def growing_table(values: Row) -> str:
+    """Anneals whose full-grid share grows with the length, beside the anneal's fixed one."""
+    runs, lines = finals(values), []
+    for (task, method, length), cells in runs.items():
+        if method != "anneal-growing-full":
+            continue
+        growing, fixed = (
+            scores_text(mean_scores(runs[task, name, length], cells.keys()))
+            for name in (method, "anneal")
+        )
+        lines.append(f"{task} | {length:g} | {len(cells)} | {fixed} | {growing}")
+    return table(
+        "task | length | runs | anneal: top-1 | loss | growing share: top-1 | loss",
+        "lrrrrrr",
+        lines,
+    )
+
+
+def tokens_table(values: Row) -> str:
+    """Of transformers: grids, dropped tokens and half of both, at equal cost and equal steps."""
+    runs, lines = finals(values), []
+    for task in dict.fromkeys(task for task, method, _ in runs if method == "tokens-and-grids"):
+        for as_many, ways in _OF_TOKENS.items():
+            cells = runs[(task, *ways[-1])].keys()
+            scores = " | ".join(scores_text(mean_scores(runs[(task, *way)], cells)) for way in ways)
+            lines.append(f"{task} | {as_many} | {len(cells)} | {scores}")
+    return table(
+        "task | as many | runs | coarse grids: top-1 | loss | dropped tokens: top-1 | loss "
+        "| half of both: top-1 | loss",
+        "llrrrrrrr",
+        lines,
     )
 
 

@@ -183,6 +183,23 @@ def test_where_the_papers_cycles_came_to_the_baseline(task_tables: dict) -> None
     assert text.splitlines()[-2:] == ["| 1.5 | 1 of 2 | 0 of 1 |", "| 3 | 2 of 2 | 1 of 1 |"]
 
 
+def test_ways_to_coarsen_a_transformers_clips_are_of_the_same_runs(task_tables: dict) -> None:
+    def run(method: str, length: float, top1: float, seed: int = 0) -> dict:
+        of = {"dataset": "a", "regime": "r", "role": "final", "fold": 0, "loss": 1.0}
+        return of | {"method": method, "length": length, "top1": top1, "seed": seed}
+
+    rows = [run("anneal", 0.276, 0.6), run("anneal", 0.276, 0.9, seed=1)]
+    rows += [run("tokens", 0.276, 0.5), run("tokens", 0.153, 0.4)]
+    rows += [run("tokens-and-grids", 0.276, 0.3), run("tokens-and-grids", 0.191, 0.2)]
+    assert task_tables["tokens_table"]({"rows": rows}).splitlines()[2:] == [
+        "| a/r | multiply-adds | 1 | 60.0 | 1.000 | 40.0 | 1.000 | 20.0 | 1.000 |",
+        "| a/r | steps | 1 | 60.0 | 1.000 | 50.0 | 1.000 | 30.0 | 1.000 |",
+    ]
+    rows += [run("anneal-growing-full", 0.276, 0.7, seed=1)]
+    growing = task_tables["growing_table"]({"rows": rows}).splitlines()[2:]
+    assert growing == ["| a/r | 0.276 | 1 | 90.0 | 1.000 | 70.0 | 1.000 |"]
+
+
 def test_readme_counts_in_short(
     task_tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
