@@ -68,8 +68,13 @@ class Method:
             raise ValueError(f"unit {self.unit!r}: give steps or epochs")
         if not 0 < self.rate_factor < math.inf or (self.rate_factor != 1 and self.rate_of is None):
             raise ValueError(f"rate_factor {self.rate_factor}: give a positive number, of rate_of")
-        if self.coarse_steps is not None and self.schedule not in ("pass", "anneal"):
-            raise ValueError(f"coarse_steps of {self.schedule}: give them to a pass or an anneal")
+        if self.coarse_steps is not None and (
+            self.schedule not in ("pass", "anneal") or self.unit != "steps"
+        ):
+            raise ValueError(
+                f"coarse_steps of {self.schedule} in {self.unit}: give them to a pass or an anneal "
+                f"in steps"
+            )
         if self.trial not in (None, *get_args(Trial)):
             raise ValueError(f"trial {self.trial!r}: give one of {', '.join(get_args(Trial))}")
 
@@ -185,6 +190,13 @@ class Study:
             if unknown := [name for name in task.methods if name not in known]:
                 raise ValueError(f"task {task.name}: no method {', '.join(unknown)} in the study")
             for method in (self.method(name) for name in task.methods):
+                least, coarse = min(task.methods[method.name]), method.coarse_steps
+                if coarse is not None and not 0 < coarse < least:
+                    raise ValueError(
+                        f"task {task.name}: {method.name}: its coarse_steps are {coarse:g}, and "
+                        f"its shortest length {least:g}; give coarse_steps above 0 and longer "
+                        f"lengths"
+                    )
                 for other in (*method.against, method.joins, method.controls):
                     if other not in (None, *task.methods):
                         raise ValueError(

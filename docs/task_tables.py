@@ -173,9 +173,10 @@ def longer_baselines(values: Row) -> str:
     return (
         f"- **The baselines had not levelled off**: one of [twice the "
         f"steps](docs/which_schedule.md#what-the-recipes-plan), one seed each, gained "
-        f"{', '.join(gains)}. The anneal reached that {', and '.join(texts)}"
-        + (f"; on {', '.join(short)} no length that ran in as many folds did" if short else "")
-        + f". In {len(there)} of {len(factors)} other tasks it reached such a baseline with "
+        f"{', '.join(gains)}."
+        + (f" The anneal reached that {', and '.join(texts)}." if texts else "")
+        + (f" On {', '.join(short)} no length that ran in as many folds did." if short else "")
+        + f" In {len(there)} of {len(factors)} other tasks it reached such a baseline with "
         f"{min(there):.1f} to {max(there):.1f} times fewer; the intervals of {len(there) - sure} "
         f"of these include that it saves nothing."
     )
@@ -280,9 +281,10 @@ def cycles_beside(values: Row) -> str:
         texts,
     )
     return (
-        f"The paper's cycles take {number} times the baseline's epochs. In so many tasks of these "
-        f"small networks they, and an anneal of as many steps, of the same seeds and folds, "
-        f"reached the whole baseline's top-1:\n\n{rows}"
+        f"The paper gives its cycles {number} times the baseline's epochs; "
+        f"{_CYCLES_BESIDE[-1][0]:g} times are as many steps as the baseline's. In how many tasks "
+        f"of these small networks they reached the whole baseline's top-1, and an anneal of as "
+        f"many steps, of the same seeds and folds:\n\n{rows}"
     )
 
 
@@ -304,10 +306,9 @@ def growing_table(values: Row) -> str:
     for (task, method, length), cells in runs.items():
         if method != "anneal-growing-full":
             continue
-        growing, fixed = (
-            scores_text(mean_scores(runs[task, name, length], cells.keys()))
-            for name in (method, "anneal")
-        )
+        growing = scores_text(mean_scores(cells, cells.keys()))
+        beside = runs.get((task, "anneal", length), {})
+        fixed = scores_text(mean_scores(beside, cells.keys()))
         lines.append(f"{task} | {length:g} | {len(cells)} | {fixed} | {growing}")
     return table(
         "task | length | runs | anneal: top-1 | loss | growing share: top-1 | loss",
@@ -321,8 +322,9 @@ def tokens_table(values: Row) -> str:
     runs, lines = finals(values), []
     for task in dict.fromkeys(task for task, method, _ in runs if method == "tokens-and-grids"):
         for as_many, ways in _OF_TOKENS.items():
-            cells = runs[(task, *ways[-1])].keys()
-            scores = " | ".join(scores_text(mean_scores(runs[(task, *way)], cells)) for way in ways)
+            of_ways = [runs.get((task, *way), {}) for way in ways]
+            cells = of_ways[-1].keys()
+            scores = " | ".join(scores_text(mean_scores(each, cells)) for each in of_ways)
             lines.append(f"{task} | {as_many} | {len(cells)} | {scores}")
     return table(
         "task | as many | runs | coarse grids: top-1 | loss | dropped tokens: top-1 | loss "

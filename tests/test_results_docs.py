@@ -179,7 +179,7 @@ def test_where_the_papers_cycles_came_to_the_baseline(task_tables: dict) -> None
     rows += [run("b", "anneal", 0.555, 0.9, seed=1), run("c", "anneal", 0.276, 0.9)]
     rows += [run("a", "anneal", 0.555, 0.8)]
     text = task_tables["cycles_beside"]({"rows": rows})
-    assert "The paper's cycles take 1.5 times the baseline's epochs. " in text
+    assert "The paper gives its cycles 1.5 times the baseline's epochs; " in text
     assert text.splitlines()[-2:] == ["| 1.5 | 1 of 2 | 0 of 1 |", "| 3 | 2 of 2 | 1 of 1 |"]
 
 
@@ -195,9 +195,12 @@ def test_ways_to_coarsen_a_transformers_clips_are_of_the_same_runs(task_tables: 
         "| a/r | multiply-adds | 1 | 60.0 | 1.000 | 40.0 | 1.000 | 20.0 | 1.000 |",
         "| a/r | steps | 1 | 60.0 | 1.000 | 50.0 | 1.000 | 30.0 | 1.000 |",
     ]
-    rows += [run("anneal-growing-full", 0.276, 0.7, seed=1)]
+    rows += [run("anneal-growing-full", 0.276, 0.7, seed=1), run("anneal-growing-full", 1, 0.8)]
     growing = task_tables["growing_table"]({"rows": rows}).splitlines()[2:]
-    assert growing == ["| a/r | 0.276 | 1 | 90.0 | 1.000 | 70.0 | 1.000 |"]
+    assert growing == [
+        "| a/r | 0.276 | 1 | 90.0 | 1.000 | 70.0 | 1.000 |",
+        "| a/r | 1 | 1 | - | - | 80.0 | 1.000 |",
+    ]
 
 
 def test_readme_counts_in_short(

@@ -157,12 +157,6 @@ def test_coarse_grids_have_as_many_steps_at_each_length_if_the_full_grid_share_g
     assert plans[1].anneal_start == pytest.approx(0.207 / 0.555, abs=2 / 833)
 
 
-def test_a_length_below_its_coarse_steps_is_refused(proof):
-    run = Run(proof.tasks[0], method_of(proof, "anneal-growing-full"), 0.2, 0, 0)
-    with pytest.raises(ValueError, match="shares"):
-        proof.config_of(run, rate=0.01)
-
-
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"none.yaml: No such file .*; name a study's file$"):
         read_study(tmp_path / "none.yaml")
@@ -175,7 +169,13 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
         (("methods", "pass", "schedule"), "pas", "schedule 'pas'"),
         (("tasks", 0, "methods", "pass"), {-1: 1}, "pass {-1: 1}: give lengths, each with its"),
         (("tasks", 0, "methods", "pass"), {1: 0}, "pass {1: 0}: give lengths, each with its"),
-        (("methods", "paper", "coarse_steps"), 0.2, "coarse_steps of paper: give them to a pass"),
+        (("methods", "paper", "coarse_steps"), 0.2, "coarse_steps of paper in epochs: give them"),
+        (
+            ("methods", "pass", "coarse_steps"),
+            0.2,
+            "its coarse_steps are 0.2, and its shortest length 0.184; give coarse_steps above 0",
+        ),
+        (("methods", "pass", "coarse_steps"), 0, "its coarse_steps are 0, and its shortest length"),
         (("methods", "pass", "tuned"), "never", "tuned 'never': give each or first"),
         (
             ("methods", "pass", "trial"),
