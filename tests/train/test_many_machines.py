@@ -29,9 +29,10 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "slurm.sh"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 TRAIN = ["vcycle", "train", "--config", "config.yaml", "--folder", "run", "--resume", "auto"]
 OWN_MODEL = ["--model", "model:build"]
-# A model that does something once, at its fourth training step.
+# A model that does something once, at its fourth training step. A nap makes a step so long that the
+# processes soon vote on stopping, which they do about every two seconds.
 MODEL = """
-import os, pathlib, signal
+import os, pathlib, signal, time
 from vcycle.models.tiny import TinyResNet3d
 
 class Model(TinyResNet3d):
@@ -41,6 +42,7 @@ class Model(TinyResNet3d):
         begun = any(pathlib.Path().glob("run*/**/config.yaml"))
         if self.training and begun:  # the rehearsal is over
             self.steps += 1
+            time.sleep(float(os.environ.get("NAP", "0")))
             if self.steps == 4 and not os.path.exists("done") and {condition}:
                 pathlib.Path("done").touch()
                 {action}
@@ -272,12 +274,9 @@ def test_a_slurm_job_is_requeued_before_its_time_limit_and_goes_on(
     job = {"SLURM_JOB_ID": "4321", "SLURM_JOB_NAME": "job", "SLURM_CPUS_PER_TASK": "1"}
     job |= {"SLURM_NTASKS": "2", "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     output, asked = tmp_path / "output.txt", tmp_path / "scontrol.txt"
-    for code in (130, 0):
-        script = start(
-            ["bash", str(SCRIPT), "--config", "config.yaml", *OWN_MODEL],
-            tmp_path,
-            **job,
-        )
+    for code, nap in ((130, "0.4"), (0, "0")):
+        command = ["bash", str(SCRIPT), "--config", "config.yaml", *OWN_MODEL]
+        script = start(command, tmp_path, **job, NAP=nap)
         assert wait(script) == [code], output.read_text()
         assert asked.read_text() == "requeue 4321\n"
     assert "vcycle: stopped after step" in output.read_text()
