@@ -129,7 +129,7 @@ def unchanged(network: nn.Module, optimizer: Optimizer, name: str) -> Iterator[d
     cannot keep the network's state; ``name`` is the model's.
     """
     before = _as_checkpoints_keep_it(network.state_dict(), name)
-    had_state, groups = bool(optimizer.state), [dict(each) for each in optimizer.param_groups]
+    had_state = bool(optimizer.state)
     with restored_buffers(network):
         yield before
     discard_statistics(network)  # what the norm layers collected must not reach step 0
@@ -140,9 +140,6 @@ def unchanged(network: nn.Module, optimizer: Optimizer, name: str) -> Iterator[d
     network.load_state_dict(before)
     if not had_state:
         optimizer.state.clear()
-        for group, as_before in zip(optimizer.param_groups, groups, strict=True):
-            group.clear()  # Lamb, for one, counts its steps there
-            group.update(as_before)
 
 
 def _time_steps(
