@@ -46,11 +46,6 @@ class ModelEntry:
     kinetics_file: str | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def alpha(self) -> int | None:
-        """Fast frames for each slow one; None without two pathways."""
-        return self.arguments.get("alpha")
-
     def rule(self, options: Mapping[str, Any]) -> ShapeRule:
         """The clips that it takes, built with ``options``.
 
@@ -61,7 +56,7 @@ class ModelEntry:
             frames, side = sizes["patch_frames"], sizes["patch_side"]
             fit = all(isinstance(size, int) and size >= 1 for size in (frames, side))
             return ShapeRule(frame_multiple=frames, side_multiple=side) if fit else ShapeRule()
-        alpha = options.get("alpha", self.alpha) if self.alpha else None
+        alpha = {**self.arguments, **options}["alpha"] if self.family == "SlowFast" else None
         if isinstance(alpha, int) and alpha >= 1:
             return ShapeRule(frame_multiple=alpha, min_frames=alpha)
         pools = options.get("pool_frames", self.arguments.get("pool_frames"))
