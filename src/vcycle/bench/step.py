@@ -140,8 +140,7 @@ class StepBench:
 
     def _check_own_model(self, plan: Plan) -> None:
         """Raise ValueError if a user's model cannot train on clips of the plan."""
-        clip_kinds = dict.fromkeys((kind.shape, kind.token_share) for kind in step_kinds(plan))
-        for shape, token_share in clip_kinds:
+        for shape, token_share in plan.clip_kinds:
             set_token_share(self.network, token_share)
             with self._fabric.autocast():
                 check_model(self.network, shape, num_classes=self._num_classes)

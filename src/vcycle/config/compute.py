@@ -17,9 +17,7 @@ def compute(plan: Plan, model: Model) -> tuple[cost.Cost, str]:
     proportion to which multiply-adds grow up to padding and attention (paper, footnote 3); of
     clips that keep a share of their tokens, that share.
     """
-    entry = model.entry
-    kinds = (*plan.mini_batches(), plan.baseline_step)
-    clips = {(each.shape, each.token_share) for each in kinds}
+    entry, clips = model.entry, plan.clip_kinds
     counted = {clip: entry and entry.clip_multiply_adds(*clip, model.options) for clip in clips}
     if all(count is not None for count in counted.values()):
         return cost.clip_cost(plan, lambda *clip: counted[clip] or 0), "multiply-adds"

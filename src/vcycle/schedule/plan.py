@@ -220,6 +220,12 @@ class Plan(Sequence[Step]):
         return tuple(dict.fromkeys(each.shape for each in self.mini_batches()))
 
     @property
+    def clip_kinds(self) -> tuple[tuple[Shape, float], ...]:
+        """Shape and token share of every clip of the run and its baseline, cheapest clip first."""
+        kinds = (*self.mini_batches(), self.baseline_step)
+        return tuple(dict.fromkeys((each.shape, each.token_share) for each in kinds))
+
+    @property
     def drops_tokens(self) -> bool:
         """Whether a phase keeps a share of the tokens."""
         return any(phase.base.token_share < 1 for phase in self.phases)

@@ -137,10 +137,8 @@ def _clip_multiply_adds(
     network: nn.Module, plan: Plan, fabric: Fabric
 ) -> dict[tuple[Shape, float], int]:
     """Of one clip of each shape and token share, forward; none if one of them is not counted."""
-    kinds = (*plan.mini_batches(), plan.baseline_step) if fabric.is_global_zero else ()
-    clips = dict.fromkeys((each.shape, each.token_share) for each in kinds)
     counts: dict[tuple[Shape, float], int] = {}
-    for clip in clips:
+    for clip in plan.clip_kinds if fabric.is_global_zero else ():
         count = multiply_adds_or_none(network, *clip)
         if count is None:
             return {}

@@ -89,9 +89,8 @@ def rehearse(
             if warn_if_long and steps.on_cpu:
                 _warn_of_a_long_run(steps, config, activity=activity)
                 discard_statistics(network)
-            clip_kinds = dict.fromkeys((kind.shape, kind.token_share) for kind in kinds)
-            for number, (shape, token_share) in enumerate(clip_kinds, 1):
-                begin_count(activity, "checking", "shape", number, len(clip_kinds))
+            for number, (shape, token_share) in enumerate(plan.clip_kinds, 1):
+                begin_count(activity, "checking", "shape", number, len(plan.clip_kinds))
                 set_token_share(network, token_share)
                 check_model(network, [shape], num_classes=videos.num_classes, num_clips=clips)
                 _check_sizes(network, before)
