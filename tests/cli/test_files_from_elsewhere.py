@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 
 from tests.processes import PATIENCE
 from vcycle.cli.main import main
-from vcycle.config.fields import config_text, read_config
+from vcycle.config.fields import changed, config_text, read_config
 from vcycle.config.recipes import recipe
 from vcycle.config.run import Model
 from vcycle.data.manifest import Manifest
@@ -77,9 +77,9 @@ def test_the_model_that_is_named_again_keeps_the_shapes_of_its_run(tmp_path: Pat
     config = replace(config, model=own)
     config = replace(config, multigrid=replace(config.multigrid, rule=ShapeRule(side_multiple=16)))
     (tmp_path / "config.yaml").write_text(config_text(config))
-    named = read_config(tmp_path / "config.yaml", {"model.name": "my.nets:build"})
+    named = changed(read_config(tmp_path / "config.yaml"), {"model.name": "my.nets:build"})
     assert named.multigrid.rule == ShapeRule(side_multiple=16)
-    other = read_config(tmp_path / "config.yaml", {"model.name": "my.nets:other"})
+    other = changed(read_config(tmp_path / "config.yaml"), {"model.name": "my.nets:other"})
     assert other.multigrid.rule == ShapeRule()
 
 

@@ -202,7 +202,7 @@ def _resumed(folder: Path, options: argparse.Namespace) -> ChosenRun:
         problem = "no config.yaml in it" if folder.exists() else "not found"
         raise ValueError(f"--resume {folder}: {problem}; give a folder of vcycle train")
     file = folder / "config.yaml"
-    config = _absolute(read_config(file, options.fields))
+    config = _absolute(changed(read_config(file), options.fields))
     check_own_code(config, options.fields, file)
     with starting_pytorch():
         from vcycle.train.same_run import check_config

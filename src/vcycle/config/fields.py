@@ -130,14 +130,13 @@ def changed(config: RunConfig, fields: dict[str, Any]) -> RunConfig:
     return config_from(dataclasses.asdict(config), fields)
 
 
-def read_config(file: Path, fields: dict[str, Any] | None = None) -> RunConfig:
-    """The configuration in a run's ``config.yaml``, with fields changed."""
+def read_config(file: Path) -> RunConfig:
+    """The configuration in a run's ``config.yaml``."""
     values = read_values(file)
     try:
-        config = config_from(values, {})
+        return config_from(values, {})
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
-    return changed(config, fields or {})
 
 
 def check_own_code(config: RunConfig, fields: Mapping[str, Any], file: Path) -> None:

@@ -97,8 +97,9 @@ def _scored_config(path: Path, fields: Mapping[str, Any], *, trust_code: bool) -
 
 
 def _config_of(file: Path, fields: Mapping[str, Any], *, trust_code: bool) -> RunConfig:
-    _check_shape(file.parent, read_config(file).baseline.shape, fields)
-    config = read_config(file, dict(fields))
+    own = read_config(file)
+    _check_shape(file.parent, own.baseline.shape, fields)
+    config = changed(own, dict(fields))
     if not trust_code:
         check_own_code(config, fields, file)
     return config
