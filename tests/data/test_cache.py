@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import random
 from contextlib import contextmanager
@@ -53,6 +54,18 @@ def gone():
     store.pipe("/cache/shard.tar", kept)
 
 
+@pytest.fixture
+def seconds_apart(monkeypatch):
+    """Reads, in order: a system's clock of files may tick every 10 ms, in which it reads many."""
+    times, change_times = itertools.count(), os.utime
+
+    def read_at(held):
+        now = next(times)
+        change_times(held, (now, now))
+
+    monkeypatch.setattr(os, "utime", read_at)
+
+
 def read(cache: VideoCache, k: int) -> bytes:
     with cache.local(place(k)) as near:
         assert near.is_local
@@ -74,6 +87,7 @@ def test_a_video_is_fetched_once(tmp_path):
             read(cache, 4)
 
 
+@pytest.mark.usefixtures("seconds_apart")
 def test_those_read_longest_ago_make_room(tmp_path):
     cache = VideoCache(tmp_path, 10 * SIZE)
     for k in range(10):
@@ -88,6 +102,7 @@ def test_those_read_longest_ago_make_room(tmp_path):
     assert 29 in held(cache)
 
 
+@pytest.mark.usefixtures("seconds_apart")
 def test_what_is_being_read_stays(tmp_path):
     cache = VideoCache(tmp_path, 3 * SIZE)
     with cache.local(place(0)) as near:
