@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.processes import have_ended
+from tests.processes import PATIENCE, have_ended
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
@@ -189,7 +189,7 @@ print(len(next(iter(loader))))
 """
     )
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     assert done.stdout == "2\n"
 
