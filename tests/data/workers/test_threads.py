@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from tests.processes import PATIENCE
 from vcycle.data.bad_videos import TooManyBadVideos
 from vcycle.data.dataset import ClipDataset
 from vcycle.data.grid import GridRange
@@ -242,5 +243,5 @@ next(iter(loader))
 
 def test_the_interpreter_ends_with_threads_at_work(manifest):
     command = [sys.executable, "-c", UNCLOSED, str(manifest.root)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
