@@ -13,6 +13,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -29,6 +30,9 @@ from vcycle.config.run import RunConfig
 from vcycle.data.manifest import Manifest
 from vcycle.datasets import journal
 from vcycle.datasets.choices import Choices
+from vcycle.train import start
+from vcycle.train.measure.budget import Budget
+from vcycle.train.measure.measuring import Measured
 from vcycle.train.progress import Display
 from vcycle.train.step_log import StepTime
 
@@ -187,6 +191,23 @@ def interrupt_after(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Display, "step", step)
 
 
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured: steps of 0.1 s, in no time. On a slow, busy machine no plan might fit into 15 s."""
+    measure = start.measure
+
+    def measured(*parts: Any, **more: Any) -> Measured:
+        found = measure(*parts, **more)
+        model = dict.fromkeys(found.times.model, 0.1)
+        decode = dict.fromkeys(found.times.decode, 1e-3)
+        times = replace(found.times, model=model, decode=decode, view_seconds=1e-3, slowdown=1.0)
+        return replace(found, times=times)
+
+    monkeypatch.setattr(start, "measure", measured)
+    monkeypatch.setattr(Budget, "left", property(lambda budget: budget.seconds))
+
+
+@pytest.mark.usefixtures("steady")
 def test_a_time_for_the_baseline_alone_goes_on_with_it(
     strokes: Path,
     capsys: pytest.CaptureFixture[str],
@@ -227,6 +248,7 @@ def test_a_time_for_the_baseline_alone_goes_on_with_it(
     assert "runs/strokes-1/config.yaml: old_field: no such field" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("steady")
 def test_a_time_or_other_weights_or_views_begin_another_run(
     strokes: Path,
     trained_run: Path,
@@ -297,6 +319,7 @@ def test_the_last_run_is_gone_on_with_whatever_was_deleted(
     assert last_run_folder("a[b]") == Path("runs/a[b]-2")
 
 
+@pytest.mark.usefixtures("steady")
 def test_the_plan_fits_the_time_and_goes_on_from_another_folder(
     strokes: Path,
     tmp_path: Path,
