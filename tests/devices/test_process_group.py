@@ -75,7 +75,7 @@ def test_a_process_that_waits_in_vain_says_so(store: TCPStore) -> None:
 def test_the_first_process_says_for_whom_it_waits(
     store: TCPStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("vcycle.devices.process_group._SILENT_SECONDS", 0.1)
+    monkeypatch.setattr("vcycle.devices.process_group._SILENT_SECONDS", -1.0)
     for rank in (1, 0):
         with pytest.raises(TimeoutError):
             agreed_name(store, rank, 4, patience=timedelta(seconds=0.4))
