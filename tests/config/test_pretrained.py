@@ -47,6 +47,14 @@ def test_nothing_is_said_of_weights_that_are_there_or_not_needed(tmp_path: Path)
     check_weights(recipe("scratch", num_videos=100))
 
 
+def test_a_folder_in_place_of_a_file_names_the_one_in_it(tmp_path: Path) -> None:
+    config = finetune(weights=str(tmp_path))
+    given = f"model.weights {tmp_path}: a folder; give "
+    assert refusal(config) == f"{given}a file of weights in it"
+    (tmp_path / "model.safetensors").touch()
+    assert refusal(config) == f"{given}{tmp_path / 'model.safetensors'}"
+
+
 @pytest.mark.parametrize("entry", MODELS, ids=lambda entry: entry.name)
 def test_the_files_are_of_the_models_depth(entry: Model) -> None:
     kinetics = published_weights(Model(entry.name), "kinetics400")

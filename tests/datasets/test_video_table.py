@@ -264,6 +264,10 @@ def test_clips_come_from_the_part_of_the_video_that_a_row_names(tmp_path):
             "line 2: no column path, uri or file_name; it has 'video;label'; separate columns by",
         ),
         (
+            "path\tlabel\na.mp4\tx\n",
+            "line 2: no column path, uri or file_name; it has 'path\\tlabel'; separate columns by",
+        ),
+        (
             "path,class\na.mp4,x\n",
             "line 2: no column label or labels; it has 'path', 'class'",
         ),

@@ -120,12 +120,12 @@ def _strays(top: Path, parents: list[Path]) -> tuple[str, ...]:
 
 
 def _without_videos(top: Path, parents: list[Path]) -> tuple[str, ...]:
-    """A note on folders that hold files, of which none is a video."""
+    """A note on folders in which no file is a video."""
     others = [
         folder
         for parent in parents
         for folder in _folders_in(parent, top)
-        if not videos_under(folder) and any(file.is_file() for file in folder.rglob("*"))
+        if not videos_under(folder)
     ]
     return _left_out(others, "folder", "without a video", top)
 

@@ -212,5 +212,5 @@ def _seconds(row: Row, column: str) -> float:
 
 def _names(row: Row) -> str:
     names = ", ".join(quoted(str(name)) for name in row)
-    is_one = len(row) == 1 and any(mark in names for mark in ";\t|")
+    is_one = len(row) == 1 and any(mark in str(*row) for mark in ";\t|")
     return f"{names}; separate columns by commas" if is_one else names

@@ -172,8 +172,9 @@ def check_same_videos(runs: list[RunRecord]) -> None:
                 continue  # a run of before this was written
             if other != own:
                 alike = [str(each.folder) for each in runs if each.validation.get(name) == own]
+                such = f", such as {' '.join(alike)}" if len(alike) > 1 else ""
                 raise ValueError(
                     f"{first.folder} and {run.folder}: they are validated on different videos "
                     f"({first.validation['num_videos']} and {run.validation['num_videos']}); "
-                    f"give runs of one manifest, such as {' '.join(alike)}"
+                    f"give runs of one manifest{such}"
                 )
