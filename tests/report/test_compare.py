@@ -157,7 +157,7 @@ def test_runs_on_different_videos_are_refused(folders: list[Path], tmp_path: Pat
     with pytest.raises(ValueError, match=r"validated on different videos \(10 and 11\)") as caught:
         compare_runs([folders[0], other, folders[1]])
     assert str(caught.value).endswith(f"one manifest, such as {folders[0]} {folders[1]}")
-    with pytest.raises(ValueError, match="; give runs of one manifest$"):
+    with pytest.raises(ValueError, match=r"; give runs of one manifest$"):
         compare_runs([folders[0], other])
 
 
