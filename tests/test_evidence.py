@@ -858,6 +858,16 @@ def test_the_papers_cycles_win_on_sign_language_by_a_cpus_runs_alone() -> None:
     assert "by a CPU's alone](results.md#by-the-cpus-runs-alone) they win too" in pages()
 
 
+def test_in_all_of_the_baselines_steps_the_papers_cycles_are_last() -> None:
+    behind = []
+    for task in (f"{name}/{regime}" for name in SETS[:2] for regime in ("scratch", "sgd")):
+        ways = (("baseline", 1), ("paper", 5.42), ("pass", 1), ("anneal", 1))
+        baseline, cycles, *others = means(task, "top1", *ways)
+        assert baseline < cycles < min(others)
+        behind.append(100 * (others[-1] - cycles))
+    assert f"each time, {min(behind):.0f} to {max(behind):.0f} points below the anneal" in pages()
+
+
 def test_what_is_said_of_the_clips_and_machines() -> None:
     text = " ".join((RESULTS.parents[1] / "which_schedule.md").read_text().split())
     finals = [row for row in VALUES["rows"] if row["role"] == "final"]
