@@ -864,6 +864,8 @@ def test_in_all_of_the_baselines_steps_the_papers_cycles_are_last() -> None:
         ways = (("baseline", 1), ("paper", 5.42), ("pass", 1), ("anneal", 1))
         baseline, cycles, *others = means(task, "top1", *ways)
         assert baseline < cycles < min(others)
+        whole, of_cycles = means(task, "loss", *ways[:2])
+        assert (of_cycles > whole) == (task == "weizmann10/scratch")
         behind.append(100 * (others[-1] - cycles))
     assert f"each time, {min(behind):.0f} to {max(behind):.0f} points below the anneal" in pages()
 

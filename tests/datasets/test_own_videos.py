@@ -153,8 +153,9 @@ def test_a_pattern_for_videos_that_have_splits_is_noted(put):
 def test_folders_without_a_video_are_noted(put):
     root = put("run/a.mp4", "run/b.mp4", "sit/c.txt", "sit/d.txt")
     (root / "empty").mkdir()
-    note, read = list_folder(root).notes
-    assert note == "2 folders without a video left out, such as empty"
+    note, read, empty = list_folder(root).notes
+    assert note == "1 folder without a video left out, such as sit"
+    assert empty == "1 folder without a file left out, such as empty"
     assert read.startswith("files of videos end in")
 
 

@@ -37,6 +37,7 @@ def test_tokens_alone_by_hand() -> None:
     assert rows == [(0.25, 32), (0.5, 16), (1.0, 8)]
     assert plan.shapes == (BASELINE.shape,)
     assert plan.drops_tokens
+    assert plan.clip_kinds == tuple((BASELINE.shape, share) for share in (0.25, 0.5, 1.0))
     kinds = [(each.token_share, each.batch_size, each.steps) for each in plan.mini_batches()]
     assert kinds == [(p.base.token_share, p.base.batch_size, p.steps) for p in plan.phases]
     assert [plan[0].token_share, plan[-1].token_share] == [0.25, 1.0]
@@ -76,6 +77,13 @@ def test_the_paper_keeps_all_tokens() -> None:
     plan = Plan(replace(BASELINE, stage_ends=(400, 700)), Multigrid())
     assert not plan.drops_tokens
     assert {each.token_share for each in plan.mini_batches()} == {1.0}
+
+
+def test_the_full_clip_is_a_kind_though_no_step_has_it() -> None:
+    few = replace(BASELINE, steps=2)
+    plan = Plan(few, Multigrid(long_cycle=None, fine_tuning=False, epoch_factor=1.0))
+    assert BASELINE.shape not in plan.shapes
+    assert plan.clip_kinds == (*((shape, 1.0) for shape in plan.shapes), (BASELINE.shape, 1.0))
 
 
 def test_an_anneal_falls_only_with_all_tokens() -> None:

@@ -28,7 +28,7 @@ def check_weights_file(model: Model) -> None:
     """Raise ValueError if a model's weights are given, and not there."""
     file = model.weights
     if file is not None and Path(file).is_dir():
-        own = min(Path(file).glob("*.safetensors"), default="a file of weights in it")
+        own = min(Path(file).glob("[!.]*.safetensors"), default="a file of weights in it")
         raise ValueError(f"model.weights {file}: a folder; give {own}")
     if file is not None and "://" not in file and not Path(file).exists():
         found = published_weights(model, model.pretrained_on or "kinetics400")

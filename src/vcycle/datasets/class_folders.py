@@ -50,9 +50,11 @@ def list_class_folders(top: Path, splitting: Splitting) -> Listing:
     labels = [(numbers[name],) for _, name, _ in found]
     paths = [path for _, _, path in found]
     parents = [folder for _, folder in splits] or [top]
-    left_out = (*_without_videos(top, parents), *_unread(top, parents))
+    others, empty = _without_videos(top, parents)
+    left_out = (*_left_out(others, "folder", "without a video", top), *_unread(top, parents))
     notes = (*_strays(top, parents), *left_out)
     notes += (READ_SUFFIXES,) if left_out else ()
+    notes += _left_out(empty, "folder", "without a file", top)
     notes += _linked(top, paths)
     if not splits:
         notes += _notes_on_splits_within(top, classes, paths)
@@ -119,15 +121,15 @@ def _strays(top: Path, parents: list[Path]) -> tuple[str, ...]:
     return _left_out(strays, "video", "in no folder of a class", top)
 
 
-def _without_videos(top: Path, parents: list[Path]) -> tuple[str, ...]:
-    """A note on folders in which no file is a video."""
-    others = [
-        folder
-        for parent in parents
-        for folder in _folders_in(parent, top)
-        if not videos_under(folder)
-    ]
-    return _left_out(others, "folder", "without a video", top)
+def _without_videos(top: Path, parents: list[Path]) -> tuple[list[Path], list[Path]]:
+    """Folders that hold files, of which none is a video, and those that hold no file."""
+    others: list[Path] = []
+    empty: list[Path] = []
+    for folder in (folder for parent in parents for folder in _folders_in(parent, top)):
+        if not videos_under(folder):
+            holds = any(file.is_file() for file in folder.rglob("*"))
+            (others if holds else empty).append(folder)
+    return others, empty
 
 
 def _unread(top: Path, parents: list[Path]) -> tuple[str, ...]:

@@ -150,7 +150,9 @@ def test_the_time_in_which_nobody_looked_is_none_of_a_decode(manifest, monkeypat
     loader = loader_of(dataset, num_workers=1)
     batches = iter(loader)
     next(batches)
+    deadline = time.monotonic() + PATIENCE
     while 8 not in loader._pool._on_video:  # those before it may take a while
+        assert time.monotonic() < deadline
         time.sleep(0.01)
     time.sleep(2.0)
     assert len(list(batches)) == 3

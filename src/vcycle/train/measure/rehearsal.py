@@ -81,7 +81,7 @@ def rehearse(
     """
     config, network, fabric = gradients.config, gradients.network, gradients.fabric
     plan = config.plan()
-    kinds = plan.mini_batches()
+    kinds, clip_kinds = plan.mini_batches(), plan.clip_kinds
     steps = RehearsedSteps(gradients, videos)
     shape, clips = plan.baseline.shape, 2
     with unchanged(network, optimizer, config.model.name) as before:
@@ -89,8 +89,8 @@ def rehearse(
             if warn_if_long and steps.on_cpu:
                 _warn_of_a_long_run(steps, config, activity=activity)
                 discard_statistics(network)
-            for number, (shape, token_share) in enumerate(plan.clip_kinds, 1):
-                begin_count(activity, "checking", "shape", number, len(plan.clip_kinds))
+            for number, (shape, token_share) in enumerate(clip_kinds, 1):
+                begin_count(activity, "checking", "shape", number, len(clip_kinds))
                 set_token_share(network, token_share)
                 check_model(network, [shape], num_classes=videos.num_classes, num_clips=clips)
                 _check_sizes(network, before)
