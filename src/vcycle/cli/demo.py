@@ -15,7 +15,7 @@ def add_demo_flags(parser: FlagParser) -> None:
     """Add the flags of ``vcycle demo``."""
     parser.add_argument("--folder", help="where everything is written; runs/demo unless given")
     parser.add_argument(
-        "--quick", action="store_true", help="two minutes instead of six to fifteen"
+        "--quick", action="store_true", help="two to four minutes instead of six to fifteen"
     )
     parser.set_defaults(run=run_demo_command, is_logged=True)
 
