@@ -82,9 +82,9 @@ def noise_table(phases: list[Row]) -> str:
     return table("shape | clips of a batch | " + " | ".join(places), "lrrrr", lines)
 
 
-def in_all(values: Row) -> str:
+def in_all(rows: list[Row]) -> str:
     """The end-to-end seconds of the plain loop, and of this package's by schedule and optimizer."""
-    forms = _shared_folds(values)
+    forms = _shared_folds(rows)
     plain, fast, ours, anneal, both, muon = (
         [statistics.mean(row[key] for row in forms[name]) for key in ("seconds", "top1")]
         for name in ("plain", "plain-fast", "baseline", "anneal", "anneal-muon", "muon")
@@ -111,29 +111,29 @@ def in_all(values: Row) -> str:
     )
 
 
-def _shared_folds(values: Row) -> dict[str, list[Row]]:
+def _shared_folds(rows: list[Row]) -> dict[str, list[Row]]:
     """The rows of each form, of the folds that every form has."""
     forms: dict[str, list[Row]] = {}
-    for row in values["rows"]:
+    for row in rows:
         forms.setdefault(row["form"], []).append(row)
-    folds = set.intersection(*({row["fold"] for row in rows} for rows in forms.values()))
-    return {name: [row for row in rows if row["fold"] in folds] for name, rows in forms.items()}
+    folds = set.intersection(*({row["fold"] for row in own} for own in forms.values()))
+    return {name: [row for row in own if row["fold"] in folds] for name, own in forms.items()}
 
 
-def end_to_end_table(values: Row) -> str:
+def end_to_end_table(rows: list[Row]) -> str:
     """What a form of training takes in all, over the folds that every form has."""
-    shared = {rows[0]["title"]: rows for rows in _shared_folds(values).values()}
+    shared = {own[0]["title"]: own for own in _shared_folds(rows).values()}
     seconds = {
-        title: statistics.mean(row["seconds"] for row in rows) for title, rows in shared.items()
+        title: statistics.mean(row["seconds"] for row in own) for title, own in shared.items()
     }
-    top1 = {title: statistics.mean(row["top1"] for row in rows) for title, rows in shared.items()}
+    top1 = {title: statistics.mean(row["top1"] for row in own) for title, own in shared.items()}
     plain = next(iter(shared))
     lines = [
-        f"{title} | {len(rows)} | {rows[0]['steps']:,} | {seconds[title]:.0f} "
+        f"{title} | {len(own)} | {own[0]['steps']:,} | {seconds[title]:.0f} "
         f"| {seconds[plain] / seconds[title]:.1f} | {100 * top1[title]:.1f} "
-        f"| {statistics.mean(row['loss'] for row in rows):.3f} "
+        f"| {statistics.mean(row['loss'] for row in own):.3f} "
         f"| {f'{seconds[title]:.0f}' if top1[title] >= top1[plain] else 'not reached'}"
-        for title, rows in shared.items()
+        for title, own in shared.items()
     ]
     return table(
         "form | folds | steps | seconds | times as fast | top-1 | loss | "

@@ -52,6 +52,12 @@ def pages() -> str:
     return " ".join(" ".join(page.read_text().split()) for page in files)
 
 
+def end_to_end(dataset: str) -> list[dict[str, Any]]:
+    """The rows of a dataset that ``benchmarks/end_to_end.py`` wrote."""
+    rows = json.loads((RESULTS.parent / "end_to_end.json").read_text())["rows"]
+    return [row for row in rows if row["dataset"] == dataset]
+
+
 def share_of(config: RunConfig, note: str) -> float:
     """Of the baseline's steps; the recipe gives ``note`` as its reason."""
     reason, long = config.schedule_notes
@@ -1228,7 +1234,7 @@ def test_muons_rates_by_the_fourth_root() -> None:
 
 
 def test_end_to_end_of_each_fold() -> None:
-    rows = json.loads((RESULTS.parent / "end_to_end.json").read_text())["rows"]
+    rows = end_to_end("isl_emergency8")
     plain, anneal, muon = (
         {row["fold"]: row["top1"] for row in rows if row["form"] == form}
         for form in ("plain", "anneal", "anneal-muon")
@@ -1538,7 +1544,7 @@ def test_what_bfloat16_costs_under_muon() -> None:
 
 
 def test_end_to_end_without_the_fold_of_a_busy_machine() -> None:
-    rows = json.loads((RESULTS.parent / "end_to_end.json").read_text())["rows"]
+    rows = end_to_end("isl_emergency8")
     seconds: dict[str, dict[int, float]] = {}
     for row in rows:
         seconds.setdefault(row["form"], {})[row["fold"]] = row["seconds"]

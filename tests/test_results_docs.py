@@ -425,7 +425,7 @@ def test_what_a_loop_takes_in_all_is_of_the_folds_that_every_form_has(
     rows += [{**rows[0], "fold": 1, "seconds": 900.0}]
     top1 = {"baseline": 0.9, "anneal": 0.85}
     rows = [{**row, "top1": top1.get(row["form"], 0.8)} for row in rows]
-    text = tables["in_all"]({"rows": rows})
+    text = tables["in_all"](rows)
     assert "on 1 folds of sign language" in text
     assert text.splitlines()[4:10] == [
         "| plain PyTorch loop | 100 | 80.0 |",
@@ -438,7 +438,7 @@ def test_what_a_loop_takes_in_all_is_of_the_folds_that_every_form_has(
     assert "`anneal` is 5.0 times as fast as the plain loop, and both 10.0 times" in text
     assert "of either, a factor of 2.0 is channels-last bfloat16's" in text
     assert text.endswith("they are 2.0 and 4.0 times as fast, and ended 5.0 and 10.0 points lower.")
-    assert "| plain | 1 | 9 | 100 |" in tables["end_to_end_table"]({"rows": rows})
+    assert "| plain | 1 | 9 | 100 |" in tables["end_to_end_table"](rows)
 
 
 @pytest.mark.parametrize(
