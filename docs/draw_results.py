@@ -142,7 +142,10 @@ def main(arguments: list[str]) -> int:
     values = json.loads((DOCS / "results" / "study.json").read_text())
     lines = (DOCS / "results" / "noise_scale.jsonl").read_text().splitlines()
     forms = json.loads((DOCS / "results" / "end_to_end.json").read_text())["rows"]
-    signs = [row for row in forms if row["dataset"] == "isl_emergency8"]
+    signs, actions = (
+        [row for row in forms if row["dataset"] == dataset]
+        for dataset in ("isl_emergency8", "weizmann10")
+    )
     playback = json.loads((DOCS / "results" / "playback.json").read_text())
     proof = _study("proof")
     methods = proof["methods"]
@@ -208,6 +211,7 @@ def main(arguments: list[str]) -> int:
             "same_length": tables.same_length_table(values),
             "noise": tables.noise_table([json.loads(line) for line in lines]),
             "end_to_end": tables.end_to_end_table(signs),
+            "end_to_end_of_actions": tables.end_to_end_table(actions),
             "playback": tables.trial_table(playback, of_trial),
         },
         DOCS.parent / "README.md": {
@@ -217,6 +221,7 @@ def main(arguments: list[str]) -> int:
             "control": control_tables.control_in_short(values),
             "longer": task_tables.longer_baselines(values),
             "in_all": tables.in_all(signs),
+            "in_all_of_actions": tables.in_all_of_actions(actions),
         },
     }
     outdated += update_pages(pages, check=check)

@@ -1543,6 +1543,22 @@ def test_what_bfloat16_costs_under_muon() -> None:
     assert len(costs["alike"]) == 12
 
 
+def test_end_to_end_of_each_fold_of_actions() -> None:
+    rows = end_to_end("weizmann10")
+    plain, anneal, muon = (
+        {row["fold"]: row["top1"] for row in rows if row["form"] == form}
+        for form in ("plain", "anneal", "anneal-muon")
+    )
+    assert plain[1] == 0.2
+    assert {row["precision"] for row in rows} == {"32-true"}
+    for own, points, rest in ((anneal, [5, 40, 10], 7.5), (muon, [0, 20, 3], 1.7)):
+        gains = [100 * (own[fold] - plain[fold]) for fold in sorted(plain)]
+        assert [round(gain) for gain in gains] == points
+        assert round((gains[0] + gains[2]) / 2, 1) == rest
+    said = "ended 5, 40 and 10 points higher in the three folds, under Muon 0, 20 and 3."
+    assert said in pages()
+
+
 def test_end_to_end_without_the_fold_of_a_busy_machine() -> None:
     rows = end_to_end("isl_emergency8")
     seconds: dict[str, dict[int, float]] = {}
