@@ -23,7 +23,7 @@ from vcycle.schedule.phases import Phase
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
-Trial = Literal["phase-warmup", "low-frequency", "base-stride", "same-span"]
+Trial = Literal["phase-warmup", "low-frequency", "base-stride", "same-span", "same-view"]
 
 RAMP_SHARE = 0.05
 """Of a phase's steps: those in which its rate rises, at least one."""
@@ -44,6 +44,8 @@ def during(trial: Trial | None) -> AbstractContextManager[None]:
             return one_stride(0)
         case "same-span":
             return one_stride(1)
+        case "same-view":
+            return same_view()
 
 
 @contextmanager
@@ -108,6 +110,23 @@ def one_stride(end: Literal[0, 1]) -> Iterator[None]:
         return stride, stride
 
     with patch.object(GridRange, "strides", strides):
+        yield
+
+
+@contextmanager
+def same_view() -> Iterator[None]:
+    """Coarse clips span as much of a video as the baseline's, in time and in space.
+
+    The stride is the greatest of those that are drawn, and the short side of an h x w crop lies in
+    the baseline's interval times h/H, where the product's has the baseline's own upper end.
+    """
+
+    def short_sides(grid_range: GridRange, shape: Shape) -> tuple[float, float]:
+        low, high = grid_range.short_side
+        ratio = max(shape.height / grid_range.base.height, shape.width / grid_range.base.width)
+        return low * ratio, high * ratio
+
+    with one_stride(1), patch.object(GridRange, "short_sides", short_sides):
         yield
 
 

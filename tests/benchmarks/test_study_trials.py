@@ -158,6 +158,17 @@ def test_clips_of_fewer_frames_may_have_one_stride():
     assert RANGE.strides(2) == (2, 8)
 
 
+def test_coarse_clips_may_span_as_much_of_time_and_space():
+    full, half = RANGE.base, replace(RANGE.base, height=RANGE.base.height // 2)
+    half = replace(half, width=RANGE.base.width // 2)
+    low, high = RANGE.short_side
+    with during("same-view"):
+        assert RANGE.short_sides(half) == (low / 2, high / 2)
+        assert RANGE.short_sides(full) == (low, high)
+        assert RANGE.strides(2) == (8, 8)
+    assert RANGE.short_sides(half) == (low / 2, high)
+
+
 @pytest.mark.parametrize("name", get_args(Trial))
 def test_an_error_ends_a_trial(name):
     def product() -> tuple[object, ...]:
