@@ -220,8 +220,7 @@ def main(arguments: list[str]) -> int:
             "short": task_tables.savings_in_short(values),
             "control": control_tables.control_in_short(values),
             "longer": task_tables.longer_baselines(values),
-            "in_all": tables.in_all(signs),
-            "in_all_of_actions": tables.in_all_of_actions(actions),
+            "in_all": tables.in_all(signs, actions),
         },
     }
     outdated += update_pages(pages, check=check)

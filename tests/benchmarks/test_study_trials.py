@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -18,8 +19,9 @@ from study_trials import Trial, during, low_frequencies
 from tests.benchmarks.test_study_runs import STUDY as SMALL
 from vcycle.config.recipes import recipe
 from vcycle.data.dataset import ClipDataset
-from vcycle.data.grid import GridRange
+from vcycle.data.grid import GridRange, draw_grid
 from vcycle.data.manifest import Manifest
+from vcycle.data.metadata import VideoInfo
 from vcycle.data.request import ClipRequest
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
@@ -160,19 +162,35 @@ def test_clips_of_fewer_frames_may_have_one_stride():
 
 def test_coarse_clips_may_span_as_much_of_time_and_space():
     full, half = RANGE.base, replace(RANGE.base, height=RANGE.base.height // 2)
-    half = replace(half, width=RANGE.base.width // 2)
+    half = replace(half, width=RANGE.base.width // 2, frames=2)
     low, high = RANGE.short_side
+    info = VideoInfo(
+        num_frames=99, frame_rate=25.0, duration_seconds=99 / 25, width=320, height=240
+    )
+
+    def span(shape: Shape, seed: int) -> tuple[int, int, int]:
+        grid = draw_grid(info, shape, RANGE, rng=np.random.default_rng(seed), flip=True)
+        stride = grid.frames[1] - grid.frames[0]
+        return grid.box.height, grid.box.width, stride * shape.frames
+
     with during("same-view"):
         assert RANGE.short_sides(half) == (low / 2, high / 2)
         assert RANGE.short_sides(full) == (low, high)
         assert RANGE.strides(2) == (8, 8)
+        spans = [(span(half, seed), span(full, seed)) for seed in range(20)]
+    assert all(few == whole for few, whole in spans)
     assert RANGE.short_sides(half) == (low / 2, high)
 
 
 @pytest.mark.parametrize("name", get_args(Trial))
 def test_an_error_ends_a_trial(name):
     def product() -> tuple[object, ...]:
-        return Plan._learning_rate, ClipDataset.read, GridRange.strides
+        return (
+            Plan._learning_rate,
+            ClipDataset.read,
+            GridRange.strides,
+            GridRange.short_sides,
+        )
 
     before = product()
 
