@@ -23,7 +23,9 @@ from vcycle.schedule.phases import Phase
 from vcycle.schedule.plan import Plan
 from vcycle.schedule.shape import Shape
 
-Trial = Literal["phase-warmup", "low-frequency", "base-stride", "same-span", "same-view"]
+Trial = Literal[
+    "phase-warmup", "low-frequency", "base-stride", "same-span", "same-crop", "same-view"
+]
 
 RAMP_SHARE = 0.05
 """Of a phase's steps: those in which its rate rises, at least one."""
@@ -44,6 +46,8 @@ def during(trial: Trial | None) -> AbstractContextManager[None]:
             return one_stride(0)
         case "same-span":
             return one_stride(1)
+        case "same-crop":
+            return same_crop()
         case "same-view":
             return same_view()
 
@@ -114,11 +118,11 @@ def one_stride(end: Literal[0, 1]) -> Iterator[None]:
 
 
 @contextmanager
-def same_view() -> Iterator[None]:
-    """Coarse clips span as much of a video as the baseline's, in time and in space.
+def same_crop() -> Iterator[None]:
+    """Coarse clips span as much of each frame as the baseline's.
 
-    The stride is the greatest of those that are drawn, and the short side of an h x w crop lies in
-    the baseline's interval times h/H, where the product's has the baseline's own upper end.
+    The short side of an h x w crop lies in the baseline's interval times h/H, where the product's
+    has the baseline's own upper end, and so crops down to h x w pixels of it.
     """
 
     def short_sides(grid_range: GridRange, shape: Shape) -> tuple[float, float]:
@@ -126,7 +130,14 @@ def same_view() -> Iterator[None]:
         ratio = max(shape.height / grid_range.base.height, shape.width / grid_range.base.width)
         return low * ratio, high * ratio
 
-    with one_stride(1), patch.object(GridRange, "short_sides", short_sides):
+    with patch.object(GridRange, "short_sides", short_sides):
+        yield
+
+
+@contextmanager
+def same_view() -> Iterator[None]:
+    """Coarse clips span as much of a video as the baseline's, in time and in space."""
+    with one_stride(1), same_crop():
         yield
 
 

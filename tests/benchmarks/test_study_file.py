@@ -181,7 +181,7 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
             ("methods", "pass", "trial"),
             "warmup",
             "trial 'warmup': give one of phase-warmup, low-frequency, base-stride, same-span, "
-            "same-view",
+            "same-crop, same-view",
         ),
         (("methods", "pass", "lenghts"), {1: 1}, "no study in it"),
         (

@@ -179,6 +179,9 @@ def test_coarse_clips_may_span_as_much_of_time_and_space():
         assert RANGE.strides(2) == (8, 8)
         spans = [(span(half, seed), span(full, seed)) for seed in range(20)]
     assert all(few == whole for few, whole in spans)
+    with during("same-crop"):
+        assert RANGE.short_sides(half) == (low / 2, high / 2)
+        assert RANGE.strides(2) == (2, 8)
     assert RANGE.short_sides(half) == (low / 2, high)
 
 
