@@ -206,6 +206,11 @@ def main(arguments: list[str]) -> int:
             "parts": control_tables.parts_table(values),
             "parts_in_all": control_tables.parts_in_all(values),
             "muon": muon_tables.muon_table(values),
+            "spans": tables.variants_table(
+                values,
+                titles,
+                methods=[f"anneal-muon-{what}" for what in ("span", "crop", "view")],
+            ),
             "muon_savings": muon_tables.muon_savings(values),
             "bfloat16": tables.bfloat16_table(values),
             "same_length": tables.same_length_table(values),

@@ -52,10 +52,14 @@ def _machines(values: Row) -> dict[tuple[str, str], str]:
     return {found: chr(ord("A") + place) for place, (found, _) in enumerate(counts.most_common())}
 
 
-def variants_table(values: Row, titles: dict[str, str]) -> str:
-    """Variants of a schedule beside the schedule at about their cost, where both were run."""
+def variants_table(
+    values: Row, titles: dict[str, str], *, methods: Sequence[str] | None = None
+) -> str:
+    """Variants of a schedule, or ``methods``, beside it at about their cost, where both ran."""
     lines = []
     for point in sorted(values["points"], key=lambda p: (task_name(p), p["method"], p["length"])):
+        if methods is not None and point["method"] not in methods:
+            continue
         if beside := point.get("beside"):
             cells = " | ".join(
                 f"{scale * mean:.{digits}f}"

@@ -1126,6 +1126,31 @@ def test_one_stride_for_clips_of_fewer_frames() -> None:
     assert [round(10 * each) for each in spread] == [4, 4]
 
 
+def test_what_coarse_clips_show() -> None:
+    text = pages()
+    gains: dict[tuple[str, str, float], tuple[float, float]] = {}
+    for point in POINTS:
+        what = point["method"].removeprefix("anneal-muon-")
+        if what in ("span", "crop", "view"):
+            (top1, usual), (loss, usual_loss) = (point["beside"][key] for key in ("top1", "loss"))
+            gain = round(100 * (top1 - usual), 1), loss - usual_loss
+            gains[what, point["dataset"], point["length"]] = gain
+    spans = {key: gain for key, gain in gains.items() if key[0] == "span"}
+    assert sum(loss < 0 for _, loss in spans.values()) == 5
+    assert spans.pop(("span", "weizmann10", 0.167))[0] == -8.5
+    assert all(abs(top1) < 3 for top1, _ in spans.values())
+    for length, shown in ((0.167, [5.9, 4.4]), (0.276, [-2.4, 2.5])):
+        assert [gains[what, "weizmann10", length][0] for what in ("crop", "view")] == shown
+    savings = [
+        f"{row['top1']['multiply_adds']['factor']:.1f}"
+        for what in ("-crop", "-view", "")
+        for row in VALUES["iso"]
+        if (row["dataset"], row["regime"], row["method"], row.get("against"))
+        == ("weizmann10", "scratch", f"anneal-muon{what}", None)
+    ]
+    assert "they save {} and {} times there, the default {};".format(*savings) in text
+
+
 def test_batches_and_frames_of_a_pass() -> None:
     """From progressive resizing to the default, at about the same cost."""
     gains = []
